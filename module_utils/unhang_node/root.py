@@ -1,0 +1,147 @@
+"""Read-only access to a node's files, live or recorded.
+
+Every section reads through one Root, so that this machine, a mounted container and a recorded tree are audited by the same code.
+A recorded tree may be several layers (the first that has a path wins). Symbolic links of a recorded tree are followed inside it:
+an absolute link of the recorded node must never lead to a file of the machine that replays it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as stat_bits
+
+MAX_LINKS = 40  # as the kernel has it (MAXSYMLINKS)
+TEXT_LIMIT_BYTES = 4 * 1024 * 1024
+
+
+class Root:
+    """The file trees of one node.
+
+    layers: folders that hold the node's "/", most specific first; ["/"] is this machine.
+    procfs, sysfs: folders that stand for /proc and /sys; None means <layer>/proc and <layer>/sys.
+    """
+
+    def __init__(self, layers=("/",), procfs=None, sysfs=None):
+        self.layers = [os.path.abspath(layer) for layer in layers] or ["/"]
+        self.mounts = {}
+        if procfs:
+            self.mounts["/proc"] = os.path.abspath(procfs)
+        if sysfs:
+            self.mounts["/sys"] = os.path.abspath(sysfs)
+
+    @property
+    def is_live(self):
+        """True when the facts are those of the machine that runs this code."""
+        return self.layers == ["/"]
+
+    def candidates(self, path):
+        """Places on disk that may hold `path` (absolute, of the node), most specific first; symbolic links not followed."""
+        for mount, folder in self.mounts.items():
+            if path == mount or path.startswith(mount + "/"):
+                return [folder + path[len(mount):]]
+        if self.is_live:
+            return [path]
+        return [layer + path if layer != "/" else path for layer in self.layers]
+
+    def _lstat(self, path):
+        """(place on disk, lstat) of one path whose parents hold no link; raises the last OSError."""
+        error = None
+        for place in self.candidates(path):
+            try:
+                return place, os.lstat(place)
+            except OSError as problem:
+                # A denied layer is the answer; only a missing file lets the next layer speak.
+                if not isinstance(problem, (FileNotFoundError, NotADirectoryError)):
+                    raise
+                error = problem
+        raise error
+
+    def resolve(self, path):
+        """The node's own name of `path` with every symbolic link followed inside the root. Raises OSError."""
+        path = os.path.normpath("/" + path.lstrip("/"))
+        if self.is_live and not self.mounts:
+            return os.path.realpath(path)
+        done = ""
+        left = [part for part in path.split("/") if part]
+        links = 0
+        while left:
+            part = left.pop(0)
+            if part == "..":
+                done = os.path.dirname(done) if done not in ("", "/") else ""
+                continue
+            here = done + "/" + part
+            place, status = self._lstat(here)
+            if not stat_bits.S_ISLNK(status.st_mode):
+                done = here
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(40, "Too many levels of symbolic links", path)
+            target = os.readlink(place)
+            parts = [piece for piece in target.split("/") if piece and piece != "."]
+            if target.startswith("/"):
+                done = ""
+            left = parts + left
+        return done or "/"
+
+    def place(self, path):
+        """Where `path` lies on this machine's disk, links followed inside the root. Raises OSError."""
+        if self.is_live and not self.mounts:
+            os.stat(path)
+            return path
+        return self._lstat(self.resolve(path))[0]
+
+    def data(self, path, limit=TEXT_LIMIT_BYTES):
+        """Up to `limit` bytes of a file. Raises OSError."""
+        with open(self.place(path), "rb", buffering=0) as source:
+            pieces, left = [], limit
+            while left > 0:
+                piece = source.read(min(left, 1 << 20))
+                if not piece:
+                    break
+                pieces.append(piece)
+                left -= len(piece)
+        return b"".join(pieces)
+
+    def text(self, path, limit=TEXT_LIMIT_BYTES):
+        """Up to `limit` bytes of a file as text; what is no UTF-8 is replaced. Raises OSError."""
+        return self.data(path, limit).decode("utf-8", "replace")
+
+    def line(self, path):
+        """A one-value file such as sysfs has them, stripped. Raises OSError."""
+        return self.text(path, 65536).strip()
+
+    def names(self, path):
+        """Sorted names in a folder, all layers together. Raises OSError when no layer has it."""
+        resolved = self.resolve(path)
+        found, error = set(), None
+        for place in self.candidates(resolved):
+            try:
+                found.update(os.listdir(place))
+                error = error or False
+            except (FileNotFoundError, NotADirectoryError) as problem:
+                error = problem if error is None else error
+        if error and not found:
+            raise error
+        return sorted(found)
+
+    def link(self, path):
+        """What a symbolic link says, verbatim. Raises OSError."""
+        parent, name = os.path.split(os.path.normpath("/" + path.lstrip("/")))
+        return os.readlink(self._lstat(os.path.join(self.resolve(parent), name))[0])
+
+    def stat(self, path):
+        """os.stat_result, links followed inside the root. Raises OSError."""
+        return os.lstat(self.place(path)) if not self.is_live or self.mounts else os.stat(path)
+
+    def exists(self, path):
+        """True when `path` leads to something. A denied parent raises PermissionError: not seen is not the same as not there."""
+        try:
+            self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def is_dir(self, path):
+        """True when `path` leads to a folder."""
+        return self.exists(path) and stat_bits.S_ISDIR(self.stat(path).st_mode)
