@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 
 
+class Absent(Exception):
+    """A node has nothing of what a section describes: no driver, no package manager. Its text is one line saying what was looked for."""
+
+
 class Unread:
     """Fields of one section that stay null, each with its reason; becomes probe.unread."""
 
@@ -30,8 +34,23 @@ class Unread:
             return None
 
 
+def read_section(name, read, root, *arguments):
+    """(name, fragment, unread rows) of read(root, unread, *arguments), as a source yields it.
+
+    A section that raises costs itself, not its neighbours: in its place stands the exception, which becomes probe.status and probe.error
+    (Absent, OSError and ValueError mean what status_of_error says; anything else is an error that names its type).
+    """
+    unread = Unread()
+    try:
+        return name, read(root, unread, *arguments), unread.rows
+    except Exception as problem:  # noqa: BLE001 - whatever it is, it is this section's answer
+        return name, problem, unread.rows
+
+
 def status_of_error(error):
     """absent, denied, timeout or error."""
+    if isinstance(error, Absent):
+        return "absent"
     code = getattr(error, "errno", None)
     if code in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO):
         return "absent"
@@ -44,5 +63,5 @@ def status_of_error(error):
 
 def one_line(error):
     """An exception as one line without control characters."""
-    text = "{}: {}".format(type(error).__name__, error)
+    text = str(error) if isinstance(error, Absent) else "{}: {}".format(type(error).__name__, error)
     return "".join(character if character.isprintable() else " " for character in text)[:1024]
