@@ -3,15 +3,23 @@
 Every section reads through one Root, so that this machine, a mounted container and a recorded tree are audited by the same code.
 A recorded tree may be several layers (the first that has a path wins). Symbolic links of a recorded tree are followed inside it:
 an absolute link of the recorded node must never lead to a file of the machine that replays it.
+
+What no file holds is recorded in files of our own: /.unhang/space.json, {"/dev/shm": {"size_bytes": 1, "free_bytes": 1}, ...}, is what statvfs answered.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat as stat_bits
 
 MAX_LINKS = 40  # as the kernel has it (MAXSYMLINKS)
 TEXT_LIMIT_BYTES = 4 * 1024 * 1024
+SPACE_FILE = "/.unhang/space.json"
+
+
+def unwatched(_text):
+    """For readers that nobody waits for."""
 
 
 class Root:
@@ -19,11 +27,13 @@ class Root:
 
     layers: folders that hold the node's "/", most specific first; ["/"] is this machine.
     procfs, sysfs: folders that stand for /proc and /sys; None means <layer>/proc and <layer>/sys.
+    watch: called with one line before each call that may block ("open /etc/os-release"); a source sets it to its context's mark.
     """
 
     def __init__(self, layers=("/",), procfs=None, sysfs=None):
         self.layers = [os.path.abspath(layer) for layer in layers] or ["/"]
         self.mounts = {}
+        self.watch = unwatched
         if procfs:
             self.mounts["/proc"] = os.path.abspath(procfs)
         if sysfs:
@@ -59,6 +69,7 @@ class Root:
     def resolve(self, path):
         """The node's own name of `path` with every symbolic link followed inside the root. Raises OSError."""
         path = os.path.normpath("/" + path.lstrip("/"))
+        self.watch("resolve " + path)
         if self.is_live and not self.mounts:
             return os.path.realpath(path)
         done = ""
@@ -86,6 +97,7 @@ class Root:
 
     def place(self, path):
         """Where `path` lies on this machine's disk, links followed inside the root. Raises OSError."""
+        self.watch("open " + path)
         if self.is_live and not self.mounts:
             os.stat(path)
             return path
@@ -114,6 +126,7 @@ class Root:
     def names(self, path):
         """Sorted names in a folder, all layers together. Raises OSError when no layer has it."""
         resolved = self.resolve(path)
+        self.watch("list " + path)
         found, error = set(), None
         for place in self.candidates(resolved):
             try:
@@ -132,6 +145,7 @@ class Root:
 
     def stat(self, path):
         """os.stat_result, links followed inside the root. Raises OSError."""
+        self.watch("stat " + path)
         return os.lstat(self.place(path)) if not self.is_live or self.mounts else os.stat(path)
 
     def exists(self, path):
@@ -145,3 +159,31 @@ class Root:
     def is_dir(self, path):
         """True when `path` leads to a folder."""
         return self.exists(path) and stat_bits.S_ISDIR(self.stat(path).st_mode)
+
+    def space(self, path):
+        """(size_bytes, free_bytes) of the file system that `path` lies on; of a recorded tree, as recorded. Raises OSError and ValueError."""
+        if not self.is_live and not self.has_kernel_procfs():
+            return parse_space(self.text(SPACE_FILE), path)
+        self.watch("statvfs " + path)
+        found = os.statvfs(self.place(path))
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+    def has_kernel_procfs(self):
+        """True when /proc is the kernel's own (a mounted host), not files: the first entry of every procfs is number 1, on a device of its own."""
+        try:
+            top, inside = self.stat("/"), self.stat("/proc")
+        except OSError:
+            return False
+        return inside.st_ino == 1 and inside.st_dev != top.st_dev
+
+
+def parse_space(text, path):
+    """(size_bytes, free_bytes) that a recorded tree's space file gives for `path`. Raises FileNotFoundError and ValueError."""
+    recorded = json.loads(text)
+    row = recorded.get(path) if isinstance(recorded, dict) else None
+    if not isinstance(row, dict):
+        raise FileNotFoundError(2, "not recorded in " + SPACE_FILE, path)
+    size, free = row.get("size_bytes"), row.get("free_bytes")
+    if not isinstance(size, int) or not isinstance(free, int):
+        raise ValueError("{} of {}: expected two whole numbers, found {!r}".format(path, SPACE_FILE, row)[:200])
+    return size, free

@@ -1,0 +1,50 @@
+"""The mount table, and what it says about a path without touching the path."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+# point, fs_type, source, options: text; device: "major:minor"
+Mount = namedtuple("Mount", "point fs_type source options device")
+
+# A call on one of these can wait for a server that is gone.
+NETWORK_FS = frozenset(
+    "nfs nfs4 cifs smb3 smbfs lustre gpfs mmfs beegfs ceph 9p afs glusterfs wekafs pvfs2 orangefs autofs ocfs2 gfs2 virtiofs panfs "
+    "fuse.sshfs fuse.glusterfs fuse.ceph fuse.gcsfuse fuse.s3fs fuse.juicefs fuse.mount_daos daos".split()
+)
+ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
+
+
+def parse_mountinfo(text):
+    """[Mount] of /proc/<pid>/mountinfo, in mount order; lines of another shape are left out."""
+    mounts = []
+    for line in text.splitlines():
+        before, separator, after = line.partition(" - ")
+        left, right = before.split(" "), after.split(" ")
+        if separator and len(left) >= 6 and len(right) >= 2:
+            options = left[5] + ("," + right[2] if len(right) > 2 else "")
+            mounts.append(Mount(unescape(left[4]), right[0], unescape(right[1]), options.split(","), left[2]))
+    return mounts
+
+
+def unescape(word):
+    """A path as the mount table escapes it, in plain characters."""
+    if "\\" in word:
+        for escaped, plain in ESCAPES:
+            word = word.replace(escaped, plain)
+    return word
+
+
+def mount_of(mounts, path):
+    """The Mount that `path` lies on (the last one mounted at the longest point), or None."""
+    best = None
+    for mount in mounts:
+        point = mount.point.rstrip("/")
+        if (path == point or path.startswith(point + "/")) and (best is None or len(point) >= len(best.point.rstrip("/"))):
+            best = mount
+    return best
+
+
+def is_network(mount):
+    """True when the mount is a network file system, or one that mounts such on demand."""
+    return mount is not None and mount.fs_type in NETWORK_FS

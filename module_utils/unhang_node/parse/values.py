@@ -1,0 +1,124 @@
+"""Small texts that the kernel and configuration files write, as values. Nothing here reads a file."""
+
+from __future__ import annotations
+
+TEXT_LIMIT = 4096  # the schema's bound of one text
+INTEGER_DIGITS = 20  # 2**64 has 20; more is no number that a kernel writes
+
+
+def clean(text, limit=TEXT_LIMIT):
+    """One line without control characters (each becomes a space), stripped, at most `limit` characters."""
+    text = text[: limit * 2]
+    return "".join(character if character.isprintable() else " " for character in text).strip()[:limit]
+
+
+def clean_or_none(text, limit=TEXT_LIMIT):
+    """As clean; None when nothing is left."""
+    return clean(text, limit) or None
+
+
+def parse_integer(text, base=10):
+    """A whole number as sysfs and procfs write it. Raises ValueError that quotes what was found."""
+    word = text.strip()
+    if not word or len(word) > INTEGER_DIGITS or not word.isascii() or "_" in word:
+        raise ValueError("no number: {!r}".format(word[:40]))
+    try:
+        return int(word, base)
+    except ValueError:
+        raise ValueError("no number: {!r}".format(word[:40])) from None
+
+
+def integer_or_none(text, base=10):
+    """As parse_integer; None for what is no number."""
+    try:
+        return parse_integer(text, base)
+    except ValueError:
+        return None
+
+
+def parse_assignments(text):
+    """{name: value} of NAME=value lines (os-release, grubenv, uevent); quotes taken off, comments left out."""
+    values = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().partition("=")
+        if not equals or not name or name.startswith("#"):
+            continue
+        value = value.strip()
+        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+            value = value[1:-1]
+        values[name.strip()] = value
+    return values
+
+
+def parse_meminfo(text):
+    """{name: bytes, or a plain count where the line has no kB} of /proc/meminfo."""
+    values = {}
+    for line in text.splitlines():
+        name, colon, rest = line.partition(":")
+        words = rest.split()
+        number = integer_or_none(words[0]) if colon and words else None
+        if number is not None:
+            values[name.strip()] = number * 1024 if len(words) > 1 and words[1].lower() == "kb" else number
+    return values
+
+
+def parse_cpu_list(text, most=65536):
+    """Sorted CPU numbers of "0-3,8". Raises ValueError for what is no such list or names more than `most` CPUs."""
+    numbers = set()
+    for piece in text.strip().split(","):
+        if not piece.strip():
+            continue
+        first, dash, last = piece.partition("-")
+        low = parse_integer(first)
+        high = parse_integer(last) if dash else low
+        if low < 0 or high - low >= most or len(numbers) > most:
+            raise ValueError("no CPU list: {!r}".format(text[:40]))
+        numbers.update(range(low, high + 1))
+    return sorted(numbers)
+
+
+def parse_systemd_settings(text, section):
+    """[(name, value)] of one section of a systemd configuration file, in the order of the file."""
+    settings, inside = [], False
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("[") and line.endswith("]"):
+            inside = line[1:-1] == section
+        elif inside and line and line[0] not in "#;":
+            name, equals, value = line.partition("=")
+            if equals:
+                settings.append((name.strip(), value.strip()))
+    return settings
+
+
+def parse_flag_word(text):
+    """True or False of systemd's yes/no words, None for another word."""
+    word = text.strip().lower()
+    if word in ("1", "yes", "y", "true", "t", "on"):
+        return True
+    return False if word in ("0", "no", "n", "false", "f", "off") else None
+
+
+def release_key(release):
+    """Sort key of kernel releases: 6.8.0-45-generic after 6.8.0-9-generic. Numbers before words."""
+    pieces, number, word = [], "", ""
+    for character in release[:256]:
+        if character in "0123456789":
+            if word:
+                pieces.append((0, 0, word))
+                word = ""
+            number += character
+            continue
+        if number:
+            pieces.append((1, int(number), ""))
+            number = ""
+        if character.isalpha():
+            word += character
+        elif word:
+            pieces.append((0, 0, word))
+            word = ""
+    if number:
+        pieces.append((1, int(number), ""))
+    if word:
+        pieces.append((0, 0, word))
+    return pieces

@@ -1,0 +1,15 @@
+"""The mount table of the node."""
+
+from __future__ import annotations
+
+from ..parse.mounts import parse_mountinfo
+
+
+def read_mounts(root):
+    """[Mount] of the node. A procfs that was handed in shows the node's view under process 1, not under this one. Raises OSError."""
+    if "/proc" in root.mounts:
+        try:
+            return parse_mountinfo(root.text("/proc/1/mountinfo"))
+        except OSError:
+            pass  # process 1 is another user's: the own view is the next best
+    return parse_mountinfo(root.text("/proc/self/mountinfo"))
