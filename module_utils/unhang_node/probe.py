@@ -1,0 +1,315 @@
+"""Runs each source in a child of its own, all at once, and never waits for one without a deadline.
+
+A child gets its own session, and /dev/null for descriptors 0 to 2 before it touches anything: a child stuck in a driver call that held the caller's
+stdout would hang the caller's caller. Answers come through a pipe, one JSON line per section piece, so what was read before a stall stands.
+Silence is measured from the child's last mark (see context.Mark): a call that does not return is named.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import time
+
+from .context import Mark
+from .section import one_line, status_of_error
+
+ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
+EXIT_GRACE_S = 1.0  # closing a driver's files takes a while
+KILL_GRACE_S = 0.5
+
+
+class Piece:
+    """A part of one section, as it came: fields to merge, rows of unread fields, or why the section could not be read at all."""
+
+    def __init__(self, section, fields, unread, status, error, duration_ms):
+        self.section = section
+        self.fields = fields
+        self.unread = unread
+        self.status = status
+        self.error = error
+        self.duration_ms = duration_ms
+
+
+class Answer:
+    """What one source said: pieces in the order in which they came, then how it ended (status and one line, as in probe)."""
+
+    def __init__(self, name):
+        self.name = name
+        self.pieces = []
+        self.status = None
+        self.error = None
+        self.duration_ms = None
+        self.survivor = None  # a line when the child outlived SIGKILL
+
+
+class _Child:
+    def __init__(self, name, limits):
+        self.answer = Answer(name)
+        self.mark = Mark()
+        self.limits = limits
+        self.pid = None
+        self.pipe = None
+        self.started = time.monotonic()
+        self.received = 0
+        self.rest = b""
+        self.extra_s = 0.0
+        self.exit_status = None
+
+
+def run_sources(sources, context, silence_s=4.0, deadline_s=15.0):
+    """[Answer] in the order of `sources`, a list of (name, read) where read(context) yields (section, fields or exception, unread rows).
+
+    No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
+    """
+    children = []
+    try:
+        for name, read in sources:
+            child = _Child(name, (silence_s, deadline_s))
+            children.append(child)
+            _start(child, read, context)
+        _listen([child for child in children if child.pipe is not None])
+        _reap([child for child in children if child.pid is not None])
+    finally:
+        for child in children:
+            if child.pipe is not None:
+                os.close(child.pipe)
+            if child.pid is not None and child.exit_status is None and child.answer.survivor is None:
+                _kill(child)
+            child.mark.memory.close()
+    return [child.answer for child in children]
+
+
+def _start(child, read, context):
+    try:
+        reader, writer = os.pipe()
+    except OSError as problem:
+        _finish(child, "error", "could not start: {}".format(one_line(problem)))
+        return
+    child.mark.set("start of {}".format(child.answer.name))
+    try:
+        pid = os.fork()
+    except OSError as problem:
+        os.close(reader)
+        os.close(writer)
+        _finish(child, "error", "could not start: {}".format(one_line(problem)))
+        return
+    if pid == 0:
+        _be_child(read, context.marking(child.mark), writer, child.limits[1])
+    os.close(writer)
+    os.set_blocking(reader, False)
+    child.pid, child.pipe = pid, reader
+
+
+# ---- in the child
+
+
+def _be_child(read, context, writer, deadline_s):
+    """Never returns."""
+    code = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        _close_others(writer)
+        for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        # Should the parent die, nobody kills this child: the alarm does.
+        signal.alarm(int(deadline_s + (context.options.get("first_handle_s") or 20)) + 60)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        gc.disable()
+        _answer(read, context, writer)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _close_others(keep):
+    try:
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        numbers = range(3, 256)
+    for number in numbers:
+        if number > 2 and number != keep:
+            try:
+                os.close(number)
+            except OSError:
+                pass
+
+
+def _answer(read, context, writer):
+    before = time.monotonic()
+    try:
+        for section, fields, unread in read(context):
+            status = error = None
+            if isinstance(fields, Exception):
+                status, error, fields = status_of_error(fields), one_line(fields), {}
+            now = time.monotonic()
+            _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1)])
+            before = now
+    except Exception as problem:  # noqa: BLE001 - whatever it is, it is this source's answer
+        _send(writer, [None, status_of_error(problem), one_line(problem)])
+    else:
+        _send(writer, [None, "ok", None])
+
+
+def _send(writer, message):
+    line = json.dumps(message, separators=(",", ":"), default=str).encode("utf-8") + b"\n"
+    while line:
+        line = line[os.write(writer, line) :]
+
+
+# ---- in the parent
+
+
+def _finish(child, status, error):
+    child.answer.status = status
+    child.answer.error = error
+    child.answer.duration_ms = round((time.monotonic() - child.started) * 1000, 1)
+
+
+def _listen(children):
+    """Until every child has ended, gone silent or run out of time."""
+    open_pipes = {child.pipe: child for child in children}
+    poll = select.poll()
+    for number in open_pipes:
+        poll.register(number, select.POLLIN)
+    while open_pipes:
+        limit = min(_limit(child)[0] for child in open_pipes.values())
+        for number, _ in poll.poll(max(0.0, limit - time.monotonic()) * 1000 + 1):
+            _receive(open_pipes[number])
+        for number, child in list(open_pipes.items()):
+            if child.answer.status is None:
+                _check_time(child)
+            if child.answer.status is not None:
+                poll.unregister(number)
+                del open_pipes[number]
+
+
+def _limit(child):
+    """(monotonic seconds at which the child is out of time, what it is then said to have done)."""
+    silence_s, deadline_s = child.limits
+    call, set_at, allow_s = child.mark.get()
+    child.extra_s = max(child.extra_s, allow_s)
+    call_s = max(silence_s, allow_s)
+    total_s = deadline_s + child.extra_s
+    by_call, by_total = set_at + call_s, child.started + total_s
+    if by_call <= by_total:
+        return by_call, "{} did not return within {:g} s".format(call, call_s)
+    return by_total, "not done within {:g} s; last call: {}".format(total_s, call)
+
+
+def _check_time(child):
+    limit, reason = _limit(child)
+    if time.monotonic() < limit:
+        return
+    _receive(child)
+    if child.answer.status is None:
+        _kill(child)
+        _finish(child, "timeout", reason if child.answer.survivor is None else "{}; {}".format(reason, child.answer.survivor))
+
+
+def _receive(child):
+    """Takes what the pipe holds; ends the child's answer at its end mark, at the end of the pipe, or when it says too much."""
+    while child.answer.status is None:
+        try:
+            data = os.read(child.pipe, 1 << 17)
+        except BlockingIOError:
+            return
+        if not data:
+            _explain_death(child)
+            return
+        child.received += len(data)
+        if child.received > ANSWER_LIMIT_BYTES:
+            _kill(child)
+            _finish(child, "error", "answered more than {} bytes; last call: {}".format(ANSWER_LIMIT_BYTES, child.mark.get()[0]))
+            return
+        lines = (child.rest + data).split(b"\n")
+        child.rest = lines.pop()
+        for line in lines:
+            _take(child, line)
+
+
+def _take(child, line):
+    try:
+        message = json.loads(line.decode("utf-8"))
+        if message[0] is None:
+            _finish(child, message[1], message[2])
+        else:
+            child.answer.pieces.append(Piece(*message))
+    except (ValueError, TypeError, IndexError, RecursionError) as problem:
+        _kill(child)
+        _finish(child, "error", "answer not understood: {}".format(one_line(problem)))
+
+
+def _explain_death(child):
+    _wait(child, EXIT_GRACE_S)
+    if child.exit_status is None:
+        _kill(child)
+    call, status = child.mark.get()[0], child.exit_status
+    if status is not None and os.WIFSIGNALED(status):
+        _finish(child, "error", "killed by {} in {}".format(_signal_name(os.WTERMSIG(status)), call))
+    else:
+        _finish(child, "error", "ended without an answer (wait status {}) in {}".format(status, call))
+
+
+def _signal_name(number):
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal {}".format(number)
+
+
+def _reap(children):
+    """Takes leave of children that have said all; one that cannot even exit is a fact."""
+    limit = time.monotonic() + EXIT_GRACE_S
+    for child in children:
+        _wait(child, max(0.0, limit - time.monotonic()))
+        if child.exit_status is None and child.answer.survivor is None:
+            _kill(child)
+            if child.answer.survivor and child.answer.error is None:
+                child.answer.error = child.answer.survivor
+
+
+def _kill(child):
+    for kill in (os.killpg, os.kill):  # the group exists only once the child has called setsid
+        try:
+            kill(child.pid, signal.SIGKILL)
+        except OSError:
+            pass
+    _wait(child, KILL_GRACE_S)
+    if child.exit_status is None:
+        child.answer.survivor = "process {} survives SIGKILL (state {})".format(child.pid, _state(child.pid))
+
+
+def _wait(child, grace_s):
+    """Sets exit_status when the child ends within grace_s."""
+    limit, pause_s = time.monotonic() + grace_s, 0.0005
+    while child.exit_status is None:
+        try:
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+        except OSError as problem:
+            if problem.errno != errno.ECHILD:
+                raise
+            pid, status = child.pid, 0  # somebody else has reaped it
+        if pid:
+            child.exit_status = status
+        elif time.monotonic() >= limit:
+            return
+        else:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.02)
+
+
+def _state(pid):
+    try:
+        with open("/proc/{}/stat".format(pid), "rb") as source:
+            return source.read(4096).rsplit(b")", 1)[1].split()[0].decode("ascii")
+    except (OSError, IndexError):
+        return "unknown"
