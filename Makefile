@@ -1,0 +1,49 @@
+# unhang: `make` alone says what there is. Everything sets itself up: a virtual environment in .venv with exact versions.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON3 ?= python3
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+INVENTORY ?= inventory/local
+LIMIT ?=
+ARGS ?=
+TEST_ARGS ?=
+
+STAMP := $(VENV)/.ready
+DEV_STAMP := $(VENV)/.ready-dev
+
+.PHONY: help audit demo test check bench bench-gpu collector clean setup setup-dev
+
+help: ## What can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## The virtual environment alone
+
+setup-dev: $(DEV_STAMP)
+
+$(STAMP): requirements.txt pyproject.toml tools/setup/venv.sh
+	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements.txt
+
+$(DEV_STAMP): $(STAMP) requirements-dev.txt
+	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements-dev.txt
+
+audit: $(STAMP) ## Look at every node and judge:  make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'
+	@sh tools/setup/audit.sh $(PYTHON) --inventory '$(INVENTORY)' $(if $(LIMIT),--limit '$(LIMIT)') $(ARGS)
+
+demo: $(STAMP) ## The same on a recorded fleet, without GPU, ssh or compiler
+	@sh tools/setup/audit.sh $(PYTHON) --inventory inventory/demo $(if $(LIMIT),--limit '$(LIMIT)') $(ARGS)
+
+check: $(DEV_STAMP) ## Lint: ruff, mypy, ansible-lint, ansible-doc
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/ansible-lint --offline
+	ANSIBLE_CONFIG=ansible.cfg $(VENV)/bin/ansible-doc --type module $(basename $(notdir $(wildcard library/*.py))) >/dev/null
+
+collector: $(STAMP) ## The one-file collector, dist/unhang-collect.pyz
+	$(PYTHON) tools/collector/build.py
+
+clean: ## Remove what was built; runs/ stays
+	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info
+
+include tests/tests.mk

@@ -1,0 +1,116 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's side of gpu_node_info: runs the module, reads its answer strictly, and writes it to the run folder when a run is under way.
+
+Nothing of an answer reaches Ansible's variables, and everything that is printed has been cleaned: what a node says is data.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.module_utils import basic
+from ansible.plugins.action import ActionBase
+
+_PLUGINS = Path(__file__).resolve().parents[1]
+if str(_PLUGINS) not in sys.path:
+    sys.path.append(str(_PLUGINS))  # Ansible loads a plugin by path: its neighbours are found from here
+
+from unhang_plugin import inventory, old_python, run_files
+from unhang_plugin.answer import Answer, read_answer, read_facts
+from unhang_plugin.text import clean
+
+PROJECT = _PLUGINS.parent
+OLDEST_PYTHON = getattr(basic, "_PY_MIN", (3, 8))
+
+
+class ActionModule(ActionBase):
+    """One node: read, check, record, summarise."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp=None, task_vars=None):
+        """The document under node_facts; during a run a summary {status, msg}, the document being in the run folder."""
+        super().run(tmp, task_vars)
+        if C.INJECT_FACTS_AS_VARS:
+            raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; set ANSIBLE_CONFIG to the project's ansible.cfg")
+        policy = inventory.policy_of(task_vars, self._templar.template)
+        options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
+        run = os.environ.get(run_files.RUN_ENV)
+        try:
+            answer = self._read(options, task_vars)
+        except AnsibleConnectionFailure as problem:
+            message = clean(problem.message)
+            if run is not None:
+                self._record(run, task_vars, policy, Answer("unreachable", message=message))
+            raise AnsibleConnectionFailure(message) from None
+        except AnsibleError as problem:
+            answer = Answer("failed", message=clean(problem.message))
+        return self._structured(answer) if run is None else self._record(run, task_vars, policy, answer)
+
+    def _read(self, options, task_vars):
+        """An Answer. Raises AnsibleError, and AnsibleConnectionFailure among them with its message as the connection gave it."""
+        answered = self._execute_module(module_name="gpu_node_info", module_args={**options, "answer_as": "text"}, task_vars=task_vars)
+        answer = answered.get("unhang_answer") or Answer("failed", message=clean(answered.get("msg", "the module gave no answer")))
+        if answer.status == "ok":
+            return answer
+        return self._explain(answer, answered.get("stderr_said", ""), options) or answer
+
+    def _parse_returned_data(self, res, *_profile):
+        """Ansible's own reading of the answer, replaced: its limits and strictness are ours, and values of a node need no tags."""
+        return {"unhang_answer": read_answer(res.get("stdout", "")), "stderr_said": res.get("stderr", "")}
+
+    def _explain(self, answer, stderr, options):
+        """A better Answer for a node whose interpreter is missing or too old for the module, or None. Costs a failed node one more command."""
+        interpreter = (self._used_interpreter or "/usr/bin/python3").lstrip("#!").strip()
+        asked = self._low_level_execute_command(old_python.ask_version(interpreter))
+        version = old_python.parse_version(asked.get("stdout", ""))
+        if version is None:
+            if old_python.is_missing(asked.get("stdout", ""), asked.get("stderr", ""), interpreter):
+                return Answer("failed", message=f"expected Python at {interpreter}, found none on the node; install python3 or set ansible_python_interpreter")
+            return None
+        if version >= OLDEST_PYTHON:
+            return _with_reason(answer, stderr)
+        return self._read_with_collector(interpreter, version, options)
+
+    def _read_with_collector(self, interpreter, version, options):
+        found = "Python {}.{} at {}".format(*version, interpreter)
+        wanted = "expected Python {}.{} or newer for this controller's ansible-core, found {}".format(*OLDEST_PYTHON, found)
+        if version < old_python.OLDEST_FOR_COLLECTOR:
+            return Answer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
+        collector = old_python.collector_file(PROJECT).read_bytes()
+        done = self._low_level_execute_command(old_python.run_collector(interpreter, options), in_data=collector)
+        answer = read_facts(done.get("stdout", "").strip(), done.get("stdout", ""))
+        if answer.status != "ok":
+            return Answer("python_too_old", message=clean(f"{wanted}; the one-file collector failed too: {done.get('stderr') or answer.message}"))
+        return Answer("python_too_old", facts=answer.facts, message=f"{wanted}; read with the one-file collector")
+
+    def _structured(self, answer):
+        if answer.facts is None:
+            return {"changed": False, "failed": True, "status": answer.status, "msg": answer.message}
+        return {"changed": False, "status": answer.status, "msg": answer.message or "read", "node_facts": answer.facts}
+
+    def _record(self, run, task_vars, policy, answer):
+        """Writes the node's file, in this worker, and returns the summary that goes back to the controller."""
+        host = str(task_vars["inventory_hostname"])
+        groups = [str(group) for group in task_vars.get("group_names", [])]
+        document = run_files.node_document(host, groups, policy.content, answer.status, answer.message, answer.facts)
+        summary = {"changed": False, "failed": answer.status != "ok", "status": answer.status, "msg": answer.message or "read", "policy_source": policy.source}
+        try:
+            spill = os.environ.get(run_files.SPILL_ENV)
+            not_written = run_files.write_node_or_spill(Path(run), Path(spill) if spill else None, document, answer.raw)
+        except OSError as problem:
+            return {**summary, "failed": True, "lost": clean(problem.strerror), "msg": f"could not write this node's answer: {clean(problem.strerror)}"}
+        return {**summary, "spilled": clean(not_written)} if not_written else summary
+
+
+def _with_reason(answer, stderr):
+    """A failed start names its reason in the last line of standard error; an answer that was no JSON is better explained by itself."""
+    last = [line for line in stderr.splitlines() if line.strip()][-1:]
+    if answer.raw is None or not last or answer.raw.strip():
+        return answer
+    return Answer("failed", message=clean(f"the module ended without an answer: {last[0]}"))

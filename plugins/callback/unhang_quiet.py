@@ -1,0 +1,89 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ansible's usual screen output, but for audits: their result is the table of findings, and a line per node would bury it."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: unhang_quiet
+type: stdout
+short_description: Default output that is silent for audits
+version_added: "0.1.0"
+description:
+  - Is M(ansible.builtin.default), but prints nothing for plays that hold a C(gpu_node_info) task, whose outcome is in the run folder.
+  - With C(-v) it is the default output throughout.
+extends_documentation_fragment:
+  - default_callback
+  - result_format_callback
+"""
+
+import sys
+from pathlib import Path
+
+from ansible.plugins.callback.default import CallbackModule as DefaultOutput
+
+_PLUGINS = Path(__file__).resolve().parents[1]
+if str(_PLUGINS) not in sys.path:
+    sys.path.append(str(_PLUGINS))  # Ansible loads a plugin by path: its neighbours are found from here
+
+from unhang_plugin.plays import audits
+from unhang_plugin.text import clean
+
+
+class CallbackModule(DefaultOutput):
+    """The default output with a mute for auditing plays."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "unhang_quiet"
+
+    def __init__(self):
+        super().__init__()
+        self.mute = False
+        self.said = set()
+
+    def v2_playbook_on_play_start(self, play):
+        """Decides for the play that begins."""
+        self.mute = audits(play) and self._display.verbosity == 0
+        if not self.mute:
+            super().v2_playbook_on_play_start(play)
+
+    def v2_playbook_on_no_hosts_matched(self):
+        """The run callback says it better."""
+        if not self.mute:
+            super().v2_playbook_on_no_hosts_matched()
+
+    def v2_playbook_on_task_start(self, task, is_conditional):
+        """A banner."""
+        if not self.mute:
+            super().v2_playbook_on_task_start(task, is_conditional)
+
+    def v2_runner_on_ok(self, result):
+        """One line per host."""
+        if not self.mute:
+            super().v2_runner_on_ok(result)
+
+    def v2_runner_on_skipped(self, result):
+        """One line per host."""
+        if not self.mute:
+            super().v2_runner_on_skipped(result)
+
+    def v2_runner_on_unreachable(self, result):
+        """A finding of the audit."""
+        if not self.mute:
+            super().v2_runner_on_unreachable(result)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        """A finding of the audit, but for the play's own assertion, which is said once."""
+        if not self.mute:
+            super().v2_runner_on_failed(result, ignore_errors)
+        elif not audits(result.task):
+            message = clean(result.result.get("msg", ""))
+            if message not in self.said:
+                self.said.add(message)
+                self._display.display(f"unhang: {message}", stderr=True)
+
+    def v2_playbook_on_stats(self, stats):
+        """The recap."""
+        if not self.mute:
+            super().v2_playbook_on_stats(stats)

@@ -1,0 +1,232 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the run folder of an audit, keeps count while it runs, and has it judged at the end, so that plain ansible-playbook does the whole job."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: unhang_run
+type: aggregate
+short_description: Run folder and judgement of an audit
+version_added: "0.1.0"
+description:
+  - Acts on plays that hold a C(gpu_node_info) task, and on no others.
+  - Creates C(runs/<id>/) with C(run.json), sees to it that each host that was meant has a file in C(nodes/), and points C(runs/latest) at it.
+  - Runs C(unhang judge) on the run at the end.
+  - Shows a progress line on a terminal.
+options:
+  runs:
+    description: Folder of the run folders. The project's own C(runs) unless told.
+    type: path
+    env:
+      - name: UNHANG_RUNS
+    ini:
+      - section: callback_unhang_run
+        key: runs
+  judge:
+    description: Whether to judge the run at the end.
+    type: bool
+    default: true
+    env:
+      - name: UNHANG_JUDGE
+    ini:
+      - section: callback_unhang_run
+        key: judge
+  progress:
+    description: Whether to show a progress line. Left out, when standard output and standard error are terminals.
+    type: bool
+    env:
+      - name: UNHANG_PROGRESS
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ansible import context
+from ansible.plugins.callback import CallbackBase
+from ansible.release import __version__ as ansible_core_version
+
+_PLUGINS = Path(__file__).resolve().parents[1]
+if str(_PLUGINS) not in sys.path:
+    sys.path.append(str(_PLUGINS))  # Ansible loads a plugin by path: its neighbours are found from here
+
+from unhang_plugin import run_files
+from unhang_plugin.plays import audits
+from unhang_plugin.progress import Progress
+from unhang_plugin.text import clean
+
+PROJECT = _PLUGINS.parent
+NOT_REACHED = "the play ended before this node answered"
+
+
+class CallbackModule(CallbackBase):
+    """One audit run."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "unhang_run"
+
+    def __init__(self):
+        super().__init__()
+        self.run = None
+        self.spill = None
+        self.document = {}
+        self.groups = {}
+        self.lost = {}
+        self.policy_sources = set()
+        self.progress = None
+
+    def v2_playbook_on_play_start(self, play):
+        """The first auditing play makes the run; the batches of a `serial` are the same run."""
+        if not audits(play):
+            return
+        inventory = play.get_variable_manager()._inventory
+        hosts = inventory.get_hosts(play.hosts, order=play.order, ignore_restrictions=True)
+        if not hosts:
+            return
+        if self.run is None:
+            self._open()
+        for host in hosts:
+            self.groups.setdefault(host.name, sorted(group.name for group in host.get_groups() if group.name != "all"))
+        self.document["hosts"] = list(self.groups)
+        self._write_run()
+        self.progress = self.progress or Progress(self._shows_progress(), time.monotonic())
+        self.progress.expect(len(self.groups))
+
+    def v2_playbook_on_no_hosts_matched(self):
+        """Nothing to look at is an error, and Ansible itself calls it a success."""
+        if self.run is None:
+            self._say("expected hosts to audit, found none; check the inventory and the limit: ansible-inventory --graph")
+
+    def v2_runner_on_ok(self, result):
+        """A node that was read."""
+        self._note(result, "ok")
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        """A node that could not be read, or the play's own assertion."""
+        self._note(result, "timeout" if "timedout" in result.result else "failed")
+
+    def v2_runner_on_unreachable(self, result):
+        """A node that could not be reached."""
+        self._note(result, "unreachable")
+
+    def v2_playbook_on_stats(self, stats):
+        """Closes the run and has it judged."""
+        if self.run is None:
+            return
+        self.progress.end()
+        for host in self.groups:
+            if not run_files.has_node(self.run, host):
+                self._record(host, "failed", NOT_REACHED)
+        self._collect_spilled()
+        self.document["finished"] = run_files.utc_now()
+        self.document["policy_sources"] = sorted(self.policy_sources)
+        self._write_run()
+        with contextlib.suppress(OSError):
+            run_files.point_latest(self.run)
+        if self.get_option("judge"):
+            self._judge()
+
+    def _open(self):
+        wanted = os.environ.get("UNHANG_NEW_RUN")
+        runs = self.get_option("runs") or PROJECT / "runs"
+        self.run = Path(wanted) if wanted else Path(runs) / run_files.new_run_id()
+        self.document = {
+            "schema": "unhang/run/1",
+            "id": self.run.name,
+            "started": run_files.utc_now(),
+            "finished": None,
+            "inventory": [str(source) for source in context.CLIARGS.get("inventory") or ()],
+            "limit": context.CLIARGS.get("subset"),
+            "hosts": [],
+            "controller": {"unhang": _version(), "ansible_core": ansible_core_version, "python": sys.version.split()[0]},
+            "policy_sources": [],
+        }
+        try:
+            (self.run / "nodes").mkdir(parents=True)
+        except OSError as problem:
+            self._stop(f"could not make the run folder {self.run}: {problem.strerror}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
+        self.spill = Path(tempfile.mkdtemp(prefix="unhang-spill-"))
+        os.environ[run_files.RUN_ENV] = str(self.run)
+        os.environ[run_files.SPILL_ENV] = str(self.spill)
+
+    def _write_run(self):
+        try:
+            run_files.write_json(self.run / "run.json", self.document)
+        except OSError as problem:
+            self._stop(f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so far are in {self.run}/nodes{self._where_spilled()}")
+
+    def _note(self, result, status):
+        """Counts one node; a node whose worker could not write a record itself gets one here."""
+        if self.run is None or not audits(result.task):
+            if self.run is not None and status != "ok":
+                self._record(result.host.get_name(), "failed", clean(result.result.get("msg", "a task before the audit failed")))
+            return
+        host, said = result.host.get_name(), result.result
+        if said.get("policy_source"):
+            self.policy_sources.add(str(said["policy_source"]))
+        if said.get("lost"):
+            self.lost[host] = str(said["lost"])
+        elif status != "ok" and not run_files.has_node(self.run, host) and not said.get("spilled"):
+            self._record(host, status, clean(said.get("msg", "the task failed and did not say why")))
+        self.progress.count(status, time.monotonic())
+
+    def _record(self, host, status, message):
+        document = run_files.node_document(host, self.groups.get(host, []), {}, status, message, None)
+        try:
+            run_files.write_node_or_spill(self.run, self.spill, document)
+        except OSError as problem:
+            self.lost[host] = problem.strerror
+
+    def _collect_spilled(self):
+        """Moves into the run what did not fit while it was under way; says what still does not."""
+        left = 0
+        for source in sorted((self.spill / "nodes").glob("*.json")):
+            try:
+                run_files.write_atomically(self.run / "nodes" / source.name, source.read_text(encoding="utf-8"))
+                source.unlink()
+            except OSError:
+                left += 1
+        if left:
+            self._say(f"no room in {self.run}: the answers of {left} nodes are kept in {self.spill}/nodes; free some, move them to {self.run}/nodes, and judge again")
+        else:
+            shutil.rmtree(self.spill, ignore_errors=True)
+        for host, reason in sorted(self.lost.items())[:1]:
+            self._say(f"the answers of {len(self.lost)} nodes could not be written ({clean(host, 80)}: {reason}); free some room and audit them again")
+
+    def _where_spilled(self):
+        return f" and {self.spill}/nodes" if self.spill else ""
+
+    def _judge(self):
+        sys.stdout.flush()
+        done = subprocess.run([sys.executable, "-P", "-m", "unhang", "judge", str(self.run)], stdin=subprocess.DEVNULL, check=False)
+        if done.returncode not in (0, 1, 2):
+            self._say(f"the run is in {self.run} and was not judged; judge it with: {PROJECT}/.venv/bin/unhang judge {self.run}")
+
+    def _shows_progress(self):
+        chosen = self.get_option("progress")
+        return (sys.stdout.isatty() and sys.stderr.isatty()) if chosen is None else chosen
+
+    def _say(self, words):
+        if self.progress:
+            self.progress.end()
+        print(f"unhang: {words}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
+
+    def _stop(self, words):
+        """Ends the play before it has begun: an exception in a callback would be a warning to Ansible."""
+        self._say(words)
+        raise SystemExit(2)
+
+
+def _version():
+    """unhang's version as its package says it, without importing it."""
+    for line in (PROJECT / "pyproject.toml").read_text(encoding="utf-8").splitlines():
+        if line.startswith("version = "):
+            return line.split('"')[1]
+    return None

@@ -1,0 +1,75 @@
+"""Nodes whose Python the controller's ansible-core cannot use: how they are recognised, and the command that reads them all the same."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+OLDEST_FOR_COLLECTOR = (3, 7)
+VERSION_LINE = re.compile(r"^unhang-python ([0-9]+)\.([0-9]+)$", re.MULTILINE)
+NOT_FOUND = re.compile(r"(?:No such file or directory|not found)")
+ASK_VERSION = 'import sys; print("unhang-python %d.%d" % sys.version_info[:2])'
+
+# The collector arrives on standard input, lies in a file of the caller's own for as long as it runs, and is gone afterwards.
+RUN_COLLECTOR = """
+import os, subprocess, sys, tempfile
+handle, path = tempfile.mkstemp(prefix="unhang-collect-", suffix=".pyz")
+try:
+    with os.fdopen(handle, "wb") as target:
+        target.write(sys.stdin.buffer.read())
+    code = subprocess.call([sys.executable, "-I", "-S", path] + sys.argv[1:], stdin=subprocess.DEVNULL)
+finally:
+    os.unlink(path)
+sys.exit(code)
+"""
+
+
+def ask_version(interpreter: str) -> str:
+    """The command line that prints the interpreter's version, from Python 2 on."""
+    return f"{shlex.quote(interpreter)} -c {shlex.quote(ASK_VERSION)}"
+
+
+def parse_version(stdout: str) -> tuple[int, int] | None:
+    """(major, minor) out of what ask_version's command printed, or None."""
+    found = VERSION_LINE.search(stdout.replace("\r", ""))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def is_missing(stdout: str, stderr: str, interpreter: str) -> bool:
+    """True when the shell said that there is no such interpreter."""
+    return any(interpreter in line and NOT_FOUND.search(line) for line in (stdout + "\n" + stderr).splitlines())
+
+
+def run_collector(interpreter: str, options: Mapping[str, Any]) -> str:
+    """The command line that runs the collector that it gets on standard input, and prints its document. options: as the module takes them."""
+    words = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, "--options", json.dumps({**options, "carrier": "file"})]
+    return " ".join(shlex.quote(word) for word in words)
+
+
+def collector_file(project: Path) -> Path:
+    """The one-file collector, built when there is none or when it is older than its sources. Raises OSError when it cannot be built."""
+    built = project / "dist" / "unhang-collect.pyz"
+    cache = project / ".cache"
+    cache.mkdir(exist_ok=True)
+    with (cache / "collector.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one play ask at the same time
+        if not _is_current(built, project / "module_utils"):
+            command = [sys.executable, str(project / "tools" / "collector" / "build.py")]
+            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False)
+            if done.returncode or not built.exists():
+                raise OSError(f"could not build {built}: {done.stderr.strip()[-300:]}")
+    return built
+
+
+def _is_current(built: Path, sources: Path) -> bool:
+    if not built.exists():
+        return False
+    age = built.stat().st_mtime
+    return all(source.stat().st_mtime <= age for source in sources.rglob("*.py"))

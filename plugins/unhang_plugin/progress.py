@@ -1,0 +1,46 @@
+"""The one line that a person sees while a long audit runs."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+REDRAW_S = 0.1
+
+
+class Progress:
+    """Counts nodes; draws on standard error when `shown`. Times are monotonic seconds."""
+
+    def __init__(self, shown: bool, started_s: float):
+        self.shown = shown
+        self.started_s = started_s
+        self.drawn_s = 0.0
+        self.expected = 0
+        self.counts: Counter[str] = Counter()
+        self.open = False
+
+    def expect(self, nodes: int) -> None:
+        """How many nodes there are in all."""
+        self.expected = nodes
+
+    def count(self, status: str, now_s: float) -> None:
+        """One more node is done."""
+        self.counts[status] += 1
+        if self.shown and (now_s - self.drawn_s >= REDRAW_S or sum(self.counts.values()) == self.expected):
+            self.drawn_s = now_s
+            self.open = True
+            sys.stderr.write("\r" + self.line(now_s))
+            sys.stderr.flush()
+
+    def line(self, now_s: float) -> str:
+        """12 of 128 nodes, 1 failed, 2 unreachable, 0:12."""
+        elapsed_s = int(now_s - self.started_s)
+        failed = self.counts["failed"] + self.counts["timeout"]
+        return f"{sum(self.counts.values())} of {self.expected} nodes, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed_s // 60}:{elapsed_s % 60:02d} "
+
+    def end(self) -> None:
+        """Leaves the line as it is and goes to the next."""
+        if self.open:
+            self.open = False
+            sys.stderr.write("\n")
+            sys.stderr.flush()

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Makes the virtual environment and installs one requirements file into it; a set-up that was interrupted starts over.
+# usage: PYTHON3=python3 venv.sh VENV STAMP REQUIREMENTS
+set -eu
+venv=$1 stamp=$2 requirements=$3
+
+say() { printf 'unhang: %s\n' "$*" >&2; exit 2; }
+
+if ! command -v "$PYTHON3" >/dev/null 2>&1; then
+    say "expected python3, found none on PATH; install it: apt-get install python3 python3-venv"
+fi
+version=$("$PYTHON3" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+if ! "$PYTHON3" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    say "expected Python 3.11 or newer on the controller, found $version at $(command -v "$PYTHON3"); install a newer one and say: make PYTHON3=python3.12"
+fi
+# An environment whose interpreter is gone, or that never got its pip, is made again.
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    if ! "$PYTHON3" -c 'import venv, ensurepip' >/dev/null 2>&1; then
+        say "expected the venv module of Python $version, found none; install it: apt-get install python$version-venv"
+    fi
+    rm -rf "$venv"
+    printf 'unhang: making %s with Python %s\n' "$venv" "$version" >&2
+    "$PYTHON3" -m venv "$venv" || say "could not make the virtual environment $venv (above is why); on Debian and Ubuntu try: apt-get install python$version-venv"
+fi
+printf 'unhang: installing %s into %s\n' "$requirements" "$venv" >&2
+log=$venv/setup.log
+if ! PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install --quiet -r "$requirements" >"$log" 2>&1 ||
+   ! PIP_DISABLE_PIP_VERSION_CHECK=1 "$venv/bin/python" -m pip install --quiet --no-deps --editable . >>"$log" 2>&1; then
+    if grep -q 'externally-managed-environment' "$log"; then
+        say "pip refused (PEP 668): $venv is no virtual environment of its own; remove it and install python$version-venv: apt-get install python$version-venv"
+    fi
+    say "pip could not install $requirements: $(grep -i '^ERROR' "$log" | tail -n 1); the whole of it is in $log"
+fi
+: >"$stamp"

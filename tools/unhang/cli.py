@@ -1,0 +1,82 @@
+"""The command `unhang`: finds the command's module and hands over.
+
+A command's module is imported when it is asked for, so that `unhang --help` stays quick and a broken command breaks nothing else.
+Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 could not look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from unhang import __version__
+from unhang.errors import UserError
+
+# name: what it is for
+COMMANDS = {
+    "audit": "look at every node of an inventory and judge what was seen",
+    "collect": "read this machine and print its facts",
+    "judge": "judge a run folder again, off-line",
+    "report": "show a judged run as table, JSON or page",
+    "catalogue": "list or check the rules",
+}
+COULD_NOT_LOOK = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code of the command."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    name = next((word for word in words[:1] if not word.startswith("-")), None)
+    if name is None:
+        top_parser().parse_args(words or ["--help"])
+        return 0
+    try:
+        return _run(name, words[1:])
+    except UserError as problem:
+        return _say(str(problem))
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing more can be said, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return COULD_NOT_LOOK
+    except OSError as problem:
+        where = f" at {problem.filename}" if problem.filename else ""
+        return _say(f"{problem.strerror or problem}{where}")
+    except KeyboardInterrupt:
+        return _say("stopped by hand")
+
+
+def top_parser() -> argparse.ArgumentParser:
+    """The parser of `unhang --help` and `unhang --version`."""
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="unhang",
+        usage="unhang COMMAND [options]",
+        description="Finds what makes multi-GPU training hang, over a fleet of nodes.",
+        epilog=f"commands:\n{listing}\n\nunhang COMMAND --help says more. Exit codes: 0 nothing found, 1 findings, 2 could not look.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"unhang {__version__}")
+    return parser
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    if name not in COMMANDS:
+        raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; see unhang --help")
+    try:
+        command = importlib.import_module(f"unhang.commands.{name}")
+    except ModuleNotFoundError as problem:
+        if problem.name == f"unhang.commands.{name}":
+            raise UserError(f"this installation has no command {name!r}") from None
+        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; run make setup") from None
+    parser = argparse.ArgumentParser(prog=f"unhang {name}", description=COMMANDS[name])
+    command.add_arguments(parser)
+    return int(command.run(parser.parse_args(words)))
+
+
+def _say(words: str) -> int:
+    print(f"unhang: {words}", file=sys.stderr)
+    return COULD_NOT_LOOK

@@ -1,0 +1,1 @@
+"""One module per command: HELP (one line), add_arguments(parser), run(arguments) -> exit code."""

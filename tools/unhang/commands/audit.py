@@ -1,0 +1,123 @@
+"""`unhang audit`: runs playbooks/audit.yml over an inventory and judges the run."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from unhang import cli, project, run_folder
+from unhang.errors import UserError
+from unhang.nodeset import expand_limit
+
+LONGEST_LIMIT_CHARS = 32_000  # one argument may be 128 KiB; far longer lists go through a file
+REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |unhang: |ansible-playbook: error: )(.*)", re.MULTILINE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the audit, and of the judge that follows it."""
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
+    parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes read at a time")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: runs/ of the checkout)")
+    parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
+    parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
+    parser.add_argument("--format", metavar="FORMAT", help="what to print: table (default), json, html")
+    parser.add_argument("--fail-on", metavar="SEVERITY", help="exit with 1 for findings from this severity on")
+    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="the rest goes to ansible-playbook, such as -- -e unhang_node_timeout_s=60 --become")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 nothing found, 1 findings, 2 could not look."""
+    home = project.find_project()
+    project.link_pynvml(home)
+    runs = Path(arguments.out).absolute() if arguments.out else home / "runs"
+    folder = runs / run_folder.new_run_id()
+    inventories = [_existing(inventory) for inventory in arguments.inventory or [str(home / "inventory" / "local")]]
+    with _limit_arguments(arguments.limit) as limit:
+        command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "audit.yml")]
+        command += [word for inventory in inventories for word in ("-i", inventory)] + limit
+        command += ["--forks", str(arguments.forks)] if arguments.forks else []
+        held = _play([*command, *arguments.ansible], home, folder)
+    if not (folder / "run.json").is_file():
+        raise UserError(_reason(held, arguments))
+    sys.stderr.write(held)
+    if run_folder.read_run(folder).document.get("finished") is None:
+        raise UserError(f"the audit did not end; what it has seen is in {folder}, judge it with: unhang judge {folder}")
+    return cli.main(["judge", str(folder), *_judge_arguments(arguments)])
+
+
+def _existing(inventory: str) -> str:
+    if "," not in inventory and not Path(inventory).exists():
+        raise UserError(f"expected an inventory at {inventory}, found none; inventory/example shows how one looks")
+    return inventory if "," in inventory else str(Path(inventory).absolute())
+
+
+@contextlib.contextmanager
+def _limit_arguments(limit: str | None) -> Iterator[list[str]]:
+    """ansible-playbook's arguments for a limit; a long list lies in a file while this lasts."""
+    if not limit:
+        yield []
+        return
+    if limit.startswith("@"):
+        yield ["--limit", limit]
+        return
+    patterns = expand_limit(limit)
+    joined = ",".join(patterns)
+    if len(joined) <= LONGEST_LIMIT_CHARS:
+        yield ["--limit", joined]
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8") as listing:
+        listing.write("\n".join(patterns) + "\n")
+        listing.flush()
+        yield ["--limit", "@" + listing.name]
+
+
+def _play(command: Sequence[str], home: Path, folder: Path) -> str:
+    """Runs the playbook; the progress line is passed on at once, everything else that it says comes back. Standard output stays free for the report."""
+    shown = sys.stdout.isatty() and sys.stderr.isatty()
+    environment = project.ansible_environment(home, os.environ)
+    environment |= {"UNHANG_NEW_RUN": str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown))}
+    environment |= {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False"}
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as play:
+        assert play.stdout is not None
+        try:
+            return _relay(play.stdout, sys.stderr.buffer if shown else None)
+        except KeyboardInterrupt:
+            play.terminate()
+            raise
+
+
+def _relay(said: IO[bytes], terminal: IO[bytes] | None) -> str:
+    """Everything that was said but for the progress line, which goes straight to the terminal."""
+    held = b""
+    while chunk := os.read(said.fileno(), 65536):
+        if terminal is not None and chunk.startswith(b"\r"):
+            terminal.write(chunk)
+            terminal.flush()
+        else:
+            held += chunk
+    return held.decode("utf-8", "replace")
+
+
+def _reason(held: str, arguments: argparse.Namespace) -> str:
+    """Why no run came out, in one line."""
+    reasons = [found.strip() for found in REASON.findall(held)]
+    if any("no hosts to target" in reason or "found none; check the inventory" in reason for reason in reasons):
+        where = ", ".join(arguments.inventory or ["inventory/local"])
+        among = f" that --limit {arguments.limit} matches" if arguments.limit else ""
+        return f"expected hosts in {where}{among}, found none; list them with: ansible-inventory -i {where} --graph"
+    return reasons[-1] if reasons else f"ansible-playbook wrote no run and said: {' '.join(held.split())[-300:] or 'nothing'}"
+
+
+def _judge_arguments(arguments: argparse.Namespace) -> list[str]:
+    given = [("--policy", arguments.policy), ("--format", arguments.format), ("--fail-on", arguments.fail_on)]
+    given += [("--rules", folder) for folder in arguments.rules or []]
+    return [word for option, value in given if value for word in (option, str(value))]

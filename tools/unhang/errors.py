@@ -1,0 +1,7 @@
+"""The error that a person is told in one line."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Says what was expected, what was found, where, and what to do next; ends the command with exit code 2."""

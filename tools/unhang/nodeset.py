@@ -1,0 +1,70 @@
+"""Slurm's way of writing hosts, for Ansible: it takes gpu[001-003] for an index into a group named gpu and picks other hosts."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from unhang.errors import UserError
+
+MAX_HOSTS = 100_000
+_RANGE = re.compile(r"\[([^\]]*)\]")
+
+
+def expand_limit(limit: str) -> list[str]:
+    """Ansible patterns without a node set among them. What has no bracket (group, host, wildcard, a:!b) and regular expressions (~…) pass as they are.
+
+    Raises UserError for a bracket that is no node set.
+    """
+    patterns: list[str] = []
+    for term in _split(limit, ","):
+        if "[" not in term or term.lstrip("!&").startswith("~"):
+            patterns.append(term)
+        else:
+            for part in _split(term, ":"):
+                patterns.extend(_expand(part))
+    return patterns
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Parts of the text, split outside brackets; empty ones dropped."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if character == separator and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _expand(part: str) -> list[str]:
+    operator, nodes = (part[0], part[1:]) if part[0] in "!&" else ("", part)
+    if "[" not in nodes:
+        return [part]
+    if _count(nodes) > MAX_HOSTS:
+        raise UserError(f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in {part!r}")
+    try:
+        hosts = list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
+    except NodeSetException as problem:
+        raise UserError(f"expected a node set such as gpu[001-016], found {part!r}: {problem}") from None
+    if operator == "&":
+        # Each & narrows further, so the union has to be one pattern.
+        return ["&~^(?:" + "|".join(re.escape(host) for host in hosts) + ")$"]
+    return [operator + host for host in hosts]
+
+
+def _count(nodes: str) -> int:
+    """An upper bound of how many hosts a node set names, without making them."""
+    return math.prod(sum(_span(part) for part in bracket.split(",")) for bracket in _RANGE.findall(nodes))
+
+
+def _span(part: str) -> int:
+    ends = re.fullmatch(r"\s*(\d+)-(\d+)(?:/\d+)?\s*", part)
+    if not ends:
+        return 1
+    if len(ends[1]) > 12 or len(ends[2]) > 12:
+        return MAX_HOSTS + 1
+    return abs(int(ends[2]) - int(ends[1])) + 1

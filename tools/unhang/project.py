@@ -1,0 +1,75 @@
+"""The checkout that `unhang` works in, and how Ansible is wired to it from any folder and any environment."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from unhang.errors import UserError
+
+# Settings that would unplug the project's own modules and plugins, or the assertion that every playbook makes.
+NOT_INHERITED = (
+    "ANSIBLE_LIBRARY",
+    "ANSIBLE_MODULE_UTILS",
+    "ANSIBLE_ACTION_PLUGINS",
+    "ANSIBLE_CALLBACK_PLUGINS",
+    "ANSIBLE_INJECT_FACT_VARS",
+    "PYTHONPATH",
+    "PYTHONHOME",
+)
+
+
+def find_project() -> Path:
+    """The folder that holds ansible.cfg and playbooks/: the checkout this package lies in, or UNHANG_HOME. Raises UserError."""
+    chosen = os.environ.get("UNHANG_HOME")
+    folder = Path(chosen) if chosen else Path(__file__).resolve().parents[2]
+    if not (folder / "playbooks" / "audit.yml").is_file():
+        raise UserError(f"expected unhang's checkout (ansible.cfg, playbooks/) at {folder}, found none; set UNHANG_HOME to it")
+    return folder
+
+
+def link_pynvml(project: Path) -> Path:
+    """A link to the installed pynvml.py in a folder of module_utils, so that Ansible packs the controller's own nvidia-ml-py. Raises UserError."""
+    found = importlib.util.find_spec("pynvml")
+    if found is None or not found.origin:
+        raise UserError("expected the Python package nvidia-ml-py, found none; run make setup")
+    link = project / ".cache" / "module_utils" / "pynvml.py"
+    if link.is_symlink() and os.readlink(link) == found.origin:  # noqa: PTH115 -- the text of the link is compared, not where it leads
+        return link
+    beside = link.with_name(f".pynvml-{os.getpid()}.py")
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        beside.symlink_to(found.origin)
+        beside.replace(link)
+    except OSError as problem:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise UserError(f"could not make the link {link} to {found.origin}: {problem.strerror}; make it by hand or as the checkout's owner") from None
+    return link
+
+
+def ansible_environment(project: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment for Ansible: this project's configuration, this interpreter's programs first."""
+    kept = {name: value for name, value in inherited.items() if name not in NOT_INHERITED}
+    programs = str(Path(sys.executable).parent)
+    callbacks = [name for name in kept.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",") if name and name != "unhang_run"]
+    return {
+        **kept,
+        "ANSIBLE_CONFIG": str(project / "ansible.cfg"),
+        "ANSIBLE_CALLBACKS_ENABLED": ",".join([*callbacks, "unhang_run"]),
+        "PATH": programs + os.pathsep + kept.get("PATH", os.defpath),
+    }
+
+
+def ansible_program(name: str) -> str:
+    """ansible-playbook and its kind, as installed beside this interpreter. Raises UserError."""
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if found is None:
+        raise UserError(f"expected {name} beside {sys.executable}, found none; run make setup")
+    return found
