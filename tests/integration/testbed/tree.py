@@ -1,0 +1,75 @@
+"""The Debian tree that all nodes share, built once per recipe and only ever read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+
+SUITE = "bookworm"
+PACKAGES = (
+    "systemd,systemd-sysv,dbus,udev,openssh-server,python3,"
+    "python3-apt,"  # without it Ansible's apt module fails in check mode
+    "iproute2,kmod,ca-certificates,procps"
+)
+FILES = pathlib.Path(__file__).with_name("node_files")
+# Runs in the tree once all packages are there. Host keys are each node's own, so none may be shared.
+FINISH = (
+    'rm -f "$1"/etc/ssh/ssh_host_*',
+    'chroot "$1" systemctl -q enable systemd-networkd.service testbed-hardware.service',
+    # What a node does by itself now and then would show up as a change that an audit made.
+    'chroot "$1" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer'
+    " systemd-tmpfiles-clean.timer",
+    'chroot "$1" useradd --create-home --shell /bin/bash auditor',
+)
+
+
+class TreeError(Exception):
+    """The tree could not be built; the text says why."""
+
+
+def recipe_key():
+    """Twelve hexadecimal digits that change when anything does that goes into the tree."""
+    digest = hashlib.sha256("\n".join((SUITE, PACKAGES, *FINISH)).encode())
+    for path in sorted(FILES.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(FILES)} {path.stat().st_mode:o}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def ready_tree(cache):
+    """The tree's folder below `cache`, built now (half a minute) if it is not there. Raises TreeError."""
+    cache.mkdir(parents=True, exist_ok=True)
+    tree = cache / f"tree-{recipe_key()}"
+    with open(cache / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # a second session waits for the first one's build
+        if not tree.is_dir():
+            build(tree)
+    return tree
+
+
+def build(tree):
+    """Build the tree beside its place and move it there whole."""
+    for remains in tree.parent.glob("tree-*.partial"):
+        shutil.rmtree(remains)
+    partial = tree.with_suffix(".partial")
+    argv = ["mmdebstrap", "--variant=minbase", "--components=main", f"--include={PACKAGES}"]
+    argv += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]
+    argv += [f"--customize-hook=sync-in {FILES} /"]
+    argv += [f"--customize-hook={step}" for step in FINISH]
+    log = tree.parent / "build.log"
+    with open(log, "w", encoding="utf-8") as output:
+        try:
+            code = subprocess.run([*argv, SUITE, str(partial)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False).returncode
+        except FileNotFoundError:
+            raise TreeError("mmdebstrap is not installed; `make test` as root installs what tests/system-packages.txt lists") from None
+    if code:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(partial)
+        last = " | ".join(log.read_text(encoding="utf-8").strip().splitlines()[-3:])
+        raise TreeError(f"mmdebstrap ended with code {code}: {last} (all of it: {log})")
+    os.rename(partial, tree)
