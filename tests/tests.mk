@@ -1,3 +1,17 @@
-# The test part of the Makefile.
-test: $(DEV_STAMP) ## Unit tests, and as root on Linux the integration tests on real nodes
-	$(PYTHON) -m pytest -n auto $(TEST_ARGS)
+# The test part of the Makefile. docs/testing.md says what each tier is.
+.PHONY: test test-unit test-integration system-packages
+
+# The packages come before the environment: python3-venv may be among them.
+system-packages:
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages
+
+test: system-packages ## Unit tests, and as root on Linux the integration tests on real nodes:  make test TEST_ARGS='-k driver'
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTHON) -m pytest -n 2 --dist loadgroup $(TEST_ARGS)
+
+test-unit: $(DEV_STAMP) ## Unit tests alone
+	$(PYTHON) -m pytest -n 2 --dist loadgroup tests/unit $(TEST_ARGS)
+
+test-integration: system-packages ## Integration tests alone, as root on Linux
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTHON) -m pytest tests/integration $(TEST_ARGS)

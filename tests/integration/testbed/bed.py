@@ -194,16 +194,19 @@ def birth_of(pid):
 def forget(record):
     """Remove a bed's control groups, which outlive their processes, and then its record."""
     with contextlib.suppress(OSError, ValueError):
-        remove_cgroups(json.loads(record.read_text())["cgroup"])
-    record.unlink(missing_ok=True)
+        # A group cannot be removed before its last process is gone, which takes a moment after a kill: then the next start finds the record.
+        if remove_cgroups(json.loads(record.read_text())["cgroup"]):
+            record.unlink(missing_ok=True)
 
 
 def remove_cgroups(name):
-    """Remove a tree of empty control groups by its name; one that still has a process stays."""
-    for mount in CGROUPS:
-        for folder, _, _ in os.walk(os.path.join(mount, name), topdown=False):
+    """Remove a tree of empty control groups by its name. False when one still has a process."""
+    places = [os.path.join(mount, name) for mount in CGROUPS]
+    for place in places:
+        for folder, _, _ in os.walk(place, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
+    return not any(os.path.exists(place) for place in places)
 
 
 def clear_leftovers(cache):
