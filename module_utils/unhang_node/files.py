@@ -1,0 +1,161 @@
+"""Opens files that somebody else may have planted, and keeps off file systems that may hang.
+
+A reader that runs as root over users' files must survive a symbolic link to a secret, a FIFO that never answers, a device node and a file of
+a terabyte. A reader that walks well-known places must not wake a network file system that nobody named: a hard NFS mount whose server is gone
+stops whoever touches it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as stat_bits
+
+from .parse.mounts import is_network, mount_of
+from .root import MAX_LINKS
+from .sections.mounts import read_mounts
+
+CONFIG_LIMIT_BYTES = 1024 * 1024
+
+
+class NotLocal(OSError):
+    """A path that nobody named leads to a network file system."""
+
+
+def resolve_local(root, mounts, path):
+    """`path` with every symbolic link followed, one step at a time, without ever touching a network file system.
+
+    mounts: what read_mounts_or_none gives. Raises NotLocal naming the mount before it is touched, OSError as lstat does.
+    """
+    left = [part for part in path.split("/") if part and part != "."]
+    done = ""
+    links = 0
+    while left:
+        part = left.pop(0)
+        if part == "..":
+            done = done.rpartition("/")[0]
+            continue
+        here = done + "/" + part
+        mount = network_mount_of(mounts, here)
+        if mount:
+            raise NotLocal(errno.EXDEV, "lies on {} at {}, which nobody named: not touched".format(mount.fs_type, mount.point), path)
+        root.watch("lstat " + here)
+        place = _lstat_place(root, here)
+        if not stat_bits.S_ISLNK(os.lstat(place).st_mode):
+            done = here
+            continue
+        links += 1
+        if links > MAX_LINKS:
+            raise OSError(errno.ELOOP, "too many levels of symbolic links", path)
+        target = os.readlink(place)
+        if target.startswith("/"):
+            done = ""
+        left = [piece for piece in target.split("/") if piece and piece != "."] + left
+    return done or "/"
+
+
+def network_mount_of(mounts, path):
+    """The network mount that `path` lies on by its name, or None. A node whose very "/" is one (stateless nodes, some VMs) has no other: not counted."""
+    for mount in mounts:
+        if is_network(mount) and mount.point != "/" and (path == mount.point or path.startswith(mount.point + "/")):
+            best = mount_of(mounts, path)  # something local may be mounted inside
+            return best if is_network(best) else None
+    return None
+
+
+def read_mounts_or_none(root):
+    """The mounts to give to resolve_local: [] when the table cannot be read, for then nothing is known to be far."""
+    try:
+        return read_mounts(root)
+    except OSError:
+        return []
+
+
+def _lstat_place(root, path):
+    """Where a path without links in its parents lies on this machine's disk. Raises FileNotFoundError, PermissionError."""
+    for place in root.candidates(path):
+        try:
+            os.lstat(place)
+            return place
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+def open_regular(root, path, follow=True, owner=None):
+    """A descriptor of a regular file, opened without ever waiting. The caller closes it.
+
+    follow: False refuses a symbolic link as the last part of the path (ELOOP). owner: a uid; the file must be his. Raises OSError, ValueError.
+    """
+    if follow:
+        place = root.place(path)
+    else:
+        parent, name = os.path.split(path)
+        place = _lstat_place(root, root.resolve(parent).rstrip("/") + "/" + name)
+        root.watch("open " + path)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+    # What is no regular file is not opened at all: to open a device may itself do something.
+    _demand_regular(os.stat(place) if follow else os.lstat(place), path, owner)
+    descriptor = os.open(place, flags if follow else flags | os.O_NOFOLLOW)
+    try:
+        _demand_regular(os.fstat(descriptor), path, owner)
+    except (OSError, ValueError):
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _demand_regular(status, path, owner):
+    if stat_bits.S_ISLNK(status.st_mode):
+        raise ValueError("{} is a symbolic link, not followed in a place that a user owns".format(path))
+    if not stat_bits.S_ISREG(status.st_mode):
+        raise ValueError("{} is no regular file".format(path))
+    if owner is not None and status.st_uid != owner:
+        raise ValueError("{} belongs to uid {}, not to uid {}".format(path, status.st_uid, owner))
+
+
+def read_file(root, path, limit=CONFIG_LIMIT_BYTES, follow=True, owner=None):
+    """A whole regular file of at most `limit` bytes. Raises OSError; ValueError when it is larger or no regular file."""
+    descriptor = open_regular(root, path, follow, owner)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            raise ValueError("{} has {} bytes, at most {} are read".format(path, size, limit))
+        return _read_up_to(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def read_text(root, path, limit=CONFIG_LIMIT_BYTES, follow=True, owner=None):
+    """read_file as text; what is no UTF-8 is replaced."""
+    return read_file(root, path, limit, follow, owner).decode("utf-8", "replace")
+
+
+def _read_up_to(descriptor, limit):
+    pieces, left = [], limit
+    while left > 0:
+        piece = os.read(descriptor, min(left, 1 << 20))
+        if not piece:
+            break
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+def read_tail(root, path, limit):
+    """The last `limit` bytes of a regular file. Raises OSError, ValueError."""
+    descriptor = open_regular(root, path)
+    try:
+        size = os.fstat(descriptor).st_size
+        os.lseek(descriptor, max(0, size - limit), os.SEEK_SET)
+        return _read_up_to(descriptor, limit)
+    finally:
+        os.close(descriptor)
+
+
+def names_or_none(root, path):
+    """Sorted names in a folder; [] when there is no such folder. Raises OSError when it is there and cannot be read."""
+    try:
+        return root.names(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,163 @@
+"""apt's configuration and preferences (apt.conf(5), apt_preferences(5)), and the package lists that it keeps.
+
+A subset of the grammar: what the settings named here are ever written in. Nothing is executed, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+
+from .deb_version import deb_version_key
+
+_TOKENS = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|\#(?!clear\b|include\b)[^\n]*|"((?:[^"\\\n]|\\.)*)"|([{};])|([^\s{};"]+)', re.S)
+SETTING_SCOPES = ("APT::Periodic::", "Unattended-Upgrade::")
+
+
+def parse_apt_conf(text, settings=None):
+    """{name in lower case: [values]} of one apt.conf file added to `settings` of the files before it.
+
+    A plain name replaces its value, a list (Name:: "x"; or Name { "x"; };) grows, #clear empties. Broken places are passed over.
+    """
+    settings = {} if settings is None else settings
+    scopes, words, opens = [], [], 0
+    for string, mark, word in (found.groups() for found in _TOKENS.finditer(text)):
+        if string is not None:
+            words.append(('"', string))
+        elif word:
+            words.append(("", word))
+        elif mark == "{":
+            scopes.append(_plain(words))
+            words, opens = [], opens + 1
+        elif mark == ";":
+            _assign(settings, "::".join(scope for scope in scopes if scope), words)
+            words = []
+        elif mark == "}":
+            words = []
+            if scopes:
+                scopes.pop()
+    return settings
+
+
+def _plain(words):
+    return words[0][1] if words else ""
+
+
+def _assign(settings, scope, words):
+    if not words:
+        return
+    if words[0] == ("", "#clear"):
+        for _quote, name in words[1:]:
+            start = (scope + "::" if scope else "") + name
+            for known in [key for key in settings if key == start.lower() or key.startswith(start.lower() + "::")]:
+                settings[known] = []
+        return
+    if words[0][1] == "#include" or len(words) > 2:
+        return
+    if len(words) == 1:
+        if words[0][0] == '"':  # an item without a name, inside the list's braces
+            settings.setdefault(scope.lower(), []).append(words[0][1])
+        return
+    name = (scope + "::" if scope else "") + words[0][1]
+    if name.endswith("::"):
+        settings.setdefault(name[:-2].lower(), []).append(words[1][1])
+    else:
+        settings[name.lower()] = [words[1][1]]
+
+
+def setting_values(settings, name):
+    """All values of a list setting, those of its named items (Name::x "y";) included."""
+    name = name.lower()
+    values = list(settings.get(name, []))
+    for key in settings:
+        if key.startswith(name + "::"):
+            values.extend(settings[key])
+    return values
+
+
+def setting_word(settings, name, default=""):
+    """The one value of a setting."""
+    values = settings.get(name.lower()) or []
+    return values[-1] if values else default
+
+
+def is_conf_name(name, endings=("", ".conf")):
+    """True for a file name that apt reads in a *.d folder: no dot-file, no backup, no ending or one of `endings`."""
+    if not re.match(r"^[A-Za-z0-9_\-.:]+$", name) or name.startswith("."):
+        return False
+    stem, dot, ending = name.rpartition(".")
+    return (dot + ending if dot and stem else "") in endings
+
+
+def parse_preferences(text):
+    """[{package, pin, priority, line}] of one preferences file: a row for each package word, with the line of its `Package:`."""
+    rows, fields = [], {}
+    for number, line in enumerate(text.splitlines() + [""], 1):
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            rows.extend(_pins(fields))
+            fields = {}
+            continue
+        name, colon, value = line.partition(":")
+        if line[0] in " \t" and fields:
+            last = list(fields)[-1]
+            fields[last] = (fields[last][0] + " " + line.strip(), fields[last][1])
+        elif colon:
+            fields[name.strip().lower()] = (value.strip(), number)
+    return rows
+
+
+def _pins(fields):
+    if "package" not in fields or "pin" not in fields:
+        return []
+    try:
+        priority = int(fields.get("pin-priority", ("", 0))[0])
+    except ValueError:
+        priority = None
+    words, line = fields["package"]
+    return [{"package": word, "pin": fields["pin"][0], "priority": priority, "line": line} for word in words.split()]
+
+
+def pin_priority(pins, package, version, default):
+    """Priority of one version of a package under the version pins: the first pin that names the package itself wins over globs (apt_preferences(5))."""
+    for exact in (True, False):
+        for pin in pins:
+            words = pin["pin"].split(None, 1)
+            if pin["priority"] is None or len(words) != 2 or words[0] != "version" or (pin["package"] == package) != exact:
+                continue
+            if (exact or _names(pin["package"], package)) and fnmatch.fnmatchcase(version, words[1].strip()):
+                return pin["priority"]
+    return default
+
+
+def _names(pattern, package):
+    if len(pattern) > 1 and pattern[0] == pattern[-1] == "/":
+        try:
+            return re.search(pattern[1:-1], package) is not None
+        except re.error:
+            return False
+    return fnmatch.fnmatchcase(package, pattern)
+
+
+def release_priority(release_head):
+    """Default priority of what a Release file lists: 1 with NotAutomatic, 100 with ButAutomaticUpgrades too, else 500."""
+    if not re.search(r"^NotAutomatic:\s*yes", release_head, re.M | re.I):
+        return 500
+    return 100 if re.search(r"^ButAutomaticUpgrades:\s*yes", release_head, re.M | re.I) else 1
+
+
+def candidate_of(installed, offers):
+    """The version that apt would upgrade to, or None when it would leave the installed one.
+
+    offers: [(version, priority)]. The highest priority wins, then the newest; a downgrade needs more than 1000; a negative priority bars.
+    """
+    here = deb_version_key(installed)
+    best = (max([priority for version, priority in offers if version == installed] + [100]), here), None
+    for version, priority in offers:
+        key = deb_version_key(version)
+        if priority < 0 or (key < here and priority <= 1000):
+            continue
+        if (priority, key) > best[0]:
+            best = (priority, key), version
+    return best[1]

@@ -1,0 +1,119 @@
+"""Reads facts out of ELF files (shared libraries, kernel modules) without loading them and without reading them whole.
+
+A libnccl.so of 430 MB is device code but for a `.rodata` of 128 KB that holds its banner: the section headers say where.
+Format: elf(5). Every size and offset in the file is distrusted: bounded, and checked against the file's length.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from dataclasses import dataclass
+
+MAX_SECTIONS = 4096
+MAX_NAMES_BYTES = 1 << 20
+SEARCH_LIMIT_BYTES = 64 << 20
+CHUNK_BYTES = 1 << 20
+OVERLAP_BYTES = 256
+NOBITS = 8
+
+NCCL_BANNER = re.compile(rb"NCCL version (\d+\.\d+[0-9A-Za-z.\-]*)(?:\+cuda(\d+(?:\.\d+)*))?")
+NCCL_BANNER_WITH_CUDA = re.compile(rb"NCCL version (\d+\.\d+[0-9A-Za-z.\-]*)\+cuda(\d+(?:\.\d+)*)")
+
+
+@dataclass(frozen=True)
+class Section:
+    """name; kind: sh_type; offset and size in bytes, inside the file."""
+
+    name: str
+    kind: int
+    offset: int
+    size: int
+
+
+def read_sections(descriptor):
+    """Sections of an open ELF file, 32 or 64 bit, either byte order. Raises ValueError when it is no ELF file or cut short."""
+    length = os.fstat(descriptor).st_size
+    head = os.pread(descriptor, 64, 0)
+    if head[:4] != b"\x7fELF" or len(head) < 52:
+        raise ValueError("no ELF file")
+    wide = head[4] == 2
+    order = ">" if head[5] == 2 else "<"
+    if wide and len(head) < 64:
+        raise ValueError("ELF header cut short")
+    table = struct.unpack_from(order + ("Q" if wide else "I"), head, 40 if wide else 32)[0]
+    entry_size, count, names_index = struct.unpack_from(order + "HHH", head, 58 if wide else 46)
+    layout = struct.Struct(order + ("IIQQQQ" if wide else "IIIIII"))  # sh_name sh_type sh_flags sh_addr sh_offset sh_size
+    if not count or count > MAX_SECTIONS or entry_size < layout.size or names_index >= count:
+        raise ValueError("ELF file without a usable section table")
+    raw = os.pread(descriptor, entry_size * count, table)
+    if len(raw) < entry_size * count:
+        raise ValueError("ELF section table cut short")
+    rows = [layout.unpack_from(raw, index * entry_size) for index in range(count)]
+    names_size = min(rows[names_index][5], MAX_NAMES_BYTES)
+    names = os.pread(descriptor, names_size, rows[names_index][4])
+    return [Section(_name_at(names, row[0]), row[1], row[4], max(0, min(row[5], length - row[4]))) for row in rows if row[1] != NOBITS]
+
+
+def _name_at(names, offset):
+    end = names.find(b"\0", offset)
+    return names[offset : end if end >= 0 else offset].decode("ascii", "replace")
+
+
+def section_bytes(descriptor, section, limit=SEARCH_LIMIT_BYTES):
+    """Chunks of a section, each with the last OVERLAP_BYTES of the one before, so that a short text is never cut in two."""
+    position, end = section.offset, section.offset + min(section.size, limit)
+    tail = b""
+    while position < end:
+        piece = os.pread(descriptor, min(CHUNK_BYTES, end - position), position)
+        if not piece:
+            return
+        yield tail + piece
+        tail = (tail + piece)[-OVERLAP_BYTES:]
+        position += len(piece)
+
+
+def find_banner(descriptor, sections):
+    """(version, cuda or None) of NCCL's banner "NCCL version 2.21.5+cuda12.4", or None when no read-only data section holds it.
+
+    The banner with its +cuda wins over other texts that begin alike ("NCCL version mismatch", or a bare version).
+    """
+    bare = None
+    for section in sorted((each for each in sections if each.name.startswith(".rodata")), key=lambda each: each.name):
+        for chunk in section_bytes(descriptor, section):
+            full = NCCL_BANNER_WITH_CUDA.search(chunk)
+            if full:
+                return full.group(1).decode("ascii"), full.group(2).decode("ascii")
+            if bare is None:
+                bare = NCCL_BANNER.search(chunk)
+    return (bare.group(1).decode("ascii"), None) if bare else None
+
+
+def find_build_id(descriptor, sections):
+    """The GNU build id in hex, or None."""
+    for section in sections:
+        if section.name == ".note.gnu.build-id" and 16 < section.size <= 4096:
+            return parse_build_id(os.pread(descriptor, section.size, section.offset))
+    return None
+
+
+def parse_build_id(note):
+    """The build id in a note section: sizes of name and text, type 3, "GNU\\0", the id. None when it is none."""
+    for order in ("<", ">"):
+        name_size, id_size, kind = struct.unpack_from(order + "III", note)
+        if kind == 3 and name_size == 4 and note[12:16] == b"GNU\0" and 0 < id_size <= len(note) - 16:
+            return note[16 : 16 + id_size].hex()
+    return None
+
+
+def find_modinfo(descriptor, sections, limit=1 << 20):
+    """The name=value pairs of a kernel module's .modinfo, {} when it has none. Of repeated names the first stands."""
+    pairs = {}
+    for section in sections:
+        if section.name == ".modinfo":
+            for entry in os.pread(descriptor, min(section.size, limit), section.offset).split(b"\0"):
+                name, sign, value = entry.decode("utf-8", "replace").partition("=")
+                if sign:
+                    pairs.setdefault(name, value)
+    return pairs

@@ -1,0 +1,60 @@
+"""What the NVIDIA driver writes about itself under /proc/driver/nvidia, and versions in names of its files and packages."""
+
+from __future__ import annotations
+
+import re
+
+_LOADED = re.compile(r"NVRM version:.*?\s(\d{2,4}\.\d+(?:\.\d+){0,2})(?:\s|$)")
+_FILE_VERSION = re.compile(r"\.so\.(\d{2,4}\.\d+(?:\.\d+)?)$")
+_SO_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+_UPSTREAM = re.compile(r"^(?:\d+:)?(\d+(?:\.\d+)+)")
+
+
+def parse_loaded(text):
+    """(line, version, flavour) of /proc/driver/nvidia/version; version None when the line is of another shape.
+
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build …" is the open flavour,
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …" the proprietary one.
+    """
+    line = next((each.strip() for each in text.splitlines() if each.startswith("NVRM version:")), "")
+    found = _LOADED.search(line)
+    flavour = None
+    if "Kernel Module" in line:
+        flavour = "open" if "Open Kernel Module" in line else "proprietary"
+    return line, found.group(1) if found else None, flavour
+
+
+def parse_params(text):
+    """{name: value} of /proc/driver/nvidia/params, quotes taken off."""
+    pairs = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        value = value.strip()
+        if colon and name.strip():
+            if len(value) >= 2 and value[0] == value[-1] == '"':
+                value = value[1:-1]
+            pairs[name.strip()] = value
+    return pairs
+
+
+def driver_version_of_file(name):
+    """535.104.05 of libcuda.so.535.104.05, None of libcuda.so.1."""
+    found = _FILE_VERSION.search(name)
+    return found.group(1) if found else None
+
+
+def version_of_file(name):
+    """9.14.0 of libcudnn.so.9.14.0, None where the name ends in one number or none."""
+    found = _SO_VERSION.search(name)
+    return found.group(1) if found else None
+
+
+def upstream_version(package_version):
+    """535.161.08 of 535.161.08-0ubuntu3, 3:580.65.06-1.el9; None when it does not begin with numbers."""
+    found = _UPSTREAM.match(package_version or "")
+    return found.group(1) if found else None
+
+
+def branch_of(version):
+    """535 of 535.104.05, None of None."""
+    return version.split(".")[0] if version else None

@@ -1,0 +1,167 @@
+"""Section cuda: toolkits, what is the default one, forward compatibility, cuDNN, and the tools that extension builds need."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..files import names_or_none, read_text, resolve_local
+from ..parse.cuda import parse_cuda_header, parse_cudnn_header, parse_version_json, parse_version_txt, version_of_distro_package, version_of_folder
+from ..parse.nvidia_driver import driver_version_of_file, upstream_version, version_of_file
+from .loader import find_in_loader, taken_for
+
+PARENT = "/usr/local"
+DEFAULT = "/usr/local/cuda"
+DISTRO_NVCC = "/usr/bin/nvcc"
+DISTRO_PACKAGE = "nvidia-cuda-toolkit"
+HEADER_LIMIT_BYTES = 4 << 20
+CUDNN_HEADERS = ("/usr/include/cudnn_version.h", "/usr/include/x86_64-linux-gnu/cudnn_version_v9.h", "/usr/include/x86_64-linux-gnu/cudnn_version.h")
+# Names that carry their own version after a dash: gcc -> gcc-12 -> x86_64-linux-gnu-gcc-12.
+_TOOL_VERSION = re.compile(r"-(\d+(?:\.\d+)*)$")
+
+
+def read_cuda(root, unread, loader, mounts, database):
+    """Section cuda. loader: of loader.read_loader for libcuda and libcudnn; database: of package_database, or None."""
+    toolkits = read_toolkits(root, unread, mounts, database)
+    default = next((toolkit for toolkit in toolkits if toolkit["is_default"]), None)
+    return {
+        "toolkits": toolkits,
+        "default": {"path": default["path"], "version": default["version"]} if default else None,
+        "forward_compat": read_forward_compat(root, unread, loader, mounts),
+        "cudnn": read_cudnn(root, unread, loader, mounts),
+        "build_tools": read_build_tools(root, unread, mounts, database, default),
+    }
+
+
+def read_toolkits(root, unread, mounts, database):
+    """[{path, version, is_default, nvcc}], each folder once, links followed; the distribution's own toolkit counts as one at /usr."""
+    chosen = _resolved(root, unread, mounts, DEFAULT)
+    names = unread.attempt("toolkits", names_or_none, root, PARENT) or []
+    rows = []
+    for name in names:
+        if not name.startswith("cuda"):
+            continue
+        path = _resolved(root, unread, mounts, PARENT + "/" + name)
+        if path is None or any(row["path"] == path for row in rows) or not _looks_like_toolkit(root, path):
+            continue
+        version = read_toolkit_version(root, path)
+        if version is None:
+            unread.add("toolkits[{}].version".format(path), "absent", "no version.json, version.txt or include/cuda.h names it")
+        rows.append({"path": path, "version": version, "is_default": path == chosen, "nvcc": _there(root, path + "/bin/nvcc")})
+    if _there(root, DISTRO_NVCC) and _resolved(root, unread, mounts, DISTRO_NVCC) in (DISTRO_NVCC, "/usr/lib/nvidia-cuda-toolkit/bin/nvcc"):
+        version = version_of_distro_package(database.version(DISTRO_PACKAGE) if database else None)
+        rows.append({"path": "/usr", "version": version, "is_default": not any(row["is_default"] for row in rows), "nvcc": True})
+    return rows[:64]
+
+
+def _looks_like_toolkit(root, path):
+    return any(_there(root, path + part) for part in ("/version.json", "/version.txt", "/bin/nvcc", "/include/cuda.h", "/lib64/libcudart.so"))
+
+
+def read_toolkit_version(root, path):
+    """Version of the toolkit at `path`, from the first of its files that names one; None when none does."""
+    for name, parse in (("version.json", lambda text: parse_version_json(text)[0]), ("version.txt", parse_version_txt), ("include/cuda.h", parse_cuda_header)):
+        try:
+            version = parse(read_text(root, path + "/" + name, HEADER_LIMIT_BYTES))
+        except (OSError, ValueError):
+            continue
+        if version:
+            return version
+    return version_of_folder(os.path.basename(path))
+
+
+def read_forward_compat(root, unread, loader, mounts):
+    """The libcuda of a cuda-compat package, when the loader would take it before the driver's own; None when not."""
+    taken = taken_for(root, loader, "libcuda.so.1")
+    if taken is None:
+        return None
+    real = _resolved(root, unread, mounts, taken) or taken
+    if "/compat" not in taken and "/compat" not in real:
+        return None
+    # .../cuda-12.4/compat/libcuda.so.550.54.15: the folder's name says which CUDA it brings.
+    version = next((word for word in (version_of_folder(part) for part in real.split("/")) if word), None)
+    if version is None:
+        unread.add("forward_compat.version", "absent", "{} (driver {}) does not name its CUDA".format(real, driver_version_of_file(real)))
+    return {"path": real, "version": version}
+
+
+def read_cudnn(root, unread, loader, mounts):
+    """[{path, version}] of every libcudnn.so in the loader's paths; the header where only that is there."""
+    rows = []
+    for path in find_in_loader(loader, "libcudnn.so"):
+        real = _resolved(root, unread, mounts, path)
+        if real and not any(row["path"] == real for row in rows):
+            rows.append({"path": real, "version": version_of_file(os.path.basename(real))})
+    if not rows:
+        for path in CUDNN_HEADERS:
+            try:
+                version = parse_cudnn_header(read_text(root, path, HEADER_LIMIT_BYTES))
+            except (OSError, ValueError):
+                continue
+            rows.append({"path": path, "version": version})
+    return rows[:64]
+
+
+def read_build_tools(root, unread, mounts, database, default):
+    """What a build of a CUDA extension needs; a tool is null when it is not installed."""
+    nvcc = None
+    if default and _there(root, (default["path"] if default["path"] != "/usr" else "/usr") + "/bin/nvcc"):
+        nvcc = {"path": default["path"] + "/bin/nvcc", "version": default["version"]}
+    gcc, gxx = (_tool(root, unread, mounts, database, name, (name,)) for name in ("gcc", "g++"))
+    ninja = _tool(root, unread, mounts, database, "ninja", ("ninja-build",))
+    return {
+        "nvcc": nvcc,
+        "gcc": gcc,
+        "gxx": gxx,
+        "ninja": ninja,
+        "make": _tool(root, unread, mounts, database, "make", ("make",)),
+        "python_headers": unread.attempt("build_tools.python_headers", has_python_headers, root),
+        "has_compiler": gxx is not None or _there(root, "/usr/bin/c++") or _there(root, "/usr/bin/clang++"),
+        "has_ninja": ninja is not None,
+        "has_nvcc": nvcc is not None,
+    }
+
+
+def _tool(root, unread, mounts, database, name, packages):
+    """{path, version}: the package's version, else what the file's name says; None when there is no such program."""
+    for folder in ("/usr/local/bin", "/usr/bin"):
+        path = folder + "/" + name
+        if not _there(root, path):
+            continue
+        real = _resolved(root, unread, mounts, path) or path
+        named = _TOOL_VERSION.search(real)
+        version = None
+        if database and folder == "/usr/bin":
+            wanted = ["{}-{}".format(package, named.group(1)) for package in packages if named] + list(packages)
+            wanted += ["gcc-c++"] if name == "g++" else []
+            version = next((upstream_version(found) for found in (database.version(package) for package in wanted) if found), None)
+        if version is None and named:
+            version = named.group(1)
+        if version is None:
+            unread.add("build_tools.{}.version".format("gxx" if name == "g++" else name), "absent", "no package and no file name tells it; nothing is executed")
+        return {"path": path, "version": version}
+    return None
+
+
+def has_python_headers(root):
+    """True when the headers of a system Python are there (those of a virtual environment's own base are not looked for). Raises OSError."""
+    folders = [name for name in names_or_none(root, "/usr/include") if name.startswith("python3")]
+    return any(root.exists("/usr/include/{}/Python.h".format(name)) for name in folders)
+
+
+def _resolved(root, unread, mounts, path):
+    """The path with links followed, or None where it is not there or lies on a network file system (noted)."""
+    try:
+        return resolve_local(root, mounts, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        unread.of_error("toolkits", problem)
+        return None
+
+
+def _there(root, path):
+    try:
+        return root.exists(path)
+    except OSError:
+        return False

@@ -1,0 +1,63 @@
+"""Whether a daemon runs, from its pid file, its control group, its socket or its name: nothing is asked, nothing is executed."""
+
+from __future__ import annotations
+
+COMM_BYTES = 15  # the kernel cuts names of processes there
+CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
+
+
+def is_running(root, comm, unit, pid_files=(), socket=None):
+    """True or False; None when nothing that could tell was readable.
+
+    comm: the program's name; unit: its systemd service; socket: a path that it listens on.
+    """
+    for path in pid_files:
+        if runs_under_pid_file(root, path, comm):
+            return True
+    told = False
+    for folder in CGROUPS:
+        members = _text(root, "{}/{}/cgroup.procs".format(folder, unit))
+        if members:
+            return bool(members.split())
+        # With this folder and without the unit's, systemd runs and the unit does not.
+        told = told or members == "" or _there(root, folder)
+    if socket:
+        listening = _text(root, "/proc/net/unix")
+        if listening is not None:
+            told = True
+            if any(line.endswith((" " + socket, " /var" + socket)) for line in listening.splitlines()):
+                return True
+    return False if told else find_comm(root, comm)
+
+
+def runs_under_pid_file(root, path, comm):
+    """True when the process that a pid file names is there and has that name."""
+    pid = (_text(root, path) or "").strip()
+    return pid.isdigit() and len(pid) <= 10 and _comm(root, pid) == comm[:COMM_BYTES]
+
+
+def find_comm(root, comm):
+    """True when some process has that name; None when the processes cannot be listed."""
+    try:
+        pids = [name for name in root.names("/proc") if name.isdigit()]
+    except OSError:
+        return None
+    return any(_comm(root, pid) == comm[:COMM_BYTES] for pid in pids)
+
+
+def _comm(root, pid):
+    return (_text(root, "/proc/{}/comm".format(pid)) or "").rstrip("\n")
+
+
+def _text(root, path):
+    try:
+        return root.text(path, 1 << 20)
+    except OSError:
+        return None
+
+
+def _there(root, path):
+    try:
+        return root.exists(path)
+    except OSError:
+        return False

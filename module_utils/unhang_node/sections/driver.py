@@ -1,0 +1,146 @@
+"""Section driver: what the running kernel has loaded, what user space would load, and whether they agree.
+
+cuda_version, nvml_version and the GSP firmware come from NVML (source nvml); everything here from files.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..files import read_text, resolve_local
+from ..parse.nvidia_driver import branch_of, driver_version_of_file, parse_loaded, parse_params, upstream_version
+from ..section import Absent
+from .daemons import is_running
+from .driver_origin import read_install_method
+from .installed_kernels import find_nvidia_module, read_dkms, read_nvidia_version
+from .loader import find_in_loader
+from .package_database import driver_packages
+
+PROC = "/proc/driver/nvidia"
+MODULE = "/sys/module/nvidia"
+NOUVEAU = ("nouveau", "nova_core", "nova_drm", "nova")
+USERSPACE = (("libnvidia_ml", "libnvidia-ml.so.1"), ("libcuda", "libcuda.so.1"))
+NOT_THE_DRIVERS = ("/compat/", "/stubs/", "/cuda-compat")
+MAX_PARAMETERS = 128
+
+
+def read_driver(root, unread, loader, mounts, database):
+    """Section driver. loader: of loader.read_loader for USERSPACE; database: of package_database, or None. Raises Absent when there is no driver."""
+    loaded = read_loaded(root, unread)
+    userspace = {field: read_userspace(root, unread, loader, mounts, field, soname) for field, soname in USERSPACE}
+    on_disk = unread.attempt("on_disk", read_on_disk, root, unread)
+    packages = None if database is None else driver_packages(database)
+    if packages is None:
+        unread.add("packages", "error", "the package database could not be read")
+    nouveau = any(_there(root, "/sys/module/" + name) for name in NOUVEAU)
+    if not (loaded["is_loaded"] or any(userspace.values()) or on_disk or packages or nouveau):
+        raise Absent("no nvidia module, no driver library, no driver package")
+    version = loaded["version"] or _userspace_version(userspace) or (on_disk or {}).get("version") or _package_version(packages)
+    mismatch, text = judge_mismatch(loaded, userspace)
+    return {
+        "loaded": loaded,
+        "branch": branch_of(version),
+        "userspace": userspace,
+        "on_disk": on_disk,
+        "packages": None if packages is None else [package.row() for package in packages][:512],
+        "install_method": read_install_method(root, unread, userspace, packages, bool(loaded["is_loaded"] or on_disk)),
+        "persistence_daemon": is_running(
+            root,
+            "nvidia-persistenced",
+            "nvidia-persistenced.service",
+            ("/run/nvidia-persistenced/nvidia-persistenced.pid", "/var/run/nvidia-persistenced/nvidia-persistenced.pid"),
+            "/run/nvidia-persistenced/socket",
+        ),
+        "parameters": read_parameters(root, unread) if loaded["is_loaded"] else {},
+        "nouveau_loaded": nouveau,
+        "mismatch": mismatch,
+        "mismatch_text": text,
+    }
+
+
+def read_loaded(root, unread):
+    """What /proc/driver/nvidia/version says; where that is hidden (some containers), /sys/module/nvidia."""
+    try:
+        line, version, flavour = parse_loaded(root.text(PROC + "/version", 65536))
+    except FileNotFoundError:
+        line, version, flavour = None, None, None
+    except OSError as problem:
+        unread.of_error("loaded", problem)
+        line, version, flavour = None, None, None
+    if line:
+        if version is None:
+            unread.add("loaded.version", "error", "unknown form: " + line[:200])
+        return {"is_loaded": True, "version": version, "flavour": flavour, "line": line}
+    if not _there(root, MODULE):
+        return {"is_loaded": False, "version": None, "flavour": None, "line": None}
+    unread.add("loaded.flavour", "absent", "no {}/version".format(PROC))
+    return {"is_loaded": True, "version": unread.attempt("loaded.version", root.line, MODULE + "/version"), "flavour": None, "line": None}
+
+
+def read_userspace(root, unread, loader, mounts, field, soname):
+    """{path, version} of the library that a program would get, the version from the real file's name; None when there is none."""
+    stem = soname[: soname.index(".so")] + ".so"
+    for path in find_in_loader(loader, stem):
+        if any(part in path for part in NOT_THE_DRIVERS) or not path.endswith((soname, stem)) and driver_version_of_file(path) is None:
+            continue
+        try:
+            real = resolve_local(root, mounts, path)
+        except FileNotFoundError:
+            continue
+        except OSError as problem:
+            unread.of_error("userspace." + field, problem)
+            continue
+        version = driver_version_of_file(os.path.basename(real))
+        if version is None:
+            unread.add("userspace.{}.version".format(field), "absent", "{} does not name its version".format(real))
+        return {"path": real, "version": version}
+    return None
+
+
+def read_on_disk(root, unread):
+    """{path, kernel, version} of the module that modprobe would load into the running kernel, or None when there is none. Raises OSError."""
+    release = root.line("/proc/sys/kernel/osrelease")
+    path = find_nvidia_module(root, release)
+    if path is None:
+        return None
+    version = unread.attempt("on_disk.version", read_nvidia_version, root, release, read_dkms(root))
+    return {"path": path, "kernel": release, "version": version or None}
+
+
+def read_parameters(root, unread):
+    """The loaded module's registry parameters (NVreg_*, without that prefix)."""
+    text = unread.attempt("parameters", read_text, root, PROC + "/params")
+    if text is None:
+        return None
+    pairs = list(parse_params(text).items())
+    return {name: value[:1024] for name, value in pairs[:MAX_PARAMETERS]}
+
+
+def judge_mismatch(loaded, userspace):
+    """(mismatch, text): True when the loaded module and a driver library differ, None when one of the versions is not known."""
+    library = next((each for each in userspace.values() if each and each["version"]), None)
+    if not loaded["version"] or library is None:
+        return None, None
+    different = [each for each in userspace.values() if each and each["version"] and each["version"] != loaded["version"]]
+    if not different:
+        return False, None
+    return True, "kernel module {} is loaded, {} is {}".format(loaded["version"], different[0]["path"], different[0]["version"])
+
+
+def _userspace_version(userspace):
+    return next((each["version"] for each in userspace.values() if each and each["version"]), None)
+
+
+def _package_version(packages):
+    """Of the package that carries libnvidia-ml or the module, not of helpers with versions of their own."""
+    for package in packages or ():
+        if package.name.startswith(("libnvidia-compute", "libnvidia-ml", "nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-utils")):
+            return upstream_version(package.version)
+    return None
+
+
+def _there(root, path):
+    try:
+        return root.exists(path)
+    except OSError:
+        return False

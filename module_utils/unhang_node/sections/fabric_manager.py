@@ -1,0 +1,135 @@
+"""Section fabric_manager: NVSwitches, the daemon that programs them, and IMEX."""
+
+from __future__ import annotations
+
+from ..files import names_or_none, read_tail
+from ..parse.nvidia_driver import upstream_version
+from ..parse.values import clean
+from .daemons import is_running
+
+BRIDGE_CLASS = "bc06sc80"  # PCI "bridge, other": what NVSwitches are
+NVIDIA_VENDOR = "pci:v000010DE"
+BINARY = "/usr/bin/nv-fabricmanager"
+LOG = "/var/log/fabricmanager.log"
+LOG_TAIL_BYTES = 256 * 1024
+UNIT = "nvidia-fabricmanager.service"
+WANTED_BY = ("/etc/systemd/system/multi-user.target.wants", "/etc/systemd/system/graphical.target.wants")
+PACKAGES = ("nvidia-fabricmanager", "nvidia-fabric-manager", "cuda-drivers-fabricmanager")
+IMEX_BINARY = "/usr/bin/nvidia-imex"
+
+
+def read_fabric_manager(root, unread, database):
+    """Section fabric_manager. database: of package_database, or None."""
+    switches = unread.attempt("nvswitch_count", count_switches, root)
+    if switches is None:
+        unread.add("nvswitch_present", "error", "the PCI devices could not be listed")
+    package = _package(database, PACKAGES)
+    installed = _installed(root, unread, "installed", BINARY, package)
+    version = upstream_version(package.version) if package else None
+    if installed and version is None:
+        unread.add("version", "absent", "{} is not from a package that the package database knows".format(BINARY))
+    return {
+        "nvswitch_present": None if switches is None else switches > 0,
+        "nvswitch_count": switches,
+        "installed": installed,
+        "version": version,
+        "package": package.name if package else None,
+        "running": _is_running(root, "nv-fabricmanager", UNIT, installed or switches, "/run/nvidia-fabricmanager/nv-fabricmanager.pid"),
+        "enabled": any(_is_link(root, folder + "/" + UNIT) for folder in WANTED_BY),
+        "last_error": read_last_error(root, unread) if installed else None,
+        "imex": read_imex(root, unread, database),
+    }
+
+
+def count_switches(root):
+    """NVSwitches on the PCI bus, or those that their own driver lists, whichever is more. Raises OSError."""
+    addresses = nvidia_addresses(root)
+    on_bus = 0
+    for address in addresses:
+        alias = root.line("/sys/bus/pci/devices/{}/modalias".format(address))
+        on_bus += alias.startswith(NVIDIA_VENDOR) and BRIDGE_CLASS in alias
+    return max(on_bus, len([name for name in names_or_none(root, "/proc/driver/nvidia-nvswitch/devices")]))
+
+
+def nvidia_addresses(root):
+    """PCI addresses of devices that may be NVIDIA's: /proc/bus/pci/devices tells the vendors in one read; without it, all."""
+    names = names_or_none(root, "/sys/bus/pci/devices")
+    try:
+        listing = root.text("/proc/bus/pci/devices")
+    except OSError:
+        return names
+    slots = set()
+    for line in listing.splitlines():
+        fields = line.split("\t")
+        if len(fields) > 1 and fields[1].lower().startswith("10de"):
+            slots.add(fields[0].lower())
+    # That file has no PCI domain: an address of another domain may share bus and slot, hence only a first sieve.
+    return [name for name in names if _slot(name) in slots]
+
+
+def _slot(address):
+    """Bus and device-function of 0000:3b:00.0 as /proc/bus/pci/devices writes them: 3b00."""
+    try:
+        _domain, bus, rest = address.split(":")
+        device, function = rest.split(".")
+        return "{}{:02x}".format(bus.lower(), (int(device, 16) << 3) | int(function, 16))
+    except ValueError:
+        return ""
+
+
+def read_last_error(root, unread):
+    """The last line of the daemon's log that tells of an error, or None."""
+    try:
+        content = read_tail(root, LOG, LOG_TAIL_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        unread.add("last_error", "absent", "no " + LOG)
+        return None
+    except (OSError, ValueError) as problem:
+        unread.of_error("last_error", problem)
+        return None
+    return last_error_of(content)
+
+
+def last_error_of(text):
+    """The last line marked [ERROR], [CRITICAL] or [FATAL] in a fabric manager's log, or None."""
+    for line in reversed(text.splitlines()):
+        if any(mark in line for mark in ("[ERROR]", "[CRITICAL]", "[FATAL]")):
+            return clean(line, 1024)
+    return None
+
+
+def read_imex(root, unread, database):
+    """{installed, version, running} of the daemon that shares memory between nodes of one NVLink domain."""
+    package = _package(database, ("nvidia-imex",))
+    installed = _installed(root, unread, "imex.installed", IMEX_BINARY, package)
+    return {
+        "installed": installed,
+        "version": upstream_version(package.version) if package else None,
+        "running": _is_running(root, "nvidia-imex", "nvidia-imex.service", installed, "/run/nvidia-imex/nvidia-imex.pid"),
+    }
+
+
+def _is_running(root, comm, unit, expected, pid_file):
+    """False without a search where nothing could run it: to look at every process is the most expensive way."""
+    return is_running(root, comm, unit, (pid_file, "/var" + pid_file)) if expected else False
+
+
+def _installed(root, unread, field, binary, package):
+    if package:
+        return True
+    return unread.attempt(field, root.exists, binary)
+
+
+def _package(database, prefixes):
+    """The package that carries the daemon: not its headers, not a meta package when the daemon's own is there."""
+    found = [package for package in (database.named(prefixes) if database else []) if not package.name.endswith(("-dev", "-devel"))]
+    found.sort(key=lambda package: next(index for index, prefix in enumerate(prefixes) if package.name.startswith(prefix)))
+    return found[0] if found else None
+
+
+def _is_link(root, path):
+    try:
+        root.link(path)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Which packages are installed, from dpkg's files or by rpm: read once, used by several sections."""
+
+from __future__ import annotations
+
+from ..files import names_or_none, read_file
+from ..parse.dpkg import STATUS_LIMIT_BYTES, Database, Package, parse_status
+
+STATUS = "/var/lib/dpkg/status"
+UPDATES = "/var/lib/dpkg/updates"
+RPM_FOLDERS = ("/usr/lib/sysimage/rpm", "/var/lib/rpm")
+RPM_FILES = ("rpmdb.sqlite", "Packages.db", "Packages")
+RPM_PROGRAM = "/usr/bin/rpm"
+RPM_DEADLINE_S = 10.0
+RPM_QUERY = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
+
+DRIVER = ("nvidia-", "libnvidia-", "cuda-drivers", "cuda-compat", "libcuda1", "libcuda-", "kmod-nvidia", "kmod-open-nvidia", "xserver-xorg-video-nvidia")
+DRIVER += ("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia", "firmware-nvidia", "nvlsm", "libnvsdm", "akmod-nvidia")
+NOT_DRIVER = ("nvidia-container", "libnvidia-container", "nvidia-cuda", "nvidia-docker", "nvidia-cudnn", "nvidia-gds", "nvidia-fs", "libnvidia-egl-wayland")
+NOT_DRIVER += ("nvidia-detect", "nvidia-installer-cleanup", "nvidia-visual-profiler", "nvidia-nsight", "nvidia-mlnx")
+KERNEL = ("linux-image", "linux-headers", "linux-modules", "linux-generic", "linux-hwe", "linux-aws", "linux-azure", "linux-gcp", "linux-gke", "linux-oracle")
+KERNEL += ("linux-nvidia", "linux-virtual", "linux-lowlatency", "kernel-core", "kernel-modules", "kernel-devel", "kernel-default", "kernel-uek", "dkms")
+NCCL = ("libnccl", "nccl", "aws-ofi-nccl", "libaws-ofi")
+# What is listed: the packages that decide whether collectives run.
+LISTED = DRIVER + KERNEL + NCCL
+LISTED += ("nvidia", "libnvidia", "cuda", "libcudnn", "cudnn", "datacenter-gpu-manager", "dcgm", "gdrcopy", "gdrdrv", "libgdrapi")
+LISTED += ("mlnx", "mlx", "ofed", "doca", "rdma-core", "libibverbs", "ibverbs", "librdmacm", "infiniband", "ucx", "libucx", "libfabric", "efa")
+LISTED += ("slurm", "munge", "libpmix", "openmpi-bin", "docker", "containerd", "podman", "cri-o", "enroot", "apptainer", "singularity", "kubelet")
+LISTED += ("unattended-upgrades", "needrestart", "dnf-automatic")
+# Only their versions are wanted, by other sections.
+TOOLS = ("gcc", "g++", "ninja", "make", "python3-dev", "python3-devel", "python3.", "cpp", "clang", "linux-perf")
+
+
+def read_database(root, unread, field):
+    """(manager, Database): manager is dpkg, rpm, none, or None when its database could not be read (noted under `field`)."""
+    try:
+        return "dpkg", parse_status(_status_bytes(root), LISTED + TOOLS)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as problem:
+        unread.of_error(field, problem)
+        return None, None
+    for folder in RPM_FOLDERS:
+        if any(_is_there(root, folder + "/" + name) for name in RPM_FILES):
+            database = unread.attempt(field, read_rpm, root, folder)
+            return ("rpm" if database else None), database
+    return "none", Database()
+
+
+def _status_bytes(root):
+    """The status file, with what a dpkg that is at work (or was cut off) has written beside it: stanzas there are newer and stand first."""
+    content = read_file(root, STATUS, STATUS_LIMIT_BYTES)
+    try:
+        newer = [read_file(root, UPDATES + "/" + name) for name in names_or_none(root, UPDATES) if name.isdigit()][:250]
+    except (OSError, ValueError):
+        newer = []  # a running dpkg removes them at any moment
+    return content if not newer else _with_updates(content, newer)
+
+
+def _with_updates(content, newer):
+    stanzas = {}
+    for stanza in content.split(b"\n\n"):
+        stanzas[_head(stanza)] = stanza
+    for update in newer:
+        for stanza in update.split(b"\n\n"):
+            if stanza.strip():
+                stanzas[_head(stanza)] = stanza.strip(b"\n")
+    return b"\n\n".join(stanzas.values())
+
+
+def _head(stanza):
+    """What names a package: its name and architecture."""
+    lines = stanza.strip(b"\n").split(b"\n")
+    return lines[0], next((line for line in lines if line.startswith(b"Architecture: ")), b"")
+
+
+def _is_there(root, path):
+    try:
+        return root.exists(path)
+    except OSError:
+        return True
+
+
+def read_rpm(root, folder, program=RPM_PROGRAM):
+    """Database out of `rpm -qa`, the one external process of the collector: rpm's own file has three formats. Raises OSError, ValueError."""
+    import os
+    import subprocess
+
+    if not os.access(program, os.X_OK):
+        raise FileNotFoundError(2, "needed to read " + folder, program)
+    root.watch("{} -qa".format(program))
+    command = [program, "--dbpath", root.place(folder), "-qa", "--qf", RPM_QUERY]
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=RPM_DEADLINE_S, env=environment, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(110, "no answer within {:g} s".format(RPM_DEADLINE_S), "rpm -qa") from None
+    if done.returncode != 0:
+        raise ValueError("rpm -qa ended with {}: {}".format(done.returncode, done.stderr[:200].decode("utf-8", "replace")))
+    return parse_rpm(done.stdout.decode("utf-8", "replace"))
+
+
+def parse_rpm(text):
+    """Database out of lines `name<TAB>epoch:version-release<TAB>architecture`; an epoch of 0 is left out, as people write it."""
+    packages = []
+    for line in text.splitlines():
+        fields = line.split("\t")
+        if len(fields) == 3 and fields[0].startswith(LISTED + TOOLS):
+            version = fields[1][2:] if fields[1].startswith("0:") else fields[1]
+            packages.append(Package(fields[0], version, fields[2], False, "installed"))
+    packages.sort(key=lambda package: (package.name, package.version, package.architecture))
+    return Database(tuple(packages))
+
+
+def driver_packages(database):
+    """The driver's own packages (not the container toolkit, not the CUDA toolkit), sorted by name."""
+    return [package for package in database.named(DRIVER) if not package.name.startswith(NOT_DRIVER)]
+
+
+def listed_packages(database):
+    """What the section `packages` shows."""
+    return database.named(LISTED)

@@ -1,0 +1,98 @@
+"""Section packages: what is installed, what is held or pinned, and what an unattended upgrade would change."""
+
+from __future__ import annotations
+
+import re
+
+from ..files import names_or_none, read_text
+from ..parse.apt import is_conf_name, parse_apt_conf, parse_preferences, setting_values, setting_word
+from .package_database import driver_packages, listed_packages
+from .pending_upgrades import read_pending
+from .rpm_locks import read_rpm_locks
+
+APT = "/etc/apt"
+TIMER = "/etc/systemd/system/apt-daily-upgrade.timer"
+MAX_ROWS = 512
+
+
+def read_packages(root, unread, manager, database):
+    """Section packages. manager, database: of package_database.read_database."""
+    section = {"manager": manager, "installed": None, "holds": None, "pins": None, "half_configured": None, "unattended_upgrades": None, "pending": None}
+    if database is None:
+        return section
+    section["installed"] = [package.row() for package in listed_packages(database)][:MAX_ROWS]
+    section["half_configured"] = list(database.unfinished)
+    if manager == "rpm":
+        locks = read_rpm_locks(root, unread)
+        section["holds"] = [lock["package"] for lock in locks]
+        section["pins"] = locks[:MAX_ROWS]
+        for field in ("unattended_upgrades", "pending"):
+            unread.add(field, "absent", "known for dpkg and apt alone")
+        return section
+    section["holds"] = list(database.holds)
+    section["pins"] = read_pins(root, unread)[:MAX_ROWS]
+    section["unattended_upgrades"] = read_unattended(root, unread, database)
+    section["pending"] = read_pending(root, unread, database, section["pins"])
+    return section
+
+
+def read_pins(root, unread):
+    """Rows of /etc/apt/preferences and preferences.d, in apt's order."""
+    rows = []
+    for path in _conf_files(root, unread, "pins", APT + "/preferences.d", ("", ".pref"), APT + "/preferences", main_first=True):
+        text = unread.attempt("pins", read_text, root, path)
+        for row in parse_preferences(text or ""):
+            rows.append(dict(row, file=path))
+    return rows
+
+
+def _conf_files(root, unread, field, folder, endings, main, main_first=False):
+    """Paths of the files of one apt configuration that are there."""
+    try:
+        names = [name for name in names_or_none(root, folder) if is_conf_name(name, endings)]
+        mains = [main] if root.exists(main) else []
+    except OSError as problem:
+        unread.of_error(field, problem)
+        return []
+    parts = [folder + "/" + name for name in names][:MAX_ROWS]
+    return mains + parts if main_first else parts + mains
+
+
+def read_unattended(root, unread, database):
+    """What unattended-upgrades would do by itself."""
+    settings = {}
+    for path in _conf_files(root, unread, "unattended_upgrades", APT + "/apt.conf.d", ("", ".conf"), APT + "/apt.conf"):
+        text = unread.attempt("unattended_upgrades", read_text, root, path)
+        parse_apt_conf(text or "", settings)
+    installed = database.version("unattended-upgrades") is not None
+    every = setting_word(settings, "APT::Periodic::Unattended-Upgrade", "0")
+    periodic = setting_word(settings, "APT::Periodic::Enable", "1")
+    blacklist = setting_values(settings, "Unattended-Upgrade::Package-Blacklist")
+    origins = setting_values(settings, "Unattended-Upgrade::Allowed-Origins") + setting_values(settings, "Unattended-Upgrade::Origins-Pattern")
+    return {
+        "installed": installed,
+        "enabled": installed and every not in ("", "0") and periodic != "0" and not is_masked(root, TIMER),
+        "blacklist": blacklist,
+        "origins": origins,
+        "automatic_reboot": setting_word(settings, "Unattended-Upgrade::Automatic-Reboot", "false").lower() in ("1", "true", "yes", "on"),
+        "covers_driver": any(not package.held and not is_blacklisted(package.name, blacklist) for package in driver_packages(database)),
+    }
+
+
+def is_blacklisted(name, blacklist):
+    """As unattended-upgrades matches: each entry is a regular expression that must match at the beginning of the name."""
+    for pattern in blacklist:
+        try:
+            if re.match(pattern, name):
+                return True
+        except re.error:
+            continue
+    return False
+
+
+def is_masked(root, unit):
+    """True when a unit file is a link to /dev/null."""
+    try:
+        return root.link(unit) == "/dev/null"
+    except OSError:
+        return False

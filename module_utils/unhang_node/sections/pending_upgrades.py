@@ -1,0 +1,99 @@
+"""Newer driver, kernel and NCCL packages in the lists that apt already has on the node. Nothing is fetched, apt is not run."""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+from ..files import names_or_none, open_regular, read_text
+from ..parse.apt import candidate_of, pin_priority, release_priority
+from ..parse.apt_lists import offered_versions
+from .package_database import DRIVER, KERNEL, NCCL
+
+LISTS = "/var/lib/apt/lists"
+# All lists of a large distribution would cost more than everything else together: see docs of the collector.
+BUDGET_BYTES = 96 << 20
+ENDING = "_Packages"
+COMPRESSED = ("_Packages.lz4", "_Packages.gz", "_Packages.xz", "_Packages.zst", "_Packages.bz2", "_Packages.lzma")
+# Ubuntu's and Debian's own parts that hold no driver, kernel or NCCL; the largest of all.
+NEVER_HERE = ("_universe_",)
+RELEASE_HEAD_BYTES = 8192
+
+
+def read_pending(root, unread, database, pins):
+    """[{name, installed, candidate}], or None when no list could be read."""
+    watched = [package for package in database.named(DRIVER + KERNEL + NCCL) if package.state == "installed"]
+    if not watched:
+        return []
+    try:
+        names = names_or_none(root, LISTS)
+    except OSError as problem:
+        unread.of_error("pending", problem)
+        return None
+    packed = [name for name in names if name.endswith(COMPRESSED) and not any(part in name for part in NEVER_HERE)]
+    if packed:
+        unread.add("pending", "error", "{} lists in {} are compressed, not read: {} …".format(len(packed), LISTS, packed[0]))
+    lists = [name for name in names if name.endswith(ENDING) and not any(part in name for part in NEVER_HERE)]
+    offers, read_any = {}, False
+    for name in _within_budget(root, unread, lists):
+        found = unread.attempt("pending", _offers_of, root, name, frozenset(package.name for package in watched))
+        read_any = read_any or found is not None
+        priority = _default_priority(root, name)
+        for package, versions in (found or {}).items():
+            offers.setdefault(package, []).extend((version, pin_priority(pins, package, version, priority)) for version in versions)
+    if not read_any:
+        if not packed:
+            unread.add("pending", "absent", "no package lists in " + LISTS)
+        return None
+    return _rows(watched, offers)
+
+
+def _rows(watched, offers):
+    rows = []
+    for package in watched:
+        candidate = candidate_of(package.version, offers.get(package.name, []))
+        row = {"name": package.name, "installed": package.version, "candidate": candidate}
+        if candidate and row not in rows:
+            rows.append(row)
+    return rows[:512]
+
+
+def _within_budget(root, unread, names):
+    """Names of the lists to read, small ones first; what goes beyond the budget is noted."""
+    sized = []
+    for name in names:
+        try:
+            sized.append((root.stat(LISTS + "/" + name).st_size, name))
+        except OSError as problem:
+            unread.of_error("pending", problem)
+    taken, left = [], BUDGET_BYTES
+    for size, name in sorted(sized):
+        if size <= left:
+            taken.append(name)
+            left -= size
+        else:
+            unread.add("pending", "error", "{} has {} bytes: lists of {} bytes in all are read".format(name, size, BUDGET_BYTES))
+    return taken
+
+
+def _offers_of(root, name, packages):
+    descriptor = open_regular(root, LISTS + "/" + name)
+    try:
+        if not os.fstat(descriptor).st_size:
+            return {}
+        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as content:
+            return offered_versions(content, packages)
+    finally:
+        os.close(descriptor)
+
+
+def _default_priority(root, name):
+    """What the Release file beside a list says: lists of backports are not automatic."""
+    stem = name.split("_binary-")[0]
+    suite = stem.rsplit("_", 1)[0] if "_dists_" in stem else name[: -len(ENDING)]
+    for ending in ("_InRelease", "_Release"):
+        try:
+            return release_priority(read_text(root, LISTS + "/" + suite + ending, 4 << 20)[:RELEASE_HEAD_BYTES])
+        except (OSError, ValueError):
+            continue
+    return 500

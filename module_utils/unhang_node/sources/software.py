@@ -1,0 +1,39 @@
+"""Source software: driver, fabric manager, CUDA and packages, from local files that belong to the system."""
+
+from __future__ import annotations
+
+from ..files import read_mounts_or_none
+from ..section import Unread, read_section
+from ..sections.cuda import read_cuda
+from ..sections.driver import read_driver
+from ..sections.fabric_manager import read_fabric_manager
+from ..sections.loader import read_loader
+from ..sections.package_database import read_database
+from ..sections.packages import read_packages
+
+SECTIONS = ("driver", "fabric_manager", "cuda", "packages")
+LIBRARIES = ("libnvidia-ml.so", "libcuda.so", "libcudnn.so")
+
+
+def read(ctx):
+    """Yields (section, fields or exception, unread rows) for those of SECTIONS that are wanted."""
+    root = ctx.root
+    root.watch = ctx.mark
+    mounts = read_mounts_or_none(root)
+    shared = Unread()  # what several sections need is read once; each of them says what it misses by that
+    loader = read_loader(root, shared, "userspace", mounts, LIBRARIES)
+    manager, database = read_database(root, shared, "installed")
+    rows = shared.rows
+    if ctx.wanted("driver"):
+        yield _with(read_section("driver", read_driver, root, loader, mounts, database), [row for row in rows if row["field"] == "userspace"])
+    if ctx.wanted("fabric_manager"):
+        yield read_section("fabric_manager", read_fabric_manager, root, database)
+    if ctx.wanted("cuda"):
+        yield read_section("cuda", read_cuda, root, loader, mounts, database)
+    if ctx.wanted("packages"):
+        yield _with(read_section("packages", read_packages, root, manager, database), [row for row in rows if row["field"] == "installed"])
+
+
+def _with(piece, rows):
+    name, fields, unread = piece
+    return name, fields, list(rows) + list(unread)
