@@ -1,0 +1,182 @@
+"""A recorded NVML session: an object with nvidia-ml-py's function names that answers from a recording (see recording.py)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from .names import ALL_LINKS, FIELDS, FUNCTION_NOT_FOUND, INVALID_ARGUMENT, MEMORY_V2, NOT_SUPPORTED
+from .recording import is_error
+
+FIELD_NUMBERS = FIELDS
+FIELD_NAMES = {number: name for name, number in FIELDS.items()}
+LINK_ERRORS = {
+    "NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY": "error:0",
+    "NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY": "error:1",
+    "NVML_FI_DEV_NVLINK_ERROR_DL_CRC": "error:2",
+}
+VERSIONS = {MEMORY_V2: "v2"}
+SYSTEM_CALLS = ("nvmlInit", "nvmlSystem", "nvmlShutdown")
+
+
+class RecordedError(Exception):
+    """Stands for pynvml.NVMLError; value is NVML's code."""
+
+    def __init__(self, value, text=None):
+        super().__init__(text or "error {}".format(value))
+        self.value = value
+
+
+class Struct:
+    """Stands for a ctypes structure."""
+
+    def __init__(self, fields):
+        self.__dict__.update(fields)
+
+
+class RecordedHandle:
+    """Stands for a device handle."""
+
+    def __init__(self, index, device):
+        self.index = index
+        self.device = device
+
+
+class RecordedSession:
+    """Answers nvidia-ml-py's functions by name from what load_recording returned."""
+
+    NVMLError = RecordedError
+
+    def __init__(self, recording):
+        self.recording = recording
+        self.missing = frozenset(recording["missing"])
+
+    def __getattr__(self, name):
+        if not name.startswith("nvml"):
+            raise AttributeError(name)
+        return lambda *arguments: self._answer(name, arguments)
+
+    # ---- calls whose answer is not simply looked up
+
+    def nvmlInit(self):
+        self._behave("nvmlInitWithFlags", "")
+        if "nvmlInitWithFlags" in self.recording["system"]:
+            _value(self.recording["system"]["nvmlInitWithFlags"]["v"])
+
+    def nvmlDeviceGetCount(self):
+        return len(self.recording["devices"])
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        self._behave("nvmlDeviceGetHandleByIndex_v2", str(index))
+        device = self.recording["devices"][index]
+        _value(device.get("handle"))
+        return RecordedHandle(index, device)
+
+    def nvmlDeviceGetFieldValues(self, handle, wanted):
+        self._behave("nvmlDeviceGetFieldValues", str(handle.index))
+        if "fields" not in handle.device:
+            raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
+        return self.field_answers(handle, wanted)
+
+    def field_answers(self, handle, wanted):
+        """What nvmlDeviceGetFieldValues returns, without stalls: structures with nvmlReturn and value.ullVal."""
+        return [_field_value(handle.device, *(entry if isinstance(entry, tuple) else (entry, None))) for entry in wanted]
+
+    def nvmlDeviceGetNvLinkState(self, handle, link):
+        return self._of_link("nvmlDeviceGetNvLinkState", "state", handle, link)
+
+    def nvmlDeviceGetNvLinkVersion(self, handle, link):
+        return self._of_link("nvmlDeviceGetNvLinkVersion", "version", handle, link)
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, link):
+        return self._of_link("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle, link):
+        return self._of_link("nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+
+    def nvmlDeviceGetNvLinkErrorCounter(self, handle, link, counter):
+        return self._of_link("nvmlDeviceGetNvLinkErrorCounter", "error:{}".format(counter), handle, link)
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, one, other):
+        return self._of_pair("nvmlDeviceGetTopologyCommonAncestor", "ancestor", one, other)
+
+    def nvmlDeviceGetP2PStatus(self, one, other, which):
+        return self._of_pair("nvmlDeviceGetP2PStatus", "p2p:{}".format(which), one, other)
+
+    # ---- looking up
+
+    def _answer(self, name, arguments):
+        handle, answers = None, self.recording["system"]
+        if arguments and isinstance(arguments[0], RecordedHandle):
+            handle, answers = arguments[0], arguments[0].device
+            arguments = arguments[1:]
+        key = ":".join([name] + [VERSIONS.get(argument, str(argument)) for argument in arguments])
+        self._behave(_c_name(key), "" if handle is None else str(handle.index))
+        if key not in answers:
+            raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
+        return _value(answers[key]["v"])
+
+    def _of_link(self, call, key, handle, link):
+        self._behave(call, str(handle.index))
+        links = handle.device.get("nvlink", [])
+        if link >= len(links):
+            raise RecordedError(NOT_SUPPORTED, "Not Supported")
+        if key not in links[link]:
+            raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
+        return _value(links[link][key]["v"])
+
+    def _of_pair(self, call, key, one, other):
+        self._behave(call, "{},{}".format(one.index, other.index))
+        answers = self.recording["pairs"].get("{}-{}".format(one.index, other.index), {})
+        if key not in answers:
+            raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
+        return _value(answers[key]["v"])
+
+    def _behave(self, name, arguments):
+        """Is slow, stalls, crashes or misses the function, where the recording says so."""
+        names = (name, "{}({})".format(name, arguments))
+        for said, seconds in self.recording["slow"].items():
+            if said.replace(" ", "") in names:
+                time.sleep(seconds)
+        for said in self.recording["stall"]:
+            if said.replace(" ", "") in names:
+                while True:
+                    time.sleep(3600)
+        for said in self.recording["crash"]:
+            if said.replace(" ", "") in names:
+                os.kill(os.getpid(), signal.SIGSEGV)
+        if name in self.missing:
+            raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
+
+
+def _c_name(key):
+    """The C function behind a recording's key, which is what missing and stall name."""
+    return {"nvmlDeviceGetMemoryInfo:v2": "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3"}.get(key, key.split(":")[0])
+
+
+def _value(value):
+    if is_error(value):
+        raise RecordedError(value["nvml_error"], value.get("text"))
+    if isinstance(value, dict):
+        return Struct(value)
+    if isinstance(value, list):
+        return [Struct(item) if isinstance(item, dict) else item for item in value]
+    return value
+
+
+def _field_value(device, number, scope):
+    name = FIELD_NAMES.get(number)
+    said = device.get("fields", {}).get("{}:{}".format(name, scope)) or device.get("fields", {}).get(name)
+    links = device.get("nvlink", [])
+    if said is None:
+        code, value = INVALID_ARGUMENT, 0
+    else:
+        code, value = said["ret"], said["ull"]
+    if code == 0 and name == "NVML_FI_DEV_NVLINK_LINK_COUNT":
+        value = len(links)
+    if code == 0 and name in LINK_ERRORS and scope is not None:
+        asked = links if scope == ALL_LINKS else links[scope : scope + 1]
+        answers = [link[LINK_ERRORS[name]]["v"] for link in asked if LINK_ERRORS[name] in link]
+        value = sum(answer for answer in answers if not is_error(answer))
+    return Struct({"nvmlReturn": code, "value": Struct({"ullVal": value})})

@@ -1,0 +1,1 @@
+"""One module per kind of thing that can hang; each is read in a child process of its own."""
