@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-# point, fs_type, source, options: text; device: "major:minor"
-Mount = namedtuple("Mount", "point fs_type source options device")
+# point, fs_type, source: text; options: [text]; device: "major:minor"; subtree: which folder of the file system is mounted, "/" for all of it
+Mount = namedtuple("Mount", "point fs_type source options device subtree")
 
 # A call on one of these can wait for a server that is gone.
 NETWORK_FS = frozenset(
@@ -23,7 +23,7 @@ def parse_mountinfo(text):
         left, right = before.split(" "), after.split(" ")
         if separator and len(left) >= 6 and len(right) >= 2:
             options = left[5] + ("," + right[2] if len(right) > 2 else "")
-            mounts.append(Mount(unescape(left[4]), right[0], unescape(right[1]), options.split(","), left[2]))
+            mounts.append(Mount(unescape(left[4]), right[0], unescape(right[1]), options.split(","), left[2], unescape(left[3])))
     return mounts
 
 

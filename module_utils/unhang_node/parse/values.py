@@ -62,7 +62,7 @@ def parse_meminfo(text):
     return values
 
 
-def parse_cpu_list(text, most=65536):
+def parse_cpu_list(text, most=8192):
     """Sorted CPU numbers of "0-3,8". Raises ValueError for what is no such list or names more than `most` CPUs."""
     numbers = set()
     for piece in text.strip().split(","):

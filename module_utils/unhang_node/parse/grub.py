@@ -1,0 +1,116 @@
+"""GRUB's generated grub.cfg, its environment block, and boot loader entries: which kernel the next boot would take."""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+
+from .values import parse_assignments
+
+# title, identifier: text; kernel: path of the image or None; children: [Entry] of a submenu, else None
+Entry = namedtuple("Entry", "title identifier kernel children")
+
+ENTRY_LIMIT = 4096
+_QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"|(\S+)")
+
+
+def words_of(line):
+    """The words of one line of grub.cfg, quotes taken off."""
+    return [single or double or bare for single, double, bare in _QUOTED.findall(line[:8192])]
+
+
+def parse_menu(text):
+    """[Entry] of grub.cfg in the order of the file. Other blocks (functions, if) are passed over."""
+    top, stack, count = [], [], 0
+    for raw in text.splitlines():
+        line = raw.strip()
+        first = line.partition(" ")[0]
+        if line.endswith("{") and first in ("menuentry", "submenu") and count < ENTRY_LIMIT:
+            words = words_of(line)
+            stack.append([words[1] if len(words) > 1 else "", identifier_of(words), None, [] if first == "submenu" else None])
+            count += 1
+        elif line.endswith("{"):
+            stack.append(None)
+        elif line == "}" and stack:
+            closed = stack.pop()
+            if closed is not None:
+                parent = next((each for each in reversed(stack) if each is not None and each[3] is not None), None)
+                (parent[3] if parent else top).append(Entry(*closed))
+        elif first.startswith("linux") and stack and stack[-1] is not None and stack[-1][2] is None:
+            words = words_of(line)
+            stack[-1][2] = words[1] if len(words) > 1 else None
+    return top
+
+
+def identifier_of(words):
+    """The entry's id: what follows --id or $menuentry_id_option, or ""."""
+    for option in ("--id", "$menuentry_id_option"):
+        if option in words[:-1]:
+            return words[words.index(option) + 1]
+    return ""
+
+
+def parse_default(text):
+    """What `set default=` says for an ordinary boot (not the one-shot branch): "0", "saved" for ${saved_entry}, an id; None when nothing is set."""
+    found = None
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("set default="):
+            value = line[len("set default=") :].strip().strip("\"'")
+            if "next_entry" in value:
+                continue
+            # 00_header sets it in its first branch; later files that set it again do so on purpose.
+            found = "saved" if "saved_entry" in value else value
+    return found
+
+
+def parse_grubenv(data):
+    """{name: value} of GRUB's environment block (1024 bytes, lines, padded with #)."""
+    return parse_assignments(data[:65536].decode("utf-8", "replace"))
+
+
+def find_entry(menu, choice):
+    """The Entry that GRUB takes for `choice` ("0", "1>2", a title or an id, ">" between levels), or None.
+
+    A submenu itself means its first entry, as GRUB enters it at 0.
+    """
+    level, found = menu, None
+    for step in (choice or "0").split(">"):
+        found = pick(level, step.strip())
+        if found is None:
+            return None
+        level = found.children or []
+    for _ in range(16):
+        if found is None or found.children is None:
+            return found
+        found = found.children[0] if found.children else None
+    return None
+
+
+def pick(level, step):
+    """The entry of one level by id, title or number."""
+    for entry in level:
+        if step and step in (entry.identifier, entry.title):
+            return entry
+    if step.isdigit() and len(step) < 6 and int(step) < len(level):
+        return level[int(step)]
+    return None
+
+
+def release_of_image(path):
+    """6.8.0-45-generic of /boot/vmlinuz-6.8.0-45-generic, None of another name."""
+    name = (path or "").rpartition("/")[2]
+    for stem in ("vmlinuz-", "vmlinux-", "Image-", "kernel-"):
+        if name.startswith(stem) and len(name) > len(stem):
+            return name[len(stem) :]
+    return None
+
+
+def parse_loader_entry(text):
+    """{title, version, linux, …} of a Boot Loader Specification entry; the first of repeated keys."""
+    values = {}
+    for line in text.splitlines():
+        key, _space, value = line.strip().partition(" ")
+        if key and not key.startswith("#"):
+            values.setdefault(key, value.strip())
+    return values

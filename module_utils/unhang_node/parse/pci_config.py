@@ -1,0 +1,40 @@
+"""PCI configuration space, as far as Access Control Services (ACS) need it. PCI Express Base Specification, extended capabilities."""
+
+from __future__ import annotations
+
+import struct
+
+EXTENDED_START = 0x100
+ACS = 0x000D
+# Bits of the control word that send traffic between two devices below a switch up to the root complex.
+SOURCE_VALIDATION, REQUEST_REDIRECT, COMPLETION_REDIRECT = 0x01, 0x04, 0x08
+REDIRECTS = SOURCE_VALIDATION | REQUEST_REDIRECT | COMPLETION_REDIRECT
+
+
+def find_extended_capability(config, wanted):
+    """Offset of an extended capability in a configuration space of up to 4096 bytes, or None. A loop in the list ends the search."""
+    offset, seen = EXTENDED_START, set()
+    while EXTENDED_START <= offset <= len(config) - 4 and offset not in seen:
+        seen.add(offset)
+        head = struct.unpack_from("<I", config, offset)[0]
+        if head in (0, 0xFFFFFFFF):
+            return None
+        if head & 0xFFFF == wanted:
+            return offset
+        offset = head >> 20 & 0xFFC
+    return None
+
+
+def parse_acs(config):
+    """(capable, control word or None) of a bridge's configuration space. Raises PermissionError when only the 64 bytes for everybody were given."""
+    if len(config) <= 64:
+        raise PermissionError(1, "only root reads PCI configuration beyond its first 64 bytes")
+    offset = find_extended_capability(config, ACS)
+    if offset is None or offset + 8 > len(config):
+        return False, None
+    return True, struct.unpack_from("<H", config, offset + 6)[0]
+
+
+def is_redirecting(control):
+    """True when an ACS control word keeps devices from speaking to each other directly."""
+    return bool(control & REDIRECTS)

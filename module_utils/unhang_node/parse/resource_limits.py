@@ -1,0 +1,70 @@
+"""Resource limits as the kernel, pam_limits and systemd write them. Everywhere -1 is unlimited."""
+
+from __future__ import annotations
+
+from .values import integer_or_none
+
+UNLIMITED = -1
+KEYS = ("memlock_soft_bytes", "memlock_hard_bytes", "nofile_soft", "nofile_hard")
+UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
+PROC_NAMES = (("Max locked memory", "memlock_soft_bytes", "memlock_hard_bytes"), ("Max open files", "nofile_soft", "nofile_hard"))
+ROWS = 48
+
+
+def parse_proc_limits(text):
+    """{memlock_soft_bytes, memlock_hard_bytes, nofile_soft, nofile_hard} of /proc/<pid>/limits; None for what it does not say."""
+    values = dict.fromkeys(KEYS)
+    for line in text.splitlines():
+        for title, soft, hard in PROC_NAMES:
+            if line.startswith(title):
+                words = line[len(title) :].split()
+                values[soft] = parse_limit(words[0]) if words else None
+                values[hard] = parse_limit(words[1]) if len(words) > 1 else None
+    return values
+
+
+def parse_limit(word):
+    """A limit in its own unit: "unlimited" and "infinity" are -1; None for what is no limit."""
+    if word.lower() in ("unlimited", "infinity", "-1"):
+        return UNLIMITED
+    number = integer_or_none(word)
+    return number if number is not None and number >= 0 else None
+
+
+def parse_limits_conf(text, path):
+    """[{domain, evidence, key: value …}] of a limits.conf, one row per domain with memlock or nofile, evidence path:line of its last such line.
+
+    memlock stands there in KiB; "-" sets soft and hard: limits.conf(5).
+    """
+    rows = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if len(words) != 4 or words[2] not in ("memlock", "nofile") or words[1] not in ("soft", "hard", "-"):
+            continue
+        value = parse_limit(words[3])
+        if value is None or (words[0] not in rows and len(rows) >= ROWS):
+            continue
+        if words[2] == "memlock" and value >= 0:
+            value *= 1024
+        row = rows.setdefault(words[0], {"domain": words[0]})
+        row["evidence"] = "{}:{}".format(path, number)
+        for kind in ("soft", "hard") if words[1] == "-" else (words[1],):
+            row["memlock_{}_bytes".format(kind) if words[2] == "memlock" else "nofile_" + kind] = value
+    return list(rows.values())
+
+
+def parse_systemd_limit(value):
+    """(soft, hard) of systemd's "infinity", "8M" or "1024:524288"; None for a part that is no limit: systemd.exec(5), K is 1024."""
+    soft, colon, hard = value.partition(":")
+    first = parse_sized(soft)
+    return first, parse_sized(hard) if colon else first
+
+
+def parse_sized(word):
+    """A number with systemd's size suffix; "infinity" is -1; None for what is neither."""
+    word = word.strip()
+    if word.lower() in ("infinity", "unlimited"):
+        return UNLIMITED
+    digits = word.rstrip("BKMGTPEbkmgtpe")
+    number, unit = integer_or_none(digits), word[len(digits) :].lower()
+    return number * UNITS[unit] if number is not None and number >= 0 and unit in UNITS else None

@@ -1,0 +1,79 @@
+"""CPUs, packages and NUMA nodes, with few reads: /proc/cpuinfo of 256 CPUs is half a megabyte, of which one block says all."""
+
+from __future__ import annotations
+
+from ..parse.values import clean_or_none, parse_cpu_list
+from .reading import integer_if_there
+
+CPUINFO_BYTES = 16384  # one block is 1 to 3 kB
+VENDOR_KEYS = ("vendor_id", "CPU implementer")
+MODEL_KEYS = ("model name", "Model", "cpu model", "cpu")
+
+
+def read_cpuinfo(root):
+    """The beginning of /proc/cpuinfo, at least its first block. Raises OSError."""
+    return root.text("/proc/cpuinfo", CPUINFO_BYTES)
+
+
+def read_cpu(root, unread, cpuinfo):
+    """{vendor, model, sockets, logical_cpus}. cpuinfo: the first block of /proc/cpuinfo or None."""
+    values = parse_cpuinfo_block(cpuinfo or "")
+    online = unread.attempt("cpu.logical_cpus", read_online_cpus, root)
+    return {
+        "vendor": first_value(values, VENDOR_KEYS),
+        "model": first_value(values, MODEL_KEYS),
+        "sockets": unread.attempt("cpu.sockets", count_sockets, root, online) if online else None,
+        "logical_cpus": len(online) if online else None,
+    }
+
+
+def parse_cpuinfo_block(text):
+    """{key: value} of the first block of /proc/cpuinfo."""
+    values = {}
+    for line in text.partition("\n\n")[0].splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            values.setdefault(key.strip(), value.strip())
+    return values
+
+
+def first_value(values, keys):
+    """The first of these keys that has a value, or None."""
+    for key in keys:
+        if values.get(key):
+            return clean_or_none(values[key], 256)
+    return None
+
+
+def read_online_cpus(root):
+    """[CPU number] that are on line. Raises OSError and ValueError."""
+    return parse_cpu_list(root.text("/sys/devices/system/cpu/online", 65536))
+
+
+def count_sockets(root, cpus):
+    """Number of CPU packages. cpus: [CPU number] that are on line. Reads one list per package, not one file per CPU. Raises OSError and ValueError."""
+    left, packages = set(cpus), set()
+    while left:
+        cpu = min(left)
+        folder = "/sys/devices/system/cpu/cpu{}".format(cpu)
+        package = integer_if_there(root, folder + "/topology/physical_package_id")
+        if package is None:
+            raise FileNotFoundError(2, "the CPU does not name its package", folder + "/topology/physical_package_id")
+        packages.add(package)
+        members = read_members(root, folder + "/topology/package_cpus_list") or read_members(root, folder + "/topology/core_siblings_list")
+        left -= members or {cpu}
+        left.discard(cpu)
+    return len(packages)
+
+
+def read_members(root, path):
+    """Set of the CPUs that a sysfs list names, or None."""
+    try:
+        return set(parse_cpu_list(root.text(path, 65536)))
+    except (OSError, ValueError):
+        return None
+
+
+def count_numa_nodes(root):
+    """Number of NUMA nodes. Raises OSError."""
+    return len([name for name in root.names("/sys/devices/system/node") if name.startswith("node") and name[4:].isdigit()])

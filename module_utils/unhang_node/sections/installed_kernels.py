@@ -1,0 +1,152 @@
+"""Kernels on the disk, and the nvidia module that each would load. Part of section `kernel`."""
+
+from __future__ import annotations
+
+import os
+
+from ..files import open_regular
+from ..parse.elf import find_modinfo, read_sections
+from ..parse.values import clean, clean_or_none, release_key
+from .reading import names_if_there, there
+
+MODULES = "/lib/modules"
+DKMS = "/var/lib/dkms"
+KERNELS = 64  # the schema's bound
+DETAILED = 12  # kernels whose modules.dep is read: each is about 1 MB
+DEP_LIMIT_BYTES = 8 * 1024 * 1024
+# File names of the module itself: Debian adds the branch and links by its alternatives, Ubuntu and RHEL do not.
+STEMS = (b"/nvidia.ko", b"/nvidia-current.ko", b"/nvidia-tesla.ko", b"/nvidia-tesla-470.ko", b"/nvidia-tesla-535.ko")
+DKMS_NAMES = ("nvidia", "nvidia-open", "nvidia-current", "nvidia-current-open", "nvidia-open-kernel", "nvidia-tesla", "nvidia-tesla-470", "nvidia-tesla-535")
+
+
+def read_installed(root, unread, running, dkms):
+    """[{release, image, headers, nvidia_module}], newest first. running: the running release or None; dkms: what read_dkms gives. Raises OSError."""
+    images = {}
+    for name in names_if_there(root, "/boot"):
+        if name.startswith("vmlinuz-") and "rescue" not in name:
+            images[name[len("vmlinuz-") :]] = "/boot/" + name
+    folders = [name for name in names_if_there(root, MODULES) if name[:1].isdigit()]
+    for release in folders:
+        if release not in images and there(root, "{}/{}/vmlinuz".format(MODULES, release)):
+            images[release] = "{}/{}/vmlinuz".format(MODULES, release)
+    if not folders and not images:
+        if not root.exists("/lib") and not root.exists("/usr"):
+            raise FileNotFoundError(2, "no such folder", MODULES)
+        return []
+    releases = sorted(set(folders) | set(images), key=release_key, reverse=True)[:KERNELS]
+    detailed = set(releases[:DETAILED]) | {running}
+    rows = []
+    for release in releases:
+        field = "installed[{}].nvidia_module".format(release)
+        if release in detailed:
+            module = unread.attempt(field, read_nvidia_version, root, release, dkms or [])
+        else:
+            module = None
+            unread.add(field, "absent", "only the newest {} kernels and the running one are looked into".format(DETAILED))
+        rows.append(
+            {
+                "release": clean(release, 256),
+                "image": clean_or_none(images.get(release, ""), 1024),
+                "headers": there(root, "{}/{}/build".format(MODULES, release)),
+                "nvidia_module": module,
+            }
+        )
+    return rows
+
+
+def read_nvidia_version(root, release, dkms):
+    """Version of the nvidia module that modprobe would load into `release`, "" when there is none. Raises OSError, and ValueError when it cannot be told."""
+    path = find_nvidia_module(root, release)
+    if path is None:
+        return ""
+    if path.endswith(".ko"):
+        return version_of_file(root, path)
+    # A compressed module of 50 MB costs a second to unpack; DKMS keeps the version in a folder's name.
+    built = sorted({row["version"] for row in dkms if row["module"] in DKMS_NAMES and row["kernel"] == release and row["state"] == "installed"})
+    if len(built) == 1 and ("/updates/" in path or "/extra/" in path):
+        return built[0]
+    raise ValueError("{} is compressed, and no DKMS folder names its version".format(path))
+
+
+def find_nvidia_module(root, release):
+    """Path of the nvidia module that modules.dep names for `release`, or None. Raises OSError when that file cannot be read."""
+    folder = "{}/{}".format(MODULES, release)
+    try:
+        listing = root.data(folder + "/modules.dep", DEP_LIMIT_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    for stem in STEMS:
+        line = line_of(listing, stem)
+        if line:
+            path = line.decode("utf-8", "replace")
+            return path if path.startswith("/") else folder + "/" + path
+    return None
+
+
+def line_of(listing, stem, most=64):
+    """The module (what stands before the colon) whose path holds `stem`, or None; a line may name it as another's need."""
+    at = listing.find(stem)
+    for _ in range(most):
+        if at < 0:
+            return None
+        start = listing.rfind(b"\n", max(0, at - 4096), at) + 1
+        end = listing.find(b":", start, at + 256)
+        if end >= at + len(stem):
+            return listing[start:end]
+        at = listing.find(stem, at + len(stem))
+    return None
+
+
+def version_of_file(root, path):
+    """The version= of an uncompressed module's .modinfo. Raises OSError, ValueError."""
+    descriptor = open_regular(root, path)
+    try:
+        version = find_modinfo(descriptor, read_sections(descriptor)).get("version")
+    finally:
+        os.close(descriptor)
+    if not version:
+        raise ValueError("{}: its .modinfo has no version".format(path))
+    return clean(version, 64)
+
+
+def read_dkms(root):
+    """[{module, version, kernel, state}] of /var/lib/dkms, told from its folders as `dkms status` does. Raises OSError other than "not there"."""
+    rows = []
+    if not there(root, DKMS):
+        return rows
+    for module in root.names(DKMS)[:64]:
+        top = "{}/{}".format(DKMS, module)
+        names = names_if_there(root, top)
+        for version in names[:64]:
+            if version.startswith(("kernel-", "original_module")) or not there(root, "{}/{}/source".format(top, version)):
+                continue
+            rows.extend(dkms_rows(root, module, version, names))
+    return rows[:128]
+
+
+def dkms_rows(root, module, version, names):
+    """Rows of one module version: one per kernel that it was built for, else one that says added."""
+    top = "{}/{}/{}".format(DKMS, module, version)
+    rows = []
+    for kernel in names_if_there(root, top):
+        if kernel in ("source", "build") or not kernel[:1].isdigit():
+            continue
+        for arch in names_if_there(root, top + "/" + kernel)[:8]:
+            if there(root, "{}/{}/{}/module".format(top, kernel, arch)):
+                installed = "kernel-{}-{}".format(kernel, arch) in names and is_link_to(root, module, kernel, arch, version)
+                rows.append(dkms_row(module, version, kernel, "installed" if installed else "built"))
+    return rows or [dkms_row(module, version, None, "added")]
+
+
+def is_link_to(root, module, kernel, arch, version):
+    """True when DKMS' link for this kernel leads to this version."""
+    try:
+        target = root.link("{}/{}/kernel-{}-{}".format(DKMS, module, kernel, arch))
+    except (OSError, ValueError):
+        return False
+    return target.strip("/").split("/")[-3:-2] == [version]
+
+
+def dkms_row(module, version, kernel, state):
+    """One row of the facts."""
+    return {"module": clean(module, 256), "version": clean(version, 256), "kernel": clean(kernel, 256) if kernel else None, "state": state}

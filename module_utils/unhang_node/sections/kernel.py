@@ -1,0 +1,149 @@
+"""Section `kernel`: the running kernel, its modules, the kernels on the disk and the next boot."""
+
+from __future__ import annotations
+
+from ..parse.values import clean, integer_or_none, release_key
+from .boot import read_boot
+from .installed_kernels import read_dkms, read_installed
+from .mounts import read_mounts
+from .reading import first_there, line_if_there, names_if_there, read_integer, read_line, there
+from .virtualization import container_kind
+
+# Bits of /proc/sys/kernel/tainted, from bit 0 on: Documentation/admin-guide/tainted-kernels.rst
+TAINT_LETTERS = "PFSRMBUDAWCIOELKXTNJ"
+INTEREST_NAMES = frozenset(
+    "nouveau nv_peer_mem gdrdrv efa knem xpmem lustre lnet ko2iblnd ksocklnd zfs spl mmfs26 mmfslinux tracedev beegfs wekafsio wekafsgw "
+    "vfio_pci nvme_rdma rdmavt irdma bnxt_re amdgpu xe".split()
+)
+INTEREST_STEMS = ("nvidia", "nova", "ib_", "mlx", "rdma", "iw_", "hfi1")
+PARAMETERS = 128
+SILENT_PARAMETERS = ("zfs", "spl", "lustre", "lnet", "amdgpu", "xe")  # hundreds of them, of which no rule reads any
+MODULES = 256
+SECRET_WORDS = ("passw", "secret", "token", "credential", "apikey", "api_key")
+
+
+def read_kernel(root, unread):
+    """The section's fields, except probe."""
+    release = unread.attempt("release", read_line, root, "/proc/sys/kernel/osrelease", 256)
+    mounts = unread.attempt("boot.can_clear_one_shot", read_mounts, root)
+    listed = unread.attempt("modules", read_module_list, root)
+    dkms = unread.attempt("dkms", read_dkms, root)
+    installed = unread.attempt("installed", read_installed, root, unread, release, dkms)
+    boot = unread.attempt("boot", read_boot, root, unread, mounts, container_kind(root, mounts) is not None)
+    required, reasons = read_reboot(root, unread, release, installed, boot)
+    return {
+        "release": release,
+        "version": unread.attempt("version", read_line, root, "/proc/sys/kernel/version", 512),
+        "cmdline": unread.attempt("cmdline", read_cmdline, root),
+        "taints": unread.attempt("taints", read_taints, root),
+        "modules": None if listed is None else [read_module(root, unread, row) for row in listed if is_of_interest(row[0])][:MODULES],
+        "out_of_tree": None if listed is None else [name for name, _users, flags in listed if "O" in flags][:MODULES],
+        "installed": installed,
+        "dkms": dkms,
+        "boot": boot,
+        "reboot_required": required,
+        "reboot_reasons": reasons,
+    }
+
+
+def read_cmdline(root):
+    """The kernel command line; values whose name speaks of a secret become ***, for run folders are passed around. Raises OSError."""
+    words = read_line(root, "/proc/cmdline", 4096).split(" ")
+    return " ".join(hide_secret(word) for word in words)
+
+
+def hide_secret(word):
+    """name=*** when the name of a name=value speaks of a secret, else the word."""
+    name, equals, _value = word.partition("=")
+    return name + "=***" if equals and any(secret in name.lower() for secret in SECRET_WORDS) else word
+
+
+def read_taints(root):
+    """{value, letters}. Raises OSError and ValueError."""
+    value = read_integer(root, "/proc/sys/kernel/tainted")
+    return {"value": value, "letters": [letter for bit, letter in enumerate(TAINT_LETTERS) if value >> bit & 1]}
+
+
+def read_module_list(root):
+    """[(name, users or None, taint letters)] of /proc/modules; [] for a kernel that cannot load any. Raises OSError."""
+    try:
+        text = root.text("/proc/modules")
+    except FileNotFoundError:
+        if there(root, "/proc/sys/kernel/osrelease") and not there(root, "/proc/sys/kernel/modprobe"):
+            return []  # built without CONFIG_MODULES
+        raise
+    return [row for row in map(parse_module_line, text.splitlines()) if row]
+
+
+def parse_module_line(line):
+    """(name, users, taint letters) of "nvidia 56717312 42 nvidia_uvm, Live 0x0 (POE)", None of another shape."""
+    words = line.split()
+    if len(words) < 5:
+        return None
+    letters = words[-1][1:-1] if words[-1].startswith("(") and words[-1].endswith(")") else ""
+    return clean(words[0], 64), integer_or_none(words[2]), letters
+
+
+def is_of_interest(name):
+    """True for modules that GPUs, their network and their file systems hang on."""
+    return name in INTEREST_NAMES or name.startswith(INTEREST_STEMS)
+
+
+def read_module(root, unread, row):
+    """One row of the facts of a loaded module."""
+    name, users, letters = row
+    folder = "/sys/module/" + name
+    return {
+        "name": name,
+        "version": line_if_there(root, folder + "/version"),
+        "srcversion": line_if_there(root, folder + "/srcversion"),
+        "out_of_tree": "O" in letters,
+        "users": users,
+        "parameters": read_parameters(root, unread, name, folder + "/parameters"),
+    }
+
+
+def read_parameters(root, unread, name, folder):
+    """{parameter: value}, {} without any; those that may not be read are left out and noted."""
+    field = "modules[{}].parameters".format(name)
+    if name in SILENT_PARAMETERS:
+        unread.add(field, "absent", "not read: hundreds of them, and no rule needs one")
+        return None
+    values, denied = {}, []
+    for parameter in names_if_there(root, folder)[:PARAMETERS]:
+        try:
+            values[clean(parameter, 128)] = read_line(root, folder + "/" + parameter, 1024)
+        except (OSError, ValueError):
+            denied.append(parameter)
+    if denied:
+        unread.add(field, "denied", "not readable: " + clean(" ".join(denied), 512))
+    return values
+
+
+def read_reboot(root, unread, release, installed, boot):
+    """(reboot_required or None, [reasons]): what asks for a reboot or will change at the next one."""
+    reasons = []
+    mark = unread.attempt("reboot_required", first_there, root, ("/run/reboot-required", "/var/run/reboot-required"))
+    if mark:
+        packages = line_list(root, mark + ".pkgs")
+        reasons.append(mark + (": " + " ".join(packages) if packages else ""))
+    following = (boot or {}).get("default_release")
+    if release and following and following != release:
+        reasons.append("running {}, the default boot entry starts {}".format(release, following))
+    elif release and not following:
+        newest = next((row["release"] for row in installed or [] if row["image"]), None)
+        if newest and release_key(newest) > release_key(release):
+            reasons.append("running {}, the newest kernel on the disk is {}".format(release, newest))
+    if (boot or {}).get("one_shot_pending"):
+        reasons.append("a one-shot boot entry waits: {}".format(boot["one_shot_entry"]))
+    known = there(root, "/run") or there(root, "/var/run") or installed is not None
+    return (bool(reasons) if reasons or known else None), [clean(reason, 1024) for reason in reasons]
+
+
+def line_list(root, path, most=64):
+    """Distinct lines of a small file, [] without it."""
+    try:
+        lines = root.text(path, 65536).splitlines()
+    except (OSError, ValueError):
+        return []
+    return sorted({clean(line, 256) for line in lines if line.strip()})[:most]

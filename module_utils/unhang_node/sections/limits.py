@@ -1,0 +1,204 @@
+"""Section `limits`: what processes may take (locked memory, files, shared memory), and how much memory and scratch space there is."""
+
+from __future__ import annotations
+
+from ..parse.mounts import is_network, mount_of
+from ..parse.resource_limits import KEYS, parse_limits_conf, parse_proc_limits, parse_systemd_limit
+from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag_word, parse_meminfo, parse_systemd_settings
+from .mounts import read_mounts
+from .reading import drop_ins, first_there, line_if_there, read_integer, there
+
+# Under which a user's job is born, each with its units and pid files. Control groups name the pids: no walk through /proc.
+SERVICES = (
+    ("sshd", ("ssh.service", "sshd.service"), ("/run/sshd.pid", "/var/run/sshd.pid")),
+    ("slurmd", ("slurmd.service",), ("/run/slurmd.pid", "/run/slurm/slurmd.pid", "/var/run/slurmd.pid")),
+    ("containerd", ("containerd.service",), ("/run/containerd/containerd.pid",)),
+    ("docker", ("docker.service",), ("/run/docker.pid", "/var/run/docker.pid")),
+    ("crio", ("crio.service",), ()),
+    ("kubelet", ("kubelet.service",), ()),
+)
+CGROUPS = ("/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/", "/sys/fs/cgroup/unified/system.slice/")
+CONFIG_FOLDERS = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
+LOGIND = ("/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind")
+TEMP_PATHS = ("/tmp", "/var/tmp")
+SYSTEMD_LIMITS = (("DefaultLimitMEMLOCK", "memlock_soft_bytes", "memlock_hard_bytes"), ("DefaultLimitNOFILE", "nofile_soft", "nofile_hard"))
+# Red Hat builds systemd with the default turned round: systemd.spec of RHEL 7 to 9.
+KEEPS_IPC_BY_DEFAULT = frozenset("rhel centos rocky almalinux ol".split())
+SCOPES = 64
+MEMORY_FIELDS = (
+    ("hugepages_total", "HugePages_Total"),
+    ("swap_total_bytes", "SwapTotal"),
+    ("swap_free_bytes", "SwapFree"),
+    ("memory_available_bytes", "MemAvailable"),
+)
+
+
+def read_limits(root, unread):
+    """The section's fields, except probe."""
+    mounts = unread.attempt("temp", read_mounts, root)
+    memory = read_memory(root, unread)
+    return {
+        "scopes": unread.attempt("scopes", read_scopes, root, unread),
+        "shm": unread.attempt("shm", read_shm, root, mounts),
+        "hugepages_total": memory["hugepages_total"],
+        "numa_balancing": unread.attempt("numa_balancing", read_numa_balancing, root),
+        "swap_total_bytes": memory["swap_total_bytes"],
+        "swap_free_bytes": memory["swap_free_bytes"],
+        "memory_available_bytes": memory["memory_available_bytes"],
+        "remove_ipc": unread.attempt("remove_ipc", read_remove_ipc, root),
+        "overcommit_memory": unread.attempt("overcommit_memory", read_integer, root, "/proc/sys/vm/overcommit_memory"),
+        "temp": None if mounts is None else [row for row in (read_temp(root, unread, mounts, path) for path in TEMP_PATHS) if row],
+    }
+
+
+def read_memory(root, unread):
+    """{field: value} of the fields that /proc/meminfo gives; null with a reason for each that is not in it (an old kernel has no MemAvailable)."""
+    values = unread.attempt("memory_available_bytes", read_meminfo, root)
+    for field, name in MEMORY_FIELDS:
+        if name not in (values or {}):
+            unread.add(field, "absent", "/proc/meminfo has no " + name if values is not None else "/proc/meminfo was not read")
+    return {field: (values or {}).get(name) for field, name in MEMORY_FIELDS}
+
+
+def read_meminfo(root):
+    """{name: bytes or count}. Raises OSError."""
+    return parse_meminfo(root.text("/proc/meminfo", 65536))
+
+
+def read_scopes(root, unread):
+    """[{scope, evidence, memlock and nofile}] of the collector, of the services that start jobs, and of the configuration."""
+    scopes = []
+    own = unread.attempt("scopes[collector]", read_process_limits, root, "self")
+    if own:
+        scopes.append(dict(own, scope="collector", evidence="/proc/self/limits"))
+    for service, units, pid_files in SERVICES:
+        pid = find_pid(root, service, units, pid_files)
+        values = unread.attempt("scopes[{}]".format(service), read_process_limits, root, pid) if pid else None
+        if values:
+            scopes.append(dict(values, scope=service, evidence="/proc/{}/limits".format(pid)))
+    default = read_systemd_default(root)
+    if default:
+        scopes.append(default)
+    return (scopes + read_limits_conf(root, unread))[:SCOPES]
+
+
+def read_process_limits(root, pid):
+    """The four limits of one process. Raises OSError and ValueError."""
+    values = parse_proc_limits(root.text("/proc/{}/limits".format(pid), 16384))
+    if all(value is None for value in values.values()):
+        raise ValueError("/proc/{}/limits has none of the limits looked for".format(pid))
+    return values
+
+
+def find_pid(root, service, units, pid_files):
+    """The main process of a service by its control group or its pid file, or None. A number whose name has changed hands does not count."""
+    for folder in CGROUPS:
+        for unit in units:
+            for word in (line_if_there(root, folder + unit + "/cgroup.procs") or "").split()[:16]:
+                if is_process_of(root, word, service):
+                    return word
+    for path in pid_files:
+        word = line_if_there(root, path) or ""
+        if is_process_of(root, word, service):
+            return word
+    return None
+
+
+def is_process_of(root, word, service):
+    """True when `word` is the pid of a process of that name (the kernel keeps 15 characters; dockerd serves docker)."""
+    if integer_or_none(word) is None:
+        return False
+    return (line_if_there(root, "/proc/{}/comm".format(word)) or "").startswith(service[:15])
+
+
+def read_systemd_default(root):
+    """The scope of DefaultLimit*, or None when no file sets one."""
+    values, evidence = dict.fromkeys(KEYS), None
+    for path in config_files(root, "system.conf"):
+        for name, value in settings_of(root, path, "Manager"):
+            for setting, soft, hard in SYSTEMD_LIMITS:
+                if name == setting:
+                    values[soft], values[hard] = parse_systemd_limit(value)
+                    evidence = path
+    return dict(values, scope="systemd_default", evidence=evidence) if evidence else None
+
+
+def config_files(root, name):
+    """Paths of a systemd configuration in reading order: the main file first, then drop-ins by name, /etc before /run before /usr."""
+    main = next((folder + "/" + name for folder in CONFIG_FOLDERS if there(root, folder + "/" + name)), None)
+    return ([main] if main else []) + drop_ins(root, [folder + "/" + name + ".d" for folder in CONFIG_FOLDERS])
+
+
+def settings_of(root, path, section):
+    """[(name, value)] of one systemd file, [] when it cannot be read."""
+    try:
+        return parse_systemd_settings(root.text(path, 262144), section)
+    except (OSError, ValueError):
+        return []
+
+
+def read_limits_conf(root, unread):
+    """Scopes "limits.conf" (domain *) and "limits.conf <domain>"; later files win, as pam_limits reads them."""
+    merged = {}
+    for path in ["/etc/security/limits.conf"] + drop_ins(root, ["/etc/security/limits.d"]):
+        if not there(root, path):
+            continue
+        text = unread.attempt("scopes[limits.conf]", root.text, path, 262144)
+        for row in parse_limits_conf(text or "", path):
+            domain = row.pop("domain")
+            scope = "limits.conf" if domain == "*" else "limits.conf " + clean(domain, 64)
+            merged.setdefault(scope, dict(dict.fromkeys(KEYS), scope=scope)).update(row)
+    return list(merged.values())
+
+
+def read_shm(root, mounts):
+    """{size_bytes, used_bytes} of /dev/shm. Raises OSError and ValueError."""
+    mount = mount_of(mounts or [], "/dev/shm")
+    if is_network(mount):
+        raise ValueError("/dev/shm lies on {}: not asked, its server may not answer".format(mount.fs_type))
+    size, free = root.space("/dev/shm")
+    return {"size_bytes": size, "used_bytes": max(0, size - free)}
+
+
+def read_numa_balancing(root):
+    """True when the kernel moves pages between NUMA nodes by itself; a kernel without the switch does not. Raises OSError and ValueError."""
+    try:
+        return read_integer(root, "/proc/sys/kernel/numa_balancing") != 0
+    except FileNotFoundError:
+        if there(root, "/proc/sys/kernel/osrelease"):
+            return False
+        raise
+
+
+def read_temp(root, unread, mounts, path):
+    """{path, size_bytes, free_bytes, noexec} of one scratch folder; None when there is no such folder."""
+    mount = mount_of(mounts, path)
+    row = {"path": path, "size_bytes": None, "free_bytes": None, "noexec": None if mount is None else "noexec" in mount.options}
+    field = "temp[{}].free_bytes".format(path)
+    if is_network(mount):
+        unread.add(field, "absent", "lies on {}: not asked, its server may not answer".format(mount.fs_type))
+        return row
+    if not there(root, path):
+        return None
+    space = unread.attempt(field, root.space, path)
+    if space:
+        row["size_bytes"], row["free_bytes"] = space
+    return row
+
+
+def read_remove_ipc(root):
+    """True when logind removes a user's shared memory as his last session ends. Raises OSError."""
+    if first_there(root, LOGIND) is None:
+        if not there(root, "/usr") and not there(root, "/lib"):
+            raise FileNotFoundError(2, "no such folder", "/usr/lib/systemd")
+        return False
+    found = None
+    for path in config_files(root, "logind.conf"):
+        for name, value in settings_of(root, path, "Login"):
+            if name == "RemoveIPC":
+                found = parse_flag_word(value)
+    if found is not None:
+        return found
+    release = first_there(root, ("/etc/os-release", "/usr/lib/os-release"))
+    distribution = parse_assignments(root.text(release, 65536)).get("ID", "") if release else ""
+    return distribution not in KEEPS_IPC_BY_DEFAULT

@@ -1,0 +1,190 @@
+"""Section `network`: interfaces with their addresses, and whether GPUs can speak to the network without the CPU (RDMA)."""
+
+from __future__ import annotations
+
+import socket
+
+from ..parse.addresses import is_routable, match_ipv4, netlink_request, parse_default_interfaces, parse_if_inet6, parse_local_addresses
+from ..parse.addresses import parse_netlink, parse_routes
+from ..parse.nvidia_driver import parse_loaded
+from ..parse.values import clean, integer_or_none, parse_assignments
+from .pci import ADDRESS
+from .rdma import read_rdma
+from .reading import integer_if_there, line_if_there, link_name, there
+
+NET = "/sys/class/net"
+INTERFACES = 512
+ARP_INFINIBAND, ARP_LOOPBACK = 32, 772
+KINDS = {"bond": "bond", "bridge": "bridge", "vlan": "vlan"}
+# Interfaces that container engines, hypervisors and overlays make for themselves: no way to another node.
+LOCAL_STEMS = (
+    "docker br- veth cni cali cilium lxc flannel weave kube- nodelocaldns virbr vnet tap tun ifb dummy podman gre gretap erspan sit ip6tnl "
+    "vxlan geneve ovs nerdctl azv gke lo"
+).split()
+DMABUF_KERNEL = (5, 12)
+
+
+def read_network(root, unread):
+    """The section's fields, except probe."""
+    interfaces = unread.attempt("interfaces", read_interfaces, root, unread)
+    rdma = unread.attempt("rdma", read_rdma, root, unread)
+    layers = None if rdma is None else [port["link_layer"] for device in rdma for port in device["ports"] or []]
+    return {
+        "interfaces": interfaces,
+        "usable_interfaces": None if interfaces is None else [row["name"] for row in interfaces if is_usable(root, row)],
+        "has_rdma": None if rdma is None else bool(rdma),
+        "has_infiniband": None if layers is None else "infiniband" in layers,
+        "rdma": rdma,
+        "peermem": unread.attempt("peermem", read_peermem, root),
+        "dmabuf": read_dmabuf(root, unread),
+    }
+
+
+def read_interfaces(root, unread):
+    """[{name, kind, state, speed_mbps, mtu, addresses, numa_node, driver, pci_address, carrier_changes, default_route}], real ports first. Raises OSError."""
+    names = [name for name in root.names(NET) if there(root, NET + "/" + name + "/operstate")]
+    addresses = unread.attempt("interfaces[*].addresses", read_addresses, root, unread)
+    defaults = unread.attempt("interfaces[*].default_route", read_default_interfaces, root)
+    # A node with a thousand containers has a thousand veths; those with a device or an address of their own come first.
+    names.sort(key=lambda name: (not there(root, NET + "/" + name + "/device"), name not in (addresses or {}), name))
+    rows = []
+    for name in names[:INTERFACES]:
+        row = read_interface(root, name)
+        row["addresses"] = None if addresses is None else addresses.get(name, [])[:64]
+        row["default_route"] = None if defaults is None else name in defaults
+        rows.append(row)
+    return rows
+
+
+def read_interface(root, name):
+    """What sysfs says about one interface. The speed of a link that is down, or of a virtual one, does not exist: null."""
+    folder = NET + "/" + name
+    has_device = there(root, folder + "/device")
+    kind = kind_of(root, folder, has_device)
+    speed = integer_if_there(root, folder + "/speed") if kind in ("physical", "bond", "infiniband") else None
+    node = integer_if_there(root, folder + "/device/numa_node") if has_device else None
+    return {
+        "name": clean(name, 64),
+        "kind": kind,
+        "state": line_if_there(root, folder + "/operstate"),
+        "speed_mbps": speed if speed is not None and 0 < speed < 0xFFFFFFFF else None,
+        "mtu": integer_if_there(root, folder + "/mtu"),
+        "numa_node": node if node is not None and node >= 0 else None,
+        "driver": link_name(root, folder + "/device/driver") if has_device else None,
+        "pci_address": pci_address_of(root, folder + "/device") if has_device else None,
+        "carrier_changes": integer_if_there(root, folder + "/carrier_changes"),
+    }
+
+
+def kind_of(root, folder, has_device):
+    """physical, bond, bridge, vlan, virtual, loopback, infiniband or other."""
+    number = integer_if_there(root, folder + "/type")
+    if number == ARP_LOOPBACK:
+        return "loopback"
+    if number == ARP_INFINIBAND:
+        return "infiniband"
+    if has_device:
+        return "physical"
+    named = parse_assignments(table_text(root, folder + "/uevent")).get("DEVTYPE")
+    if named in KINDS:
+        return KINDS[named]
+    for mark, kind in (("/bonding", "bond"), ("/bridge", "bridge")):
+        if there(root, folder + mark):
+            return kind
+    return "virtual" if number is not None else "other"
+
+
+def pci_address_of(root, path):
+    """The PCI address that a device's link leads to (virtio's sits one level below it), or None."""
+    try:
+        parts = root.resolve(path).split("/")
+    except (OSError, ValueError):
+        return None
+    return next((part for part in reversed(parts) if ADDRESS.fullmatch(part)), None)
+
+
+def is_usable(root, row):
+    """True for an interface that is up, can be routed to, is nobody's slave and not made for containers."""
+    if row["kind"] == "loopback" or row["state"] not in ("up", "unknown") or not row["addresses"]:
+        return False
+    if row["kind"] in ("virtual", "bridge") and row["name"].startswith(tuple(LOCAL_STEMS)) and not row["default_route"]:
+        return False
+    return any(is_routable(address) for address in row["addresses"]) and not there(root, NET + "/" + row["name"] + "/master")
+
+
+def net_folder(root):
+    """Where /proc/net lies: of a procfs that was handed in, process 1's view, for "self" is in another network there."""
+    return "/proc/1/net" if "/proc" in root.mounts and there(root, "/proc/1/net/route") else "/proc/net"
+
+
+def read_default_interfaces(root):
+    """Names of the interfaces with a default route. Raises OSError."""
+    folder = net_folder(root)
+    return parse_default_interfaces(root.text(folder + "/route", 1 << 20), table_text(root, folder + "/ipv6_route"))
+
+
+def table_text(root, path):
+    """A table of at most 256 kB, "" without it (a kernel without IPv6)."""
+    try:
+        return root.text(path, 1 << 18)
+    except (OSError, ValueError):
+        return ""
+
+
+def read_addresses(root, unread):
+    """{interface: ["10.0.0.1/24"]}: the kernel's own answer on this machine, its tables in /proc/net elsewhere. Raises OSError."""
+    if root.is_live and not root.mounts:
+        try:
+            return ask_kernel(root)
+        except (OSError, ValueError):
+            pass  # a sandbox without netlink: the tables are the next best
+    folder = net_folder(root)
+    found, unclear = match_ipv4(parse_local_addresses(root.text(folder + "/fib_trie")), parse_routes(root.text(folder + "/route", 1 << 20)))
+    if unclear:
+        unread.add("interfaces[*].addresses", "error", "no single interface's route covers " + clean(" ".join(unclear[:32]), 900))
+    for name, addresses in parse_if_inet6(table_text(root, folder + "/if_inet6")).items():
+        found.setdefault(name, []).extend(addresses)
+    return found
+
+
+def ask_kernel(root):
+    """{interface: ["10.0.0.1/24"]} by one netlink dump. Raises OSError."""
+    root.watch("netlink RTM_GETADDR")
+    names = {number: name for number, name in socket.if_nameindex()}
+    found, done, datagrams = {}, False, 0
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+        kernel.settimeout(2)
+        kernel.send(netlink_request())
+        while not done and datagrams < 4096:
+            rows, done = parse_netlink(kernel.recv(1 << 16))
+            datagrams += 1
+            for number, address in rows:
+                found.setdefault(names.get(number, str(number)), []).append(address)
+    return found
+
+
+def read_peermem(root):
+    """{loaded, module} of nvidia_peermem, or the older nv_peer_mem. Raises OSError."""
+    if not root.exists("/sys/module"):
+        raise FileNotFoundError(2, "no such folder", "/sys/module")
+    module = next((name for name in ("nvidia_peermem", "nv_peer_mem") if root.exists("/sys/module/" + name)), None)
+    return {"loaded": module is not None, "module": module}
+
+
+def read_dmabuf(root, unread):
+    """{possible, why_not}: the driver can hand GPU memory to a network card as DMA-BUF from kernel 5.12 on, with its open modules alone."""
+    release = line_if_there(root, "/proc/sys/kernel/osrelease")
+    numbers = [integer_or_none(word) for word in (release or "").partition("-")[0].split(".")[:2]]
+    if len(numbers) < 2 or None in numbers:
+        unread.add("dmabuf.possible", "absent", "the kernel's release was not read")
+        return {"possible": None, "why_not": None}
+    if tuple(numbers) < DMABUF_KERNEL:
+        return {"possible": False, "why_not": "kernel {} is older than 5.12".format(release)}
+    try:
+        flavour = parse_loaded(root.text("/proc/driver/nvidia/version", 8192))[2]
+    except (OSError, ValueError) as problem:
+        unread.of_error("dmabuf.possible", problem)
+        return {"possible": None, "why_not": None}
+    if flavour != "open":
+        return {"possible": False, "why_not": "the loaded driver has the {} kernel modules, not the open ones".format(flavour or "unknown")}
+    return {"possible": True, "why_not": None}

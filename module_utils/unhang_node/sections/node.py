@@ -1,0 +1,219 @@
+"""Section `node`: what machine this is, from procfs, sysfs and files."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+from ..parse.mounts import is_network, mount_of
+from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
+from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
+from .mounts import read_mounts
+from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
+from .virtualization import read_virtualization
+
+FAMILIES = (("debian", "debian ubuntu"), ("redhat", "rhel fedora centos rocky almalinux ol amzn"), ("suse", "suse opensuse sles sle"), ("arch", "arch"))
+BINARY_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin")
+RUNTIMES = (
+    ("docker", ("dockerd",)),
+    ("containerd", ("containerd",)),
+    ("podman", ("podman",)),
+    ("crio", ("crio",)),
+    ("enroot", ("enroot",)),
+    ("apptainer", ("apptainer",)),
+    ("singularity", ("singularity",)),
+    ("nvidia-container-toolkit", ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-cli")),
+)
+PLUGIN_FOLDERS = ("/usr/lib64/slurm", "/usr/lib/slurm", "/usr/local/lib/slurm", "/usr/lib/x86_64-linux-gnu/slurm-wlm", "/usr/lib/aarch64-linux-gnu/slurm-wlm")
+SLURMD_PATHS = ("/usr/sbin/slurmd", "/usr/local/sbin/slurmd", "/opt/slurm/sbin/slurmd", "/cm/shared/apps/slurm/current/sbin/slurmd")
+KUBELET_PATHS = ("/usr/bin/kubelet", "/usr/local/bin/kubelet", "/opt/bin/kubelet", "/var/lib/kubelet/config.yaml", "/var/lib/rancher/rke2/bin/kubelet")
+DISKLESS_FS = ("overlay", "aufs", "tmpfs", "ramfs", "rootfs", "squashfs", "nfs", "nfs4")
+# A folder or a word of the kernel command line that the tools which boot nodes from an image leave behind.
+IMAGE_PATHS = ("/warewulf/config", "/warewulf/wwinit.d", "/opt/xcat/xcatinfo", "/xcatpost/mypostscript", "/cm/local/apps/cmd")
+IMAGE_WORDS = ("wwid=", "wwinit", "imgurl=", "XCAT=", "CMIMAGE", "boot=live", "rd.live.image", "root=live:", "root=wwclient")
+SECURE_BOOT_VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+
+
+def read_node(root, unread):
+    """The section's fields, except probe."""
+    mounts = unread.attempt("image", read_mounts, root)
+    cpuinfo = unread.attempt("cpu", read_cpuinfo, root)
+    memory = unread.attempt("memory_total_bytes", read_memory, root)
+    virtualization = read_virtualization(root, unread, mounts, cpuinfo)
+    container = virtualization["is_container"]
+    return {
+        "hostname": unread.attempt("hostname", read_hostname, root),
+        "machine_id": unread.attempt("machine_id", read_line, root, "/etc/machine-id", 64),
+        "boot_id": unread.attempt("boot_id", read_line, root, "/proc/sys/kernel/random/boot_id", 64),
+        "uptime_s": unread.attempt("uptime_s", read_uptime, root),
+        "architecture": unread.attempt("architecture", read_architecture, root),
+        "os": unread.attempt("os", read_os, root),
+        "cpu": read_cpu(root, unread, cpuinfo),
+        "memory_total_bytes": memory,
+        "numa_nodes": unread.attempt("numa_nodes", count_numa_nodes, root),
+        "virtualization": virtualization,
+        "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread),
+        "kubernetes": {
+            "kubelet": unread.attempt("kubernetes.kubelet", has_any, root, KUBELET_PATHS),
+            "gpu_operator": unread.attempt("kubernetes.gpu_operator", has_any, root, ("/run/nvidia/driver", "/run/nvidia/validations")),
+        },
+        "slurm": unread.attempt("slurm", read_slurm, root, unread, mounts or []),
+        "python": unread.attempt("python", read_python, root),
+        "dmi": read_dmi(root, unread),
+        "secure_boot": unread.attempt("secure_boot", read_secure_boot, root, container),
+        "image": read_image(root, unread, mounts, container),
+    }
+
+
+def has_any(root, paths):
+    """True when one of the paths exists. Raises OSError when that could not be seen."""
+    return first_there(root, paths) is not None
+
+
+def read_hostname(root):
+    """The kernel's name of the node, or the one of /etc. Raises OSError."""
+    return line_if_there(root, "/proc/sys/kernel/hostname") or read_line(root, "/etc/hostname", 256)
+
+
+def read_uptime(root):
+    """Seconds. Raises OSError and ValueError."""
+    words = root.text("/proc/uptime", 256).split()
+    seconds = float(words[0]) if words else -1.0
+    if not 0 <= seconds < 1e10:
+        raise ValueError("/proc/uptime: expected seconds, found {!r}".format(" ".join(words)[:40]))
+    return seconds
+
+
+def read_memory(root):
+    """MemTotal in bytes. Raises OSError and ValueError."""
+    total = parse_meminfo(root.text("/proc/meminfo", 65536)).get("MemTotal")
+    if total is None:
+        raise ValueError("/proc/meminfo has no MemTotal")
+    return total
+
+
+def read_architecture(root):
+    """x86_64, aarch64 …: this machine's own name for it, or what a recorded node's loader and kernel say. Raises OSError."""
+    if root.is_live:
+        return platform.machine()
+    recorded = line_if_there(root, "/proc/sys/kernel/arch")
+    if recorded:
+        return recorded
+    for name, architecture in (("ld-linux-x86-64.so.2", "x86_64"), ("ld-linux-aarch64.so.1", "aarch64")):
+        if there(root, "/lib64/" + name) or there(root, "/lib/" + name):
+            return architecture
+    raise FileNotFoundError(2, "this kernel does not name its architecture", "/proc/sys/kernel/arch")
+
+
+def read_os(root):
+    """{id, version_id, codename, family, pretty_name}. Raises OSError."""
+    path = first_there(root, ("/etc/os-release", "/usr/lib/os-release")) or "/etc/os-release"
+    values = parse_assignments(root.text(path, 65536))
+    names = [values.get("ID", "")] + values.get("ID_LIKE", "").split()
+    family = next((family for family, known in FAMILIES for name in names if name.partition("-")[0] in known.split()), "other" if names[0] else None)
+    return {
+        "id": clean_or_none(values.get("ID", ""), 64),
+        "version_id": clean_or_none(values.get("VERSION_ID", ""), 64),
+        "codename": clean_or_none(values.get("VERSION_CODENAME", ""), 64),
+        "family": family,
+        "pretty_name": clean_or_none(values.get("PRETTY_NAME", ""), 256),
+    }
+
+
+def read_runtimes(root, unread):
+    """[{name, path, version}] of the container runtimes whose program or plugin is there. Raises OSError."""
+    found = []
+    for runtime, programs in RUNTIMES:
+        path = first_there(root, [folder + "/" + program for program in programs for folder in BINARY_FOLDERS])
+        if path:
+            found.append({"name": runtime, "path": path, "version": None})
+    plugin = find_pyxis(root)
+    if plugin:
+        found.append({"name": "pyxis", "path": plugin, "version": None})
+    if found:
+        unread.add("container_runtimes[*].version", "absent", "no file states it without starting the program; packages.installed has it for packages")
+    return found
+
+
+def find_pyxis(root):
+    """Where Slurm is told to load Pyxis (path:line), or the plugin's own path; None without it."""
+    for folder in ("/etc/slurm", "/etc/slurm-llnl"):
+        for path in [folder + "/plugstack.conf"] + drop_ins(root, [folder + "/plugstack.conf.d"]):
+            try:
+                lines = root.text(path, 65536).splitlines()
+            except (OSError, ValueError):
+                continue
+            for number, line in enumerate(lines, 1):
+                if "spank_pyxis.so" in line and not line.lstrip().startswith("#"):
+                    return "{}:{}".format(path, number)
+    return next((folder + "/spank_pyxis.so" for folder in PLUGIN_FOLDERS if there(root, folder + "/spank_pyxis.so")), None)
+
+
+def read_slurm(root, unread, mounts):
+    """{slurmd, version}. A path on a network file system is not asked: its server may be gone. Raises OSError."""
+    paths = [path for path in SLURMD_PATHS if not is_network(mount_of(mounts, path))]
+    slurmd = has_any(root, paths)
+    version = find_slurm_version(root) if slurmd else None
+    if slurmd and version is None:
+        unread.add("slurm.version", "absent", "no libslurmfull-<version>.so beside Slurm's plugins")
+    return {"slurmd": slurmd, "version": version}
+
+
+def find_slurm_version(root):
+    """22.05.8 of libslurmfull-22.05.8.so, or None."""
+    for folder in PLUGIN_FOLDERS:
+        for name in names_if_there(root, folder):
+            if name.startswith("libslurmfull-") and name.endswith(".so"):
+                return clean_or_none(name[len("libslurmfull-") : -len(".so")], 64)
+    return None
+
+
+def read_python(root):
+    """{path, version}: the interpreter that runs this, or of a recorded node the one that /usr/bin/python3 leads to. Raises OSError."""
+    if root.is_live:
+        return {"path": clean_or_none(sys.executable or ""), "version": platform.python_version()}
+    path = root.resolve("/usr/bin/python3")
+    root.stat(path)
+    version = path.rpartition("/python")[2]
+    return {"path": clean(path), "version": version if version.replace(".", "").isdigit() and "." in version else None}
+
+
+def read_dmi(root, unread):
+    """{vendor, product, board, bios_version}, or None where the machine has no such table."""
+    folder = "/sys/class/dmi/id"
+    if not there(root, folder):
+        unread.add("dmi", "absent", "no " + folder + ": the firmware gives no SMBIOS table")
+        return None
+    names = (("vendor", "sys_vendor"), ("product", "product_name"), ("board", "board_name"), ("bios_version", "bios_version"))
+    return {key: unread.attempt("dmi." + key, read_line, root, folder + "/" + name, 256) or None for key, name in names}
+
+
+def read_secure_boot(root, is_container):
+    """True or False; a machine that did not start through EFI has none. Raises OSError and ValueError."""
+    if not root.exists("/sys/firmware/efi"):
+        if is_container or not root.exists("/sys/firmware"):
+            raise FileNotFoundError(2, "the firmware cannot be seen from here", "/sys/firmware/efi")
+        return False
+    value = root.data(SECURE_BOOT_VARIABLE, 16)
+    if len(value) < 5:
+        raise ValueError("{}: expected 4 attribute bytes and a flag, found {} bytes".format(SECURE_BOOT_VARIABLE, len(value)))
+    return value[4] == 1
+
+
+def read_image(root, unread, mounts, is_container):
+    """{kind, evidence}: whether what is changed on this system outlives a reboot."""
+    if is_container:
+        unread.add("image", "absent", "a container's file system says nothing about the node")
+        return {"kind": None, "evidence": None}
+    words = (line_if_there(root, "/proc/cmdline") or "").split()
+    evidence = next((path for path in IMAGE_PATHS if there(root, path)), None)
+    evidence = evidence or next(("kernel command line " + word for word in words for mark in IMAGE_WORDS if word.startswith(mark)), None)
+    top = mount_of(mounts or [], "/")
+    if evidence is None and top is None:
+        if mounts is not None:
+            unread.add("image", "absent", "the mount table names no root file system")
+        return None
+    if evidence is None:
+        evidence = "root file system " + top.fs_type
+    kind = "installed" if evidence.startswith("root") and top.fs_type not in DISKLESS_FS else "stateless"
+    return {"kind": kind, "evidence": clean(evidence, 512)}

@@ -1,0 +1,162 @@
+"""What the PCI bus says without a driver: how many GPUs there are, where each sits, ACS above it, and the IOMMU."""
+
+from __future__ import annotations
+
+import re
+
+from ..parse.pci_config import is_redirecting, parse_acs
+from ..parse.values import clean, clean_or_none
+from .reading import integer_if_there, line_if_there, names_if_there, there
+
+DEVICES = "/sys/bus/pci/devices"
+NVIDIA = "0x10de"
+DISPLAY_CLASS, BRIDGE_CLASS = "0x03", "0x0680"
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
+CONFIG_BYTES = 4096
+GROUP_TYPES = {"identity": "passthrough", "DMA": "translated", "DMA-FQ": "translated"}
+
+
+def find_nvidia(root):
+    """{"gpus": [address], "switches": [address]} of NVIDIA's display controllers (no virtual functions) and NVSwitches. Raises OSError."""
+    gpus, switches = [], []
+    for address in root.names(DEVICES):
+        folder = DEVICES + "/" + address
+        if not ADDRESS.fullmatch(address) or line_if_there(root, folder + "/vendor") != NVIDIA:
+            continue
+        kind = line_if_there(root, folder + "/class") or ""
+        if kind.startswith(DISPLAY_CLASS) and not there(root, folder + "/physfn"):
+            gpus.append(address)
+        elif kind.startswith(BRIDGE_CLASS):
+            switches.append(address)
+    return {"gpus": gpus, "switches": switches}
+
+
+def read_pci_device(root, pci_address):
+    """Where one PCI device sits, by sysfs: {numa_node, cpus, generation_now, generation_max, generation_card, width_now, width_max}.
+
+    None for what sysfs does not say (numa_node -1 means just that). generation_max and width_max are the least of the card and the port above it.
+    A device that is not there has None everywhere.
+    """
+    folder = DEVICES + "/" + pci_address
+    node = integer_if_there(root, folder + "/numa_node")
+    card_generation, card_width = generation_of(line_if_there(root, folder + "/max_link_speed")), width_of(root, folder + "/max_link_width")
+    above = bridges_above(root, pci_address)
+    port = DEVICES + "/" + above[-1] if above else None
+    port_generation = generation_of(line_if_there(root, port + "/max_link_speed")) if port else None
+    port_width = width_of(root, port + "/max_link_width") if port else None
+    return {
+        "numa_node": node if node is not None and node >= 0 else None,
+        "cpus": line_if_there(root, folder + "/local_cpulist"),
+        "generation_now": generation_of(line_if_there(root, folder + "/current_link_speed")),
+        "generation_max": least(card_generation, port_generation),
+        "generation_card": card_generation,
+        "width_now": width_of(root, folder + "/current_link_width"),
+        "width_max": least(card_width, port_width),
+    }
+
+
+def least(first, second):
+    """The smaller of two numbers, either of which may be None."""
+    known = [value for value in (first, second) if value is not None]
+    return min(known) if known else None
+
+
+def generation_of(speed):
+    """5 of "32.0 GT/s PCIe", None of "Unknown"."""
+    return GENERATIONS.get((speed or "").partition(" GT/s")[0])
+
+
+def width_of(root, path):
+    """Lanes, or None: sysfs writes 0 or 255 for a link that it does not know."""
+    width = integer_if_there(root, path)
+    return width if width is not None and 0 < width < 64 else None
+
+
+def bridges_above(root, pci_address):
+    """[address] of the bridges between the root complex and a device, from the top; [] when it sits there itself or is not there."""
+    try:
+        path = root.resolve(DEVICES + "/" + pci_address)
+    except (OSError, ValueError):
+        return []
+    return [part for part in path.split("/")[:-1] if ADDRESS.fullmatch(part)]
+
+
+def read_pci_count(_root, unread, nvidia):
+    """The part of section `gpus` that the bus knows: {pci_count}. nvidia: a function that gives find_nvidia's answer."""
+    found = unread.attempt("pci_count", nvidia)
+    return {"pci_count": None if found is None else len(found["gpus"])}
+
+
+def read_acs_and_iommu(root, unread, nvidia):
+    """The part of section `interconnect` that the bus knows: {acs, acs_enabled, iommu}. nvidia: as in read_pci_count."""
+    found = unread.attempt("acs", nvidia)
+    if found is None:
+        return {"acs": None, "acs_enabled": None, "iommu": unread.attempt("iommu", read_iommu, root, [])}
+    bridges = sorted({bridge for gpu in found["gpus"] for bridge in bridges_above(root, gpu)})
+    rows = [read_acs_row(root, unread, bridge) for bridge in bridges][:512]
+    return {
+        "acs": rows,
+        "acs_enabled": any_enabled([row["enabled"] for row in rows]),
+        "iommu": unread.attempt("iommu", read_iommu, root, found["gpus"]),
+    }
+
+
+def any_enabled(flags):
+    """True when one is, False when all are known not to be, else None."""
+    if True in flags:
+        return True
+    return None if None in flags else False
+
+
+def read_acs_row(root, unread, bridge):
+    """One bridge of the facts."""
+    found = unread.attempt("acs[{}].control".format(bridge), read_acs, root, bridge)
+    if found is None:
+        return {"pci_address": bridge, "capable": None, "enabled": None, "control": None}
+    capable, control = found
+    return {
+        "pci_address": bridge,
+        "capable": capable,
+        "enabled": control is not None and is_redirecting(control),
+        "control": None if control is None else "0x{:04x}".format(control),
+    }
+
+
+def read_acs(root, bridge):
+    """(capable, control word or None). Raises OSError."""
+    return parse_acs(root.data(DEVICES + "/" + bridge + "/config", CONFIG_BYTES))
+
+
+def read_iommu(root, gpus):
+    """{mode, groups, evidence}: what stands between the GPUs (else any device) and memory. gpus: [address]. Raises OSError."""
+    if not there(root, "/sys/kernel"):
+        raise FileNotFoundError(2, "no such folder", "/sys/kernel")
+    groups = names_if_there(root, "/sys/kernel/iommu_groups")
+    if not groups:
+        return {"mode": "off", "groups": 0, "evidence": "no groups in /sys/kernel/iommu_groups"}
+    places = [(DEVICES + "/" + gpu + "/iommu_group/type", gpu) for gpu in gpus]
+    places += [] if gpus else [("/sys/kernel/iommu_groups/" + group + "/type", "group " + group) for group in groups[:8]]
+    modes = {}
+    for path, name in places:
+        kind = line_if_there(root, path)
+        if kind:
+            modes.setdefault(GROUP_TYPES.get(kind, "unknown"), "type {} of {}".format(kind, name))
+    for mode in ("translated", "unknown", "passthrough"):
+        if mode in modes:
+            return {"mode": mode, "groups": len(groups), "evidence": clean(modes[mode], 256)}
+    if gpus and not any(there(root, DEVICES + "/" + gpu + "/iommu_group") for gpu in gpus):
+        return {"mode": "off", "groups": len(groups), "evidence": "no GPU is in an IOMMU group"}
+    mode, word = mode_of_cmdline(line_if_there(root, "/proc/cmdline") or "")
+    return {"mode": mode, "groups": len(groups), "evidence": word}
+
+
+def mode_of_cmdline(cmdline):
+    """(mode, the words that say so) for kernels before 5.11, whose groups have no type."""
+    words = cmdline.split()
+    if "iommu=pt" in words or "iommu.passthrough=1" in words:
+        return "passthrough", "iommu=pt on the kernel command line"
+    named = [word for word in words if word.startswith(("intel_iommu=", "amd_iommu=", "iommu="))]
+    if any(word.partition("=")[2].split(",")[0] in ("on", "force", "force_enable") for word in named):
+        return "translated", clean_or_none(" ".join(named), 256)
+    return "unknown", "groups without a type, nothing on the kernel command line"

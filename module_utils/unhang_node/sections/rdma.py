@@ -1,0 +1,130 @@
+"""RDMA devices and their ports, by sysfs. Part of section `network`."""
+
+from __future__ import annotations
+
+from ..parse.values import clean, integer_or_none
+from .pci import ADDRESS
+from .reading import integer_if_there, line_if_there, link_name, names_if_there, there
+
+CLASS = "/sys/class/infiniband"
+DEVICES, PORTS, GIDS = 64, 16, 64
+# A table has 128 or 256 places, each a read of its own; used ones stand together at its head but for those of removed addresses.
+EMPTY_IN_A_ROW = 8
+ZERO_GIDS = ("0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000")  # the second has no port number in it
+COUNTERS = (
+    "symbol_error link_downed link_error_recovery local_link_integrity_errors excessive_buffer_overrun_errors port_rcv_errors "
+    "port_rcv_remote_physical_errors port_rcv_switch_relay_errors port_xmit_discards port_xmit_wait VL15_dropped"
+).split()
+HW_COUNTERS = (
+    "out_of_sequence packet_seq_err local_ack_timeout_err rnr_nak_retry_err out_of_buffer implied_nak_seq_err duplicate_request "
+    "np_cnp_sent np_ecn_marked_roce_packets rp_cnp_handled rp_cnp_ignored roce_adp_retrans roce_adp_retrans_to roce_slow_restart "
+    "rx_icrc_encapsulated req_cqe_error resp_cqe_error req_remote_access_errors rx_dropped_pkts lifespan_expired"
+).split()
+
+
+def read_rdma(root, unread):
+    """[{name, driver, firmware, board, pci_address, numa_node, ports}]; [] on a node without RDMA. Raises OSError."""
+    try:
+        names = root.names(CLASS)
+    except FileNotFoundError:
+        if there(root, "/sys/class/net") or there(root, "/sys/class"):
+            return []
+        raise
+    return [read_device(root, unread, name) for name in names[:DEVICES]]
+
+
+def read_device(root, unread, name):
+    """One RDMA device with its ports."""
+    folder = CLASS + "/" + name
+    node = integer_if_there(root, folder + "/device/numa_node")
+    numbers = sorted(number for number in map(integer_or_none, names_if_there(root, folder + "/ports")) if number is not None)
+    return {
+        "name": clean(name, 64),
+        "driver": link_name(root, folder + "/device/driver"),
+        "firmware": line_if_there(root, folder + "/fw_ver"),
+        "board": line_if_there(root, folder + "/board_id"),
+        "pci_address": pci_address_of_link(root, folder + "/device"),
+        "numa_node": node if node is not None and node >= 0 else None,
+        "ports": [read_port(root, unread, name, number) for number in numbers[:PORTS]],
+    }
+
+
+def pci_address_of_link(root, path):
+    """The PCI address that `device` leads to, or None (a software device has none)."""
+    name = link_name(root, path)
+    return name if name and ADDRESS.fullmatch(name) else None
+
+
+def read_port(root, unread, device, number):
+    """One port: state, speed, GIDs that are set, and the counters that tell of trouble."""
+    folder = "{}/{}/ports/{}".format(CLASS, device, number)
+    layer = (line_if_there(root, folder + "/link_layer") or "").lower()
+    lid = line_if_there(root, folder + "/lid")
+    return {
+        "port": number,
+        "state": word_after_number(line_if_there(root, folder + "/state")),
+        "physical_state": word_after_number(line_if_there(root, folder + "/phys_state")),
+        "link_layer": layer if layer in ("infiniband", "ethernet") else ("unknown" if layer else None),
+        "rate_gbps": unread.attempt("rdma[{}].ports[{}].rate_gbps".format(device, number), read_rate, root, folder + "/rate"),
+        "lid": integer_or_none(lid[2:], 16) if lid and lid.startswith("0x") else integer_or_none(lid or ""),
+        "gids": read_gids(root, folder, layer),
+        "counters": read_counters(root, folder),
+    }
+
+
+def word_after_number(line):
+    """active of "4: ACTIVE", linkup of "5: LinkUp"; None of nothing."""
+    return ((line or "").partition(":")[2].strip() or line or "").lower() or None
+
+
+def read_rate(root, path):
+    """400.0 of "400 Gb/sec (4X NDR)". Raises OSError and ValueError."""
+    line = root.text(path, 256).strip()
+    rate = float(line.split()[0]) if line else -1.0
+    if not 0 <= rate < 1e6 or "Gb/sec" not in line:
+        raise ValueError("{}: expected Gb/sec, found {!r}".format(path, line[:40]))
+    return rate
+
+
+def read_gids(root, folder, layer):
+    """[{index, gid, type, interface}] of the GIDs that are set."""
+    gids, empty, index = [], 0, 0
+    while empty < EMPTY_IN_A_ROW and len(gids) < GIDS:
+        gid = line_if_there(root, "{}/gids/{}".format(folder, index))
+        if gid is None:
+            break
+        if gid in ZERO_GIDS:
+            empty += 1
+        else:
+            empty = 0
+            gids.append(read_gid(root, folder, layer, index, gid))
+        index += 1
+    return gids
+
+
+def read_gid(root, folder, layer, index, gid):
+    """One GID with its type and its interface."""
+    kind = line_if_there(root, "{}/gid_attrs/types/{}".format(folder, index)) or ""
+    if kind == "RoCE v2":
+        kind = "roce_v2"
+    elif kind == "IB/RoCE v1":
+        kind = "ib" if layer == "infiniband" else "roce_v1"
+    return {
+        "index": index,
+        "gid": clean(gid, 64),
+        "type": kind or ("ib" if layer == "infiniband" else None),
+        "interface": line_if_there(root, "{}/gid_attrs/ndevs/{}".format(folder, index)),
+    }
+
+
+def read_counters(root, folder):
+    """{counter: value} of those that the device has."""
+    values = {}
+    for group, names in (("counters", COUNTERS), ("hw_counters", HW_COUNTERS)):
+        if not there(root, folder + "/" + group):
+            continue
+        for name in names:
+            value = integer_if_there(root, "{}/{}/{}".format(folder, group, name))
+            if value is not None:
+                values[name] = value
+    return values

@@ -1,0 +1,48 @@
+"""Source `system`: procfs, sysfs and files of the node itself. One section after the other, those first that are least likely to stall.
+
+Every file is named by the root's watch before it is opened, so that a stuck one is known by name and costs only what comes after it.
+"""
+
+from __future__ import annotations
+
+from ..section import read_section
+from ..sections.kernel import read_kernel
+from ..sections.limits import read_limits
+from ..sections.network import read_network
+from ..sections.node import read_node
+from ..sections.pci import find_nvidia, read_acs_and_iommu, read_pci_count
+
+
+def read(ctx):
+    """Yields (section, fragment, unread rows); of gpus and interconnect the fields that the PCI bus knows."""
+    root = ctx.root
+    root.watch = ctx.mark
+    nvidia = once(lambda: find_nvidia(root))
+    for section, reader, arguments in (
+        ("node", read_node, ()),
+        ("gpus", read_pci_count, (nvidia,)),
+        ("interconnect", read_acs_and_iommu, (nvidia,)),
+        ("network", read_network, ()),
+        ("limits", read_limits, ()),
+        ("kernel", read_kernel, ()),
+    ):
+        if ctx.wanted(section):
+            yield read_section(section, reader, root, *arguments)
+
+
+def once(read_it):
+    """read_it, asked at most once: later calls give the same answer, or raise it again."""
+    answers = []
+
+    def answer():
+        if not answers:
+            try:
+                answers.append((read_it(), None))
+            except (OSError, ValueError) as problem:
+                answers.append((None, problem))
+        found, problem = answers[0]
+        if problem:
+            raise problem
+        return found
+
+    return answer
