@@ -1,0 +1,54 @@
+"""`unhang report RUN`: shows a judged run as table, JSON or page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from unhang import run_folder
+from unhang.report.html import render_html
+from unhang.report.json import render_json
+from unhang.report.run import read_findings
+from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
+
+FORMATS = ("table", "json", "html")
+SEVERITIES = ("info", "warning", "error", "critical")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run, and how to show it."""
+    parser.add_argument("run", metavar="RUN", nargs="?", default="runs/latest", help="run folder or its id (default: runs/latest)")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="table (default), json, or html, which is written to RUN/report.html")
+    parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output")
+    parser.add_argument("--fail-on", choices=SEVERITIES, default="info", metavar="SEVERITY", help="exit with 1 for findings from this severity on (default: info)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 nothing found, 1 findings; what cannot be read raises UserError."""
+    folder = run_folder.find_run(arguments.run, Path("runs"))
+    findings = read_findings(folder)
+    if arguments.format == "html":
+        out = arguments.out or str((Path(arguments.run) if Path(arguments.run).is_dir() else folder) / "report.html")
+        deliver(render_html(folder, run_name=arguments.run), out)
+        if out != "-":
+            print(out)
+    elif arguments.format == "json":
+        deliver(render_json(findings), arguments.out or "-")
+    elif arguments.out in (None, "-"):
+        width, colour, plain = terminal_shape(sys.stdout, os.environ)
+        deliver(render_table(findings, width, colour, plain=plain, run=arguments.run), "-")
+    else:
+        deliver(render_table(findings, PIPED_WIDTH, run=arguments.run), arguments.out)
+    worst_allowed = SEVERITIES.index(arguments.fail_on)
+    return int(any(count for severity, count in findings["totals_by_severity"].items() if SEVERITIES.index(severity) >= worst_allowed))
+
+
+def deliver(text: str, out: str) -> None:
+    """Writes `text` to standard output (`-`) or, at once and whole, to a file."""
+    if out == "-":
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+        return
+    run_folder.write_atomically(Path(out), text)

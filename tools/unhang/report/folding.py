@@ -1,0 +1,163 @@
+"""Equal findings told once: folded over hosts (`gpu[001-008]`) and over what a rule was tried on (GPU 0-7).
+
+Values in, values out. One pass over the findings; nothing here compares findings pair by pair.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from ClusterShell.RangeSet import RangeSet
+
+from unhang.report.text import visible, without_identities
+
+SEVERITIES = ("critical", "error", "warning", "info")
+_RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+_FOLDABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
+_INDEX = re.compile(r"\[\d+\]")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Hosts that share the same items: every item was found on every one of the hosts."""
+
+    hosts: tuple[str, ...]
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One thing to tell: an example of the findings that say it, and every place where it was found."""
+
+    example: Mapping[str, Any]
+    places: tuple[Place, ...]
+    size: int                        # how many findings it stands for
+    others: tuple[str, ...] = ()     # `found` of a few more of them, where it differs from the example's
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(sorted({host for place in self.places for host in place.hosts}))
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A fact that was not read, why, and which rules could therefore not say."""
+
+    path: str
+    reason: str
+    rules: tuple[str, ...]
+    hosts: tuple[str, ...]
+
+
+def fold_hosts(hosts: Iterable[str]) -> str:
+    """`gpu[001-008],login1`. Names that the notation would misread stand alone, made visible."""
+    foldable: list[str] = []
+    odd: list[str] = []
+    for host in set(hosts):
+        (foldable if _FOLDABLE.match(host) else odd).append(host)
+    folded = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))] if foldable else []
+    return ",".join(folded + [visible(host, 120) for host in sorted(odd)])
+
+
+def fold_items(labels: Iterable[str]) -> str:
+    """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in a number of those left out."""
+    numbers: dict[str, list[int]] = {}
+    words: list[str] = []
+    for label in sorted(set(labels)):
+        head, _, tail = label.rpartition(" ")
+        if head and tail.isascii() and tail.isdigit() and str(int(tail)) == tail:
+            numbers.setdefault(head, []).append(int(tail))
+        elif label:
+            words.append(visible(label, 120))
+    folded = [f"{visible(head, 120)} {RangeSet.fromlist([str(n) for n in found])}" for head, found in numbers.items()]
+    told = folded + words
+    return ", ".join(told) if len(told) <= 8 else ", ".join(told[:8]) + f" and {len(told) - 8} more"
+
+
+def item_label(item: Mapping[str, Any] | None) -> str:
+    """What a person calls the thing a rule was tried on: GPU 3, GPU 3 link 7, mlx5_0, /opt/env."""
+    if not item:
+        return ""
+    number = item.get("index", item.get("gpu"))
+    if isinstance(number, int):
+        return f"GPU {number} link {item['link']}" if isinstance(item.get("link"), int) else f"GPU {number}"
+    if isinstance(item.get("a"), int) and isinstance(item.get("b"), int):
+        return f"GPU {item['a']} to GPU {item['b']}"
+    for key in ("name", "path", "interface", "environment", "pci_address", "uuid", "value"):
+        if item.get(key) is not None:
+            return str(item[key])
+    return ", ".join(f"{key} {value}" for key, value in item.items() if isinstance(value, (str, int)))
+
+
+def hosts_of(finding: Mapping[str, Any]) -> tuple[str, ...]:
+    """The hosts that a finding is about: all of a group's or fleet's, the one of a node's."""
+    named = finding.get("hosts")
+    if named:
+        return tuple(str(host) for host in named)
+    return (str(finding["host"]),) if finding.get("host") is not None else ()
+
+
+def _key(finding: Mapping[str, Any], memo: dict[Any, str]) -> tuple[Any, ...]:
+    host, item = str(finding.get("host") or ""), finding.get("where")
+    expected, found = str(finding.get("expected") or ""), str(finding.get("found") or "")
+    bare = []
+    for text in (expected, found):
+        asked = (text, host if host in text else "", item_label(item))
+        if asked not in memo:
+            memo[asked] = without_identities(text, host, item if isinstance(item, dict) else None)
+        bare.append(memo[asked])
+    wide = (finding.get("group"), hosts_of(finding)) if finding.get("scope", "node") != "node" else ()
+    return (finding.get("verdict"), finding.get("severity"), finding.get("rule"), finding.get("title"), *bare, wide)
+
+
+def fold_findings(findings: Iterable[Mapping[str, Any]]) -> list[Fold]:
+    """Findings that say the same, once each, most severe first, then those on most hosts."""
+    memo: dict[Any, str] = {}
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for finding in findings:
+        groups.setdefault(_key(finding, memo), []).append(finding)
+    folds = [_fold(members) for members in groups.values()]
+    counts = {id(fold): len(fold.hosts) for fold in folds}
+    return sorted(folds, key=lambda fold: (_RANK.get(str(fold.example.get("severity")), len(_RANK)), -counts[id(fold)], str(fold.example.get("rule"))))
+
+
+def _fold(members: list[Mapping[str, Any]]) -> Fold:
+    items_by_host: dict[str, set[str]] = {}
+    found: dict[str, None] = {}
+    for finding in members:
+        label = item_label(finding.get("where"))
+        for host in hosts_of(finding):
+            items_by_host.setdefault(host, set()).add(label)
+        if len(found) < 6:
+            found.setdefault(str(finding.get("found") or ""))
+    hosts_by_items: dict[frozenset[str], list[str]] = {}
+    for host, items in items_by_host.items():
+        hosts_by_items.setdefault(frozenset(items), []).append(host)
+    places = [Place(tuple(sorted(hosts)), tuple(sorted(items))) for items, hosts in hosts_by_items.items()]
+    places.sort(key=lambda place: (-len(place.hosts), place.hosts))
+    return Fold(members[0], tuple(places), len(members), tuple(found)[1:])
+
+
+def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
+    """Unknown findings by the fact that was not read and why, those that leave most rules open first."""
+    rules: dict[tuple[str, str], set[str]] = {}
+    hosts: dict[tuple[str, str], set[str]] = {}
+    for finding in findings:
+        for path, reason in unread_of(finding):
+            key = (_INDEX.sub("[*]", path), reason)
+            rules.setdefault(key, set()).add(str(finding.get("rule")))
+            hosts.setdefault(key, set()).update(hosts_of(finding))
+    told = [Unread(path, reason, tuple(sorted(rules[path, reason])), tuple(sorted(hosts[path, reason]))) for path, reason in rules]
+    return sorted(told, key=lambda unread: (-len(unread.rules), -len(unread.hosts), unread.path))
+
+
+def unread_of(finding: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(fact path, why it was not read) of an unknown finding."""
+    rows = []
+    for row in finding.get("missing") or []:
+        why = [str(row[key]) for key in ("status", "reason") if row.get(key)]
+        rows.append((str(row.get("path") or "?"), ": ".join(why) or "not read"))
+    return rows or [("?", str(finding.get("found") or "not read"))]

@@ -1,0 +1,173 @@
+"""The words of a report: one finding or one run in, short lines for people out. Both the table and the page speak through here."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.report.folding import SEVERITIES, Fold, fold_hosts, fold_items
+from unhang.report.text import counted, visible
+
+VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
+VERDICT_WORDS = {"fail": "found", "unknown": "unknown", "waived": "waived", "pass": "passed", "skip": "not applicable"}
+CONFIDENCE_WORDS = {
+    "maintainers": "said by its maintainers, not in the vendor's documentation",
+    "reported": "reported by users, not confirmed by the vendor",
+    "inferred": "inferred by us, weak evidence",
+}
+SITUATIONS = {
+    1: "stuck while the trainer is created",
+    2: "peer-to-peer deadlock after a driver upgrade",
+    3: "an all-gather that times out",
+    4: "stuck while fused kernels are built",
+    5: "every rank on GPU 0",
+}
+STATUS_WORDS = {
+    "ok": "read", "unreachable": "unreachable", "timeout": "timed out", "failed": "failed",
+    "invalid": "answered rubbish", "python_too_old": "Python too old", "missing": "never asked",
+}
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a run amounts to, before any detail."""
+
+    nodes: int
+    by_status: dict[str, int]        # status -> nodes; only those that occur
+    by_severity: dict[str, int]      # severity -> folded failures; only those that occur
+    verdicts: dict[str, int]         # verdict -> judgements
+    rules: int                       # rules that were judged
+    blamed: int                      # nodes with at least one failure
+
+
+def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
+    """Counts of a run: `findings` is the object of findings.json, `folds` its failures."""
+    counts = findings.get("nodes") or {}
+    ordered = [status for status in STATUS_WORDS if status in counts] + sorted(status for status in counts if status not in STATUS_WORDS)
+    by_severity = dict.fromkeys(SEVERITIES, 0)
+    blamed: set[str] = set()
+    for fold in folds:
+        by_severity[str(fold.example["severity"])] += 1
+        blamed.update(fold.hosts)
+    totals = findings.get("totals") or {}
+    return Tally(
+        nodes=int(findings.get("host_count") or 0),
+        by_status={status: int(counts[status]) for status in ordered if counts[status]},
+        by_severity={severity: count for severity, count in by_severity.items() if count},
+        verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS},
+        rules=int((findings.get("catalogue") or {}).get("rules") or 0),
+        blamed=len(blamed),
+    )
+
+
+def headline(told: Tally) -> str:
+    """The run in one sentence."""
+    nodes, rules = counted(told.nodes, "node"), counted(told.rules, "rule")
+    if not told.nodes:
+        return "No nodes: the inventory or the limit names none"
+    if told.by_severity:
+        worst = next(iter(told.by_severity))
+        things = f"{counted(told.by_severity[worst], worst + ' finding')}"
+        more = sum(told.by_severity.values()) - told.by_severity[worst]
+        also = f" and {more:,} lesser" if more else ""
+        return f"{things}{also} on {told.blamed:,} of {nodes}"
+    if told.verdicts["unknown"]:
+        return f"Nothing found on {nodes}, but {counted(told.verdicts['unknown'], 'judgement')} could not be made"
+    return f"{nodes}, {rules}, nothing found"
+
+
+def node_counts(told: Tally) -> str:
+    """`14 read, 1 unreachable`."""
+    return ", ".join(f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}" for status, count in told.by_status.items())
+
+
+def verdict_counts(told: Tally) -> str:
+    """`6 found, 3 unknown, 1 waived, 812 passed, 40 not applicable`."""
+    return ", ".join(f"{told.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+
+
+def places(fold: Fold, most: int = 6) -> list[str]:
+    """Where: `gpu[001-008] (8 nodes): GPU 0-7`, one line for each set of hosts that share the same items."""
+    lines = []
+    for place in fold.places[:most]:
+        items = fold_items(place.items)
+        count = f" ({len(place.hosts):,} nodes)" if len(place.hosts) > 1 else ""
+        lines.append(f"{fold_hosts(place.hosts)}{count}" + (f": {items}" if items else ""))
+    if len(fold.places) > most:
+        rest = {host for place in fold.places[most:] for host in place.hosts}
+        lines.append(f"and {counted(len(rest), 'more node')}")
+    return lines or ["the whole fleet" if fold.example.get("scope") == "fleet" else "no host named"]
+
+
+def settings(policy: Mapping[str, Any], under: str = "") -> list[str]:
+    """Policy keys that a remedy proposes, flat: `driver.version: 535.154.05`."""
+    lines = []
+    for key, value in policy.items():
+        path = f"{under}{key}"
+        if isinstance(value, Mapping):
+            lines += settings(value, path + ".")
+        else:
+            lines.append(f"{visible(path, 80)}: {visible(value, 200)}")
+    return lines
+
+
+def action(finding: Mapping[str, Any]) -> str:
+    """What to do next, in one line."""
+    remedy = finding.get("remedy")
+    if isinstance(remedy, str) and remedy:
+        return visible(remedy)
+    if isinstance(remedy, Mapping):
+        wanted = settings(remedy.get("policy") or {})
+        role = f"apply role {visible(remedy['role'], 80)}" + (f" with {', '.join(wanted)}" if wanted else "") if remedy.get("role") else ""
+        person = visible(remedy["person"]) if remedy.get("person") else ""
+        if role or person:
+            return "; ".join(part for part in (role, person) if part)
+    return "no remedy is known; look at the evidence"
+
+
+def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
+    """How the nodes of a group differ, most frequent value first: `535.154.05 on gpu[001-007] (7 nodes)`."""
+    given = finding.get("comparison") or {}
+    rows = given.get("counts") or []
+    lines = []
+    for row in rows[:most]:
+        hosts = [str(host) for host in row.get("hosts") or []]
+        lines.append(f"{visible(row.get('value'), 200)} on {fold_hosts(hosts)} ({counted(int(row.get('count') or len(hosts)), 'node')})")
+    return lines + ([f"and {counted(len(rows) - most, 'more value')}"] if len(rows) > most else [])
+
+
+def workaround(finding: Mapping[str, Any]) -> str:
+    """What helps until it is fixed, and what that costs; empty when nothing does."""
+    given = finding.get("workaround")
+    if not isinstance(given, Mapping) or not given.get("what"):
+        return visible(given) if isinstance(given, str) else ""
+    cost = visible(given.get("cost") or "", 300)
+    return visible(given["what"], 300) + (f" (costs: {cost})" if cost else "")
+
+
+def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]]:
+    """(fact path, value as it was read)."""
+    rows = [row for row in finding.get("evidence") or [] if isinstance(row, Mapping)]
+    return [(visible(row.get("path") or "?", 160), visible(row.get("value"), 400)) for row in rows[:most]]
+
+
+def situations(finding: Mapping[str, Any]) -> list[str]:
+    """`situation 2: peer-to-peer deadlock after a driver upgrade`."""
+    marks = finding.get("situations")
+    return [f"situation {number}: {SITUATIONS[number]}" for number in marks if number in SITUATIONS] if isinstance(marks, list) else []
+
+
+def confidence(finding: Mapping[str, Any]) -> str:
+    """How sure the rule is, only where that is less than documented."""
+    given = str(finding.get("confidence") or "documented")
+    return "" if given == "documented" else CONFIDENCE_WORDS.get(given) or visible(given, 40)
+
+
+def waiver(finding: Mapping[str, Any]) -> str:
+    """`known slow riser, by ops until 2027-01-31`."""
+    given = finding.get("waiver") or finding.get("waived")
+    if not isinstance(given, Mapping):
+        return "no reason given"
+    by = f", by {visible(given['by'], 80)}" if given.get("by") else ""
+    until = f" until {visible(given['until'], 40)}" if given.get("until") else ""
+    return f"{visible(given.get('reason') or 'no reason given', 300)}{by}{until}"

@@ -1,0 +1,147 @@
+"""What a report needs of a run folder: findings.json, run.json, and one summary per node file.
+
+Node files are read one after another and only their summaries kept, so that a run of ten thousand nodes fits in memory.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unhang.errors import UserError
+from unhang.report.text import visible
+from unhang.report.topology import Topology, topology_of
+from unhang.run_folder import node_files
+
+SIZE_LIMIT_BYTES = 512 * 1024 * 1024
+
+
+class Unreadable(UserError):
+    """A run folder that cannot be reported on; the text says what was found, where, and what to do."""
+
+
+@dataclass(frozen=True)
+class NodeSummary:
+    """What the page says about a node beside its findings."""
+
+    host: str
+    groups: tuple[str, ...]
+    status: str
+    message: str
+    gpus: str
+    driver: str
+    kernel: str
+    nccl: str
+    unread: tuple[str, ...]          # sections that were not read, as `network (timeout)`
+    topology: Topology | None
+
+
+def read_findings(run_dir: Path) -> dict[str, Any]:
+    """The object of findings.json."""
+    path = run_dir / "findings.json"
+    if not run_dir.is_dir():
+        raise Unreadable(f"expected a run folder at {run_dir}, found {'a file' if run_dir.exists() else 'nothing'}; make one with: unhang audit")
+    if not path.is_file():
+        raise Unreadable(f"expected what the judge found at {path}, found nothing; next: unhang judge {run_dir}")
+    found = _read_json(path)
+    if not isinstance(found, dict) or found.get("schema") != "unhang/findings/1":
+        said = found.get("schema") if isinstance(found, dict) else type(found).__name__
+        raise Unreadable(f"expected schema unhang/findings/1 in {path}, found {visible(said, 80)!r}; next: unhang judge {run_dir}")
+    return found
+
+
+def read_run(run_dir: Path) -> dict[str, Any]:
+    """The object of run.json, {} when it cannot be read: a report is of use without it."""
+    try:
+        found = _read_json(run_dir / "run.json")
+    except Unreadable:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def read_nodes(run_dir: Path) -> Iterator[NodeSummary]:
+    """Every node file, by name; one that cannot be read is a node without facts."""
+    for path in node_files(run_dir):
+        try:
+            found = _read_json(path)
+        except Unreadable as error:
+            yield NodeSummary(path.stem, (), "invalid", str(error), "", "", "", "", (), None)
+            continue
+        if isinstance(found, dict):
+            yield summarise_node(found)
+
+
+def never_asked(run: Mapping[str, Any], nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
+    """Hosts that run.json means and no node file tells of: the audit was stopped before it came to them."""
+    meant = run.get("hosts")
+    known = {node.host for node in nodes}
+    hosts = [host for host in meant if isinstance(host, str) and host not in known] if isinstance(meant, list) else []
+    return [NodeSummary(host, (), "missing", "the audit ended before it asked this node", "", "", "", "", (), None) for host in hosts]
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        if path.stat().st_size > SIZE_LIMIT_BYTES:
+            raise Unreadable(f"expected at most {SIZE_LIMIT_BYTES >> 20} MiB in {path}, found {path.stat().st_size >> 20} MiB")
+        return msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise Unreadable(f"expected JSON in {path}, found: {visible(str(error), 200)}") from None
+
+
+def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
+    """The summary of one node document (schema unhang/node/1); values stay as the node sent them."""
+    facts = document.get("facts")
+    sections = facts.get("sections") if isinstance(facts, dict) else None
+    sections = sections if isinstance(sections, dict) else {}
+    groups = document.get("groups")
+    return NodeSummary(
+        host=str(document.get("host") or ""),
+        groups=tuple(str(group) for group in groups) if isinstance(groups, list) else (),
+        status=str(document.get("status") or "invalid"),
+        message=str(document.get("message") or ""),
+        gpus=_gpus(_section(sections, "gpus")),
+        driver=_text(_inside(_section(sections, "driver"), "loaded", "version")),
+        kernel=_text(_section(sections, "kernel").get("release")),
+        nccl=_nccl(_section(sections, "nccl")),
+        unread=tuple(_unread(sections)),
+        topology=topology_of(sections),
+    )
+
+
+def _section(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = sections.get(name)
+    return section if isinstance(section, dict) else {}
+
+
+def _inside(section: Mapping[str, Any], *path: str) -> Any:
+    value: Any = section
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _gpus(section: Mapping[str, Any]) -> str:
+    count, model = section.get("count"), section.get("model")
+    if not isinstance(count, int):
+        return ""
+    return f"{count} × {_text(model) or 'mixed models'}" if count else "none"
+
+
+def _nccl(section: Mapping[str, Any]) -> str:
+    libraries = section.get("libraries")
+    found = [row.get("version") for row in libraries if isinstance(row, dict)] if isinstance(libraries, list) else []
+    return ", ".join(sorted({version for version in found if isinstance(version, str)}))
+
+
+def _unread(sections: Mapping[str, Any]) -> Iterator[str]:
+    for name, section in sections.items():
+        status = _inside(section, "probe", "status") if isinstance(section, dict) else None
+        if status not in ("ok", "absent"):
+            yield f"{name} ({status})"

@@ -1,0 +1,153 @@
+"""The terminal's view of a run: what was found, most severe first, each with where and what to do; totals and the next command last.
+
+Text in, text out: the caller says how wide the terminal is and whether it shows colour and more than ASCII.
+"""
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from unhang.report import phrases
+from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_unread
+from unhang.report.text import ascii_only, counted, visible
+
+PIPED_WIDTH = 100
+WIDE = 150                 # from here on evidence and action stand beside expected and found
+STYLES = {"critical": "bold white on red", "error": "bold red", "warning": "bold yellow", "info": "bold blue", "unknown": "bold magenta", "waived": "bold cyan"}
+
+
+def terminal_shape(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, bool, bool]:
+    """(width in columns, colour, ASCII only) for what is about to be written to `stream`."""
+    narrow = False
+    try:
+        "·×…→".encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        narrow = True
+    if not stream.isatty():
+        return PIPED_WIDTH, False, narrow
+    try:
+        width = int(environ.get("COLUMNS") or os.get_terminal_size(stream.fileno()).columns)
+    except (OSError, ValueError):
+        width = 80
+    colour = not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
+    return max(width, 40), colour, narrow
+
+
+def render_table(
+    findings: Mapping[str, Any], width: int = PIPED_WIDTH, color: bool = False, *, plain: bool = False, run: str = "runs/latest"
+) -> str:
+    """A findings document as text.
+
+    findings  the object of findings.json (contract 2)
+    width     columns; nothing is cut to fit, lines are wrapped
+    plain     ASCII only
+    run       the run folder as the user would type it, for the last line
+    """
+    by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
+    for finding in findings.get("findings") or []:
+        by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
+    failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
+    told = phrases.tally(findings, failed)
+    parts: list[RenderableType] = [Text(visible((findings.get("run") or {}).get("id") or "run"), style="dim"), Text("")]
+    for fold in failed:
+        parts += [_finding(fold, width), Text("")]
+    parts += _unknown(fold_unread(by_verdict["unknown"])) + _waived(waived) + _totals(told, run)
+    return _printed(parts, width, color, plain)
+
+
+def _printed(parts: list[RenderableType], width: int, color: bool, plain: bool) -> str:
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, force_terminal=color, color_system="standard" if color else None, no_color=not color,
+        markup=False, highlight=False, emoji=False, legacy_windows=False, force_interactive=False,
+    )
+    for part in parts:
+        console.print(part)
+    text = "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return ascii_only(text) if plain else text
+
+
+def _grid(rows: list[tuple[str, str, str]]) -> Table:
+    """Label and text in two columns; (label, text, style)."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True, min_width=8)
+    grid.add_column(overflow="fold")
+    above = ""
+    for label, text, style in rows:
+        grid.add_row(Text("" if label == above else label), Text(text, style=style))
+        above = label
+    return grid
+
+
+def _finding(fold: Fold, width: int) -> RenderableType:
+    finding = fold.example
+    severity = str(finding.get("severity") or "info")
+    title = Text.assemble((f" {severity.upper()} ", STYLES.get(severity, "bold")), " ", (visible(finding.get("title") or "?"), "bold"))
+    marks = phrases.situations(finding)
+    what = [("where", line, "bold") for line in phrases.places(fold)]
+    what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found(fold), "")]
+    what += [("nodes", line, "") for line in phrases.comparison(finding)]
+    why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if len(value) <= 120]
+    why += [("do", phrases.action(finding), "green")]
+    helps, sure = phrases.workaround(finding), phrases.confidence(finding)
+    why += [("until then", helps, "")] if helps else []
+    why += [("rule", visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else ""), "dim")]
+    why += [("", mark, "dim") for mark in marks]
+    if width < WIDE:
+        body: Table = _grid(what + why)
+    else:
+        body = Table.grid(padding=(0, 3, 0, 0), expand=True)
+        body.add_column(ratio=1)
+        body.add_column(ratio=1)
+        body.add_row(_grid(what), _grid(why))
+    block = Table.grid()
+    block.add_row(title)
+    block.add_row(Padding(body, (0, 0, 0, 2)))
+    return block
+
+
+def _found(fold: Fold) -> str:
+    said = visible(fold.example.get("found") or "-")
+    return f"{said} (and {fold.size - 1:,} more alike)" if fold.others else said
+
+
+def _unknown(unread: list[Unread]) -> list[RenderableType]:
+    if not unread:
+        return []
+    title = f"{counted(len(unread), 'fact')} could not be read, so these rules cannot say"
+    rows: list[RenderableType] = [Text.assemble((" UNKNOWN ", STYLES["unknown"]), " ", (title, "bold"))]
+    for gap in unread:
+        rules = ", ".join(visible(rule, 120) for rule in gap.rules[:4]) + (f" and {len(gap.rules) - 4} more" if len(gap.rules) > 4 else "")
+        where = fold_hosts(gap.hosts) + (f" ({len(gap.hosts):,} nodes)" if len(gap.hosts) > 1 else "")
+        grid = _grid([("fact", visible(gap.path, 160), "bold"), ("because", visible(gap.reason, 300), ""), ("where", where, ""), ("rules", rules, "dim")])
+        rows += [Padding(grid, (0, 0, 0, 2)), Text("")]
+    return rows
+
+
+def _waived(folds: list[Fold]) -> list[RenderableType]:
+    if not folds:
+        return []
+    rows: list[RenderableType] = [Text.assemble((" WAIVED ", STYLES["waived"]), " ", ("found, and accepted for now", "bold"))]
+    for fold in folds:
+        lines = [("what", visible(fold.example.get("title") or "?"), "")] + [("where", line, "") for line in phrases.places(fold)]
+        lines += [("reason", phrases.waiver(fold.example), ""), ("rule", visible(fold.example.get("rule") or "?", 120), "dim")]
+        rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
+    return rows
+
+
+def _totals(told: phrases.Tally, run: str) -> list[RenderableType]:
+    worst = next(iter(told.by_severity), "")
+    lines = [Text(phrases.headline(told), style=STYLES.get(worst, "bold") if worst != "critical" else "bold red")]
+    if told.by_status:
+        lines.append(Text(f"nodes      {phrases.node_counts(told)}"))
+    lines.append(Text(f"verdicts   {phrases.verdict_counts(told)}"))
+    if told.by_severity:
+        lines.append(Text("findings   " + ", ".join(f"{count:,} {severity}" for severity, count in told.by_severity.items())))
+    return [*lines, Text(""), Text(f"next: unhang report {run} --format html", style="bold")]

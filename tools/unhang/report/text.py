@@ -1,0 +1,97 @@
+"""What a node says, made fit to show: no control characters, no reordering marks, no endless strings.
+
+Text from nodes is hostile until it went through `visible`. Markup is not handled here: the HTML template escapes, the terminal renderer
+takes no markup at all.
+"""
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+CUT_AT = 600
+STACKED_MARKS = 2      # more combining marks than this on one letter paint over the lines around it
+
+_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
+_PLAIN = {
+    "·": "-", "×": "x", "…": "...", "→": "->", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "≥": ">=", "≤": "<=",
+    "°": " deg ", "✕": "x", "▲": "^", "◆": "*", "●": "o", "µ": "u",
+}
+
+
+def visible(value: object, limit: int = CUT_AT) -> str:
+    """One line that shows what `value` holds: what cannot be printed becomes its escape (`\\x1b`, `\\u202e`), what is too long is cut and says so."""
+    text = value if isinstance(value, str) else plain_value(value)
+    size = len(text)
+    if size > limit:
+        text = text[:limit]
+    if not text.isascii() or not text.isprintable():
+        text = _unstacked("".join(_shown(letter) for letter in text))
+    return text if size <= limit else f"{text}… (cut, {size:,} characters)"
+
+
+def plain_value(value: object) -> str:
+    """A fact as a person reads it: true, null, 535.104.05, else compact JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
+    except (ValueError, RecursionError):
+        return "(a value that cannot be shown)"
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable():
+        return letter
+    code = ord(letter)
+    if unicodedata.category(letter) == "Zs":
+        return " "
+    if letter in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[letter]
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _unstacked(text: str) -> str:
+    kept: list[str] = []
+    marks = 0
+    for letter in text:
+        marks = marks + 1 if unicodedata.category(letter) in ("Mn", "Me") else 0
+        if marks <= STACKED_MARKS:
+            kept.append(letter)
+    return "".join(kept)
+
+
+def ascii_only(text: str) -> str:
+    """For terminals that cannot show more: the usual signs get their plain form, the rest its escape."""
+    if text.isascii():
+        return text
+    for sign, plain in _PLAIN.items():
+        text = text.replace(sign, plain)
+    return text.encode("ascii", "backslashreplace").decode("ascii")
+
+
+def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str:
+    """`text` with what names this one host or device taken out, so that findings that say the same thing compare equal."""
+    if host and host in text:
+        text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w.-])", "<host>", text)
+    if "-" in text:
+        text = _UUID.sub("<uuid>", text)
+    if ":" in text:
+        text = _PCI.sub("<pci>", text)
+    for value in (item or {}).values():
+        if isinstance(value, bool) or value is None:
+            continue
+        if isinstance(value, int):
+            text = re.sub(rf"(?i)\b(gpu|link|port|device)([ _]?){value}\b", r"\1\2<n>", text)
+        elif isinstance(value, str) and len(value) > 1 and value in text:
+            text = re.sub(rf"(?<![\w.-]){re.escape(value)}(?![\w.-])", "<name>", text)
+    return text
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """`1 node`, `2 nodes`, `1,024 nodes`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
