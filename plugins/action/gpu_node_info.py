@@ -58,23 +58,23 @@ class ActionModule(ActionBase):
         answer = answered.get("unhang_answer") or Answer("failed", message=clean(answered.get("msg", "the module gave no answer")))
         if answer.status == "ok":
             return answer
-        return self._explain(answer, answered.get("stderr_said", ""), options) or answer
+        return self._explain(answer, answered, options)
 
     def _parse_returned_data(self, res, *_profile):
         """Ansible's own reading of the answer, replaced: its limits and strictness are ours, and values of a node need no tags."""
-        return {"unhang_answer": read_answer(res.get("stdout", "")), "stderr_said": res.get("stderr", "")}
+        return {"unhang_answer": read_answer(res.get("stdout", "")), "stderr_said": res.get("stderr", ""), "rc": res.get("rc", 0)}
 
-    def _explain(self, answer, stderr, options):
-        """A better Answer for a node whose interpreter is missing or too old for the module, or None. Costs a failed node one more command."""
+    def _explain(self, answer, answered, options):
+        """The Answer, or a better one for a node whose interpreter is missing or too old for the module. Costs a failed node one more command."""
         interpreter = (self._used_interpreter or "/usr/bin/python3").lstrip("#!").strip()
         asked = self._low_level_execute_command(old_python.ask_version(interpreter))
         version = old_python.parse_version(asked.get("stdout", ""))
         if version is None:
             if old_python.is_missing(asked.get("stdout", ""), asked.get("stderr", ""), interpreter):
                 return Answer("failed", message=f"expected Python at {interpreter}, found none on the node; install python3 or set ansible_python_interpreter")
-            return None
+            return answer
         if version >= OLDEST_PYTHON:
-            return _with_reason(answer, stderr)
+            return _with_reason(answer, answered)
         return self._read_with_collector(interpreter, version, options)
 
     def _read_with_collector(self, interpreter, version, options):
@@ -108,9 +108,9 @@ class ActionModule(ActionBase):
         return {**summary, "spilled": clean(not_written)} if not_written else summary
 
 
-def _with_reason(answer, stderr):
-    """A failed start names its reason in the last line of standard error; an answer that was no JSON is better explained by itself."""
-    last = [line for line in stderr.splitlines() if line.strip()][-1:]
-    if answer.raw is None or not last or answer.raw.strip():
+def _with_reason(answer, answered):
+    """A module that ended without a word names its reason in the last line of standard error, or in its exit code."""
+    if answer.raw is None or answer.raw.strip() or not answered.get("rc"):
         return answer
-    return Answer("failed", message=clean(f"the module ended without an answer: {last[0]}"))
+    last = [line for line in answered.get("stderr_said", "").splitlines() if line.strip()][-1:]
+    return Answer("failed", message=clean(f"the module ended without an answer: {last[0] if last else 'exit code {}'.format(answered['rc'])}"))

@@ -1,0 +1,190 @@
+"""playbooks/audit.yml as ansible-playbook runs it: every host that was meant ends up in the run folder with what became of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+
+import pytest
+from conftest import PROJECT, envelope, read, run
+
+from unhang import project
+
+HANGS = "cat >/dev/null\nexec sleep 600\n"
+
+
+def closed_port():
+    """A port of the loopback that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def played(shared_fleet):
+    """One audit of nodes that fail in every way before they answer, and of two that are well."""
+    fleet = shared_fleet
+    fleet.answering("well", envelope())
+    fleet.answering("also-well", envelope())
+    fleet.host("closed", ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=closed_port(), ansible_ssh_common_args="-F none")
+    fleet.interpreter("hung", HANGS)
+    fleet.host("no-python", ansible_python_interpreter="/nowhere/python3")
+    fleet.host("undefined", ansible_python_interpreter="{{ no_such_variable }}")
+    fleet.answering("dies", "", code=1, errors="cannot allocate memory \x1b[31m")
+    fleet.answering("killed", "", code=137)
+    fleet.groups = {"gpu": ["well", "closed"], "spare": ["also-well"]}
+    fleet.hosts["well"]["unhang_policy"] = {"driver": {"version": "{{ wanted_driver }}"}, "thresholds": {"absurd": float("nan")}}
+    fleet.hosts["well"]["wanted_driver"] = "535.154.05"
+    fleet.hosts["also-well"]["unhang_policy"] = "not a mapping"
+    done = fleet.play("-e", "unhang_node_timeout_s=8")
+    return fleet, done, fleet.nodes()
+
+
+@pytest.mark.parametrize(
+    ("host", "status", "words"),
+    [
+        ("well", "ok", None),
+        ("also-well", "ok", None),
+        ("closed", "unreachable", "Connection refused"),
+        ("hung", "timeout", "8 second"),
+        ("no-python", "failed", "expected Python at /nowhere/python3, found none"),
+        ("undefined", "failed", "no_such_variable"),
+        ("dies", "failed", "cannot allocate memory"),
+        ("killed", "failed", "exit code 137"),
+    ],
+)
+def test_what_became_of_a_node_is_recorded_in_one_line(played, host, status, words):
+    node = played[2][host]
+    assert node["status"] == status, node
+    assert (words is None and node["message"] is None) or words in node["message"]
+    assert all(character.isprintable() for character in node["message"] or "")
+
+
+def test_every_host_that_was_meant_has_a_file(played):
+    fleet, _, nodes = played
+    assert set(nodes) == set(fleet.hosts) == set(fleet.run_document()["hosts"])
+
+
+def test_groups_and_policy_come_from_the_inventory_with_templates_resolved(played):
+    _, _, nodes = played
+    assert nodes["well"]["groups"] == ["gpu"]
+    assert nodes["well"]["policy"] == {"driver": {"version": "535.154.05"}, "thresholds": {"absurd": "NaN"}}
+    assert nodes["also-well"]["policy"] == {"unhang_policy": "not a mapping"}
+    assert nodes["closed"]["groups"] == ["gpu"]
+
+
+def test_the_run_says_where_its_policy_stands(played):
+    fleet, _, _ = played
+    assert fleet.run_document()["policy_sources"] == [str(fleet.folder / "hosts.yml")]
+
+
+def test_an_audit_prints_nothing_but_its_result_when_no_terminal_looks_on(played):
+    _, done, _ = played
+    assert "PLAY" not in done.stdout
+    assert "ok: [" not in done.stdout
+    assert "nodes," not in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_no_host_reached_is_still_a_run(fleet):
+    fleet.host("closed", ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=closed_port(), ansible_ssh_common_args="-F none")
+    assert fleet.play().returncode == 0
+    assert fleet.nodes()["closed"]["status"] == "unreachable"
+    assert fleet.run_document()["finished"]
+
+
+def test_limit_means_the_limited_hosts_alone(fleet):
+    for name in ("a", "b", "c"):
+        fleet.answering(name, envelope())
+    fleet.play("--limit", "a,c")
+    assert sorted(fleet.nodes()) == ["a", "c"] == sorted(fleet.run_document()["hosts"])
+    assert fleet.run_document()["limit"] == "a,c"
+
+
+def test_check_mode_reads_all_the_same(fleet):
+    fleet.answering("a", envelope())
+    fleet.play("--check")
+    assert fleet.nodes()["a"]["status"] == "ok"
+
+
+def test_batches_go_on_after_one_that_failed_altogether(fleet):
+    fleet.host("a", ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=closed_port(), ansible_ssh_common_args="-F none")
+    fleet.answering("b", "rubbish")
+    fleet.answering("c", envelope())
+    lines = (PROJECT / "playbooks" / "audit.yml").read_text().replace("hosts: all\n", "hosts: all\n  serial: 1\n")
+    batched = fleet.folder / "batched.yml"
+    batched.write_text(lines)
+    fleet.play(playbook=batched)
+    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"a": "unreachable", "b": "invalid", "c": "ok"}
+    assert len([entry for entry in fleet.runs.iterdir() if not entry.is_symlink()]) == 1
+
+
+def test_a_playbook_refuses_to_start_where_facts_would_become_variables(fleet):
+    fleet.answering("a", envelope(ansible_facts={"inventory_hostname": "canary"}))
+    done = fleet.play(environment={"ANSIBLE_INJECT_FACT_VARS": "True"})
+    assert done.stderr.count("expected inject_facts_as_vars = False") == 1
+    assert fleet.nodes()["a"]["status"] == "failed"
+    assert fleet.nodes()["a"]["facts"] is None
+
+
+def test_the_module_refuses_it_outside_a_playbook_too(fleet):
+    fleet.answering("a", envelope())
+    done = ad_hoc(fleet, environment={"ANSIBLE_INJECT_FACT_VARS": "True"})
+    assert done.returncode != 0
+    assert "expected inject_facts_as_vars = False" in done.stdout + done.stderr
+
+
+def test_outside_a_run_the_document_comes_back_and_nothing_is_written(fleet):
+    fleet.answering("a", envelope())
+    done = ad_hoc(fleet)
+    assert json.loads(done.stdout.split("=>", 1)[1])["node_facts"]["sections"]["node"]["hostname"] == "planted"
+    assert not fleet.runs.exists()
+
+
+def test_an_empty_inventory_is_said_and_makes_no_run(fleet):
+    done = fleet.play()
+    assert "expected hosts to audit, found none" in done.stderr
+    assert not fleet.runs.exists()
+
+
+def test_plays_that_audit_nothing_make_no_run_and_look_as_ever(fleet):
+    fleet.host("a")
+    other = fleet.folder / "other.yml"
+    other.write_text("- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.debug:\n        msg: hello\n")
+    done = fleet.play(playbook=other)
+    assert "PLAY RECAP" in done.stdout
+    assert not fleet.runs.exists()
+
+
+def test_two_runs_have_ids_that_sort_by_time_and_latest_is_the_second(fleet):
+    fleet.answering("a", envelope())
+    fleet.play()
+    first = read(fleet.runs / "latest" / "run.json")["id"]
+    fleet.play()
+    second = read(fleet.runs / "latest" / "run.json")["id"]
+    assert first != second
+    assert first[:15] <= second[:15]
+
+
+def ad_hoc(fleet, environment=None):
+    """`ansible -m gpu_node_info` on host a."""
+    command = [project.ansible_program("ansible"), "a", "-i", str(fleet.inventory), "-m", "gpu_node_info"]
+    return run(command, fleet.environment(**(environment or {})), fleet.folder)
+
+
+def test_a_node_gets_the_options_that_inventory_and_policy_name(fleet):
+    seen = fleet.folder / "seen"
+    fleet.interpreter("a", f"cat >'{seen}'\nprintf '%s\\n' '{envelope()}'\n")
+    fleet.hosts["a"] |= {
+        "unhang_policy": {"torch": {"environments": ["/opt/envs/train"]}},
+        "unhang_rootfs": ["{{ layer }}", "/recorded/base"],
+        "layer": "/recorded/top",
+        "unhang_gather_subset": ["!all", "gpus"],
+        "unhang_deadline_s": 2,
+    }
+    fleet.play()
+    packed = seen.read_text()
+    for words in ("/opt/envs/train", "/recorded/top", "/recorded/base", "!all", "deadline_s"):
+        assert words in packed
+    assert sys.executable not in packed.splitlines()[0]
