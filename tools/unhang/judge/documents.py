@@ -1,0 +1,195 @@
+"""Reads node files strictly and fast: typed structures made from the schema, so that a wrong type names its path.
+
+Strict means: no NaN, no key twice in the envelope, no unknown key, no wrong type, at most MAX_NODE_BYTES. A node file that breaks one of
+these is `invalid` as a whole: half of a document that lies about its shape proves nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Optional
+
+import msgspec
+
+from unhang.judge.shapes import read_schema, resolved
+
+MAX_NODE_BYTES = 4 * 1024 * 1024
+MAX_TEXT = 4096
+ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
+STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
+
+
+class InvalidNode(ValueError):
+    """A node file that cannot be judged; the message is one line that names the place."""
+
+
+@dataclass(frozen=True)
+class NodeDocument:
+    """One node of a run. sections is the typed structure, None when the node was not read."""
+
+    host: str
+    groups: tuple[str, ...]
+    policy: dict[str, Any]
+    status: str
+    message: str | None
+    sections: Any
+
+
+@cache
+def _type_maker(strict: bool) -> dict[str, Any]:
+    """Typed structures of the whole document. Lenient ones need no required keys: for fragments in examples."""
+    schema = read_schema("node-facts-1")
+    made: dict[int, Any] = {}
+
+    def of(place: dict[str, Any], name: str) -> Any:
+        place = resolved(place, schema["$defs"])
+        kinds = place.get("type", [])
+        kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+        if "const" in place:
+            return Literal[place["const"]]
+        if "enum" in place:
+            return Literal[tuple(place["enum"])]
+        made_type: Any
+        if "object" in kinds:
+            made_type = structure(place, name)
+        elif "array" in kinds:
+            made_type = Annotated[list[of(place["items"], name + "_item")], msgspec.Meta(max_length=place.get("maxItems", 4096))]  # type: ignore[misc]
+        elif "string" in kinds:
+            made_type = Annotated[str, msgspec.Meta(max_length=place.get("maxLength", MAX_TEXT))]
+        elif "boolean" in kinds:
+            made_type = bool
+        else:
+            made_type = int if "integer" in kinds else int | float
+        return Optional[made_type] if "null" in kinds else made_type
+
+    def structure(place: dict[str, Any], name: str) -> Any:
+        if not place.get("properties"):
+            return dict[str, of(place.get("additionalProperties", {}), name)]  # type: ignore[misc]
+        key = id(place["properties"])
+        if key not in made:
+            required = set(place.get("required", ())) if strict else set()
+            fields = [_field(of(below, f"{name}_{key_}"), key_, key_ in required) for key_, below in place["properties"].items()]
+            fields.sort(key=len)
+            made[key] = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
+        return made[key]
+
+    sections = schema["properties"]["sections"]
+    return {"document": structure(schema, "Facts"), "sections": structure(sections, "Facts_sections")}
+
+
+def _field(kind: Any, name: str, required: bool) -> tuple:
+    return (name, kind) if required else (name, Optional[kind], None)
+
+
+@cache
+def _facts_decoder() -> msgspec.json.Decoder:
+    return msgspec.json.Decoder(Optional[_type_maker(True)["document"]])
+
+
+def decode_node(data: bytes, heads: dict[bytes, dict] | None = None) -> NodeDocument:
+    """One node file. `heads` remembers envelopes between calls. Raises InvalidNode."""
+    if len(data) > MAX_NODE_BYTES:
+        raise InvalidNode(f"the answer is {len(data)} bytes long, at most {MAX_NODE_BYTES} are read")
+    cut = data.find(b'"facts":')
+    if cut < 0:
+        return _decode_slowly(data)
+    try:
+        head = _decode_head(data[:cut] + b'"facts":null}')
+        facts = _facts_decoder().decode(data[cut + 8 :].rstrip()[:-1])
+    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
+    return _document(head, facts)
+
+
+def _document(head: dict[str, Any], facts: Any) -> NodeDocument:
+    if head["status"] == "ok" and facts is None:
+        raise InvalidNode("status is ok, but facts is null")
+    sections = facts.sections if facts is not None and head["status"] == "ok" else None
+    return NodeDocument(head["host"], tuple(head["groups"]), head["policy"], head["status"], head["message"], sections)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidNode(f"the key {twice[:80]!r} stands twice in one object")
+    return found
+
+
+def _no_constant(text: str) -> None:
+    raise InvalidNode(f"{text} is no number")
+
+
+def strict_json(data: bytes) -> Any:
+    """JSON without NaN, without a key twice, of bounded depth. Raises InvalidNode."""
+    try:
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
+    except InvalidNode:
+        raise
+    except RecursionError:
+        raise InvalidNode("objects nest too deeply") from None
+    except (ValueError, UnicodeDecodeError) as problem:
+        raise InvalidNode(f"no valid JSON: {_clean(problem)}") from None
+
+
+def _decode_head(data: bytes) -> dict[str, Any]:
+    return _check_head(strict_json(data))
+
+
+def _check_head(head: Any) -> dict[str, Any]:
+    if not isinstance(head, dict):
+        raise InvalidNode(f"expected an object, found {type(head).__name__}")
+    if missing := [key for key in ENVELOPE if key not in head]:
+        raise InvalidNode(f"the key {missing[0]!r} is missing")
+    if more := [key for key in head if key not in ENVELOPE]:
+        raise InvalidNode(f"unknown key {more[0][:80]!r}; allowed are {', '.join(ENVELOPE)}")
+    if head["schema"] != "unhang/node/1":
+        raise InvalidNode(f"schema: expected 'unhang/node/1', found {str(head['schema'])[:80]!r}")
+    if head["status"] not in STATUSES:
+        raise InvalidNode(f"status: expected one of {', '.join(STATUSES)}, found {str(head['status'])[:80]!r}")
+    if not isinstance(head["host"], str) or not head["host"]:
+        raise InvalidNode("host: expected a text")
+    if not isinstance(head["groups"], list) or not all(isinstance(group, str) for group in head["groups"]):
+        raise InvalidNode("groups: expected a list of texts")
+    if not isinstance(head["policy"], dict):
+        raise InvalidNode("policy: expected an object")
+    if not (head["message"] is None or isinstance(head["message"], str)):
+        raise InvalidNode("message: expected a text or null")
+    return head
+
+
+def _decode_slowly(data: bytes) -> NodeDocument:
+    envelope = strict_json(data)
+    head = _check_head(envelope)
+    return _document(head, to_facts(head.pop("facts")))
+
+
+def to_facts(facts: Any) -> Any:
+    """A node-facts document from plain values. Raises InvalidNode with path, expected and found type."""
+    return _converted(facts, Optional[_type_maker(True)["document"]], "facts")
+
+
+def to_fragment(sections: Any) -> Any:
+    """Sections of an example: required keys may be left out. Raises InvalidNode."""
+    return _converted(sections, _type_maker(False)["sections"], "")
+
+
+def _converted(value: Any, kind: Any, place: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as problem:
+        text, _, path = str(problem).partition(" - at `$")
+        path = re.sub(r"^\.", "", path.rstrip("`"))
+        where = ".".join(part for part in (place, path) if part)
+        raise InvalidNode(f"{where}: {_clean(text)}" if where else _clean(text)) from None
+    except RecursionError:
+        raise InvalidNode("objects nest too deeply") from None
+
+
+def _clean(problem: object) -> str:
+    text = " ".join(str(problem).split())
+    return "".join(character if character.isprintable() else " " for character in text)[:300].replace("`", "")

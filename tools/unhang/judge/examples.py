@@ -1,0 +1,132 @@
+"""A rule proves itself: its examples must fail, its near misses pass, and with a deciding fact taken away nothing may pass silently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.judge.documents import to_fragment
+from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.judge.rules import Rule, tables_shape
+from unhang.judge.shapes import fact_shapes
+
+TODAY = "2026-01-01"
+CONTEXT_KEYS = ("policy", "host", "groups", "run_status", "message", "policy_error")
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """An example that did not come out as it should."""
+
+    rule: str
+    example: str  # match[0], near_miss[1], match[0] with gpus.count null
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.example}: expected {self.expected}, found {self.found}"
+
+
+def example_node(fragment: Mapping[str, Any], host: str = "example") -> NodeView:
+    """A fragment {section: fields, policy: …, run_status: …} as a node. Raises InvalidNode with the place of a wrong type."""
+    unknown = [key for key in fragment if key not in CONTEXT_KEYS and key not in fact_shapes()]
+    sections = {key: value for key, value in fragment.items() if key not in CONTEXT_KEYS}
+    for value in sections.values():
+        if isinstance(value, dict):
+            value.setdefault("probe", {"status": "ok"})
+    status = fragment.get("run_status", "ok")
+    facts = to_fragment(sections) if status == "ok" or sections or unknown else None
+    return NodeView(
+        fragment.get("host", host), tuple(fragment.get("groups", ("gpu",))), fragment.get("policy", {}), status, fragment.get("message", ""),
+        fragment.get("policy_error", ""), facts,
+    )  # fmt: skip
+
+
+def catalogue_view(tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = (), today: str = TODAY) -> CatalogueView:
+    """What rules see of the catalogue."""
+    return CatalogueView(tables or {}, tables_shape(tables or {}), rule_ids, today)
+
+
+def verdict_of(rule: Rule, fragment: Mapping[str, Any], view: CatalogueView) -> str:
+    """The gravest verdict of a node rule on a fragment: fail, unknown, pass, skip."""
+    found = {one.verdict for one in judge_rule(rule, node_world(example_node(fragment), view))}
+    return next(verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found)
+
+
+def judge_example(rule: Rule, example: Any, view: CatalogueView) -> str:
+    """The verdict on one example: a fragment, or for group and fleet scope a list of fragments."""
+    if rule.scope == "node":
+        return verdict_of(rule, example, view)
+    from unhang.judge.groups import judge_fragments
+
+    return judge_fragments(rule, example, view)
+
+
+def check_examples(rule: Rule, tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = ()) -> Iterator[Shortfall]:
+    """Every example that does not come out as it should, also with its facts taken away. Raises InvalidNode."""
+    view = catalogue_view(tables, rule_ids)
+    for key, wanted in (("match", ("fail",)), ("near_miss", ("pass", "skip"))):
+        for place, example in enumerate(rule.row["examples"][key]):
+            found = judge_example(rule, example, view)
+            if found not in wanted:
+                yield Shortfall(rule.id, f"{key}[{place}]", " or ".join(wanted), found)
+            if key == "match" and rule.scope == "node":
+                yield from _check_losses(rule, example, f"{key}[{place}]", view)
+
+
+def _check_losses(rule: Rule, example: Mapping[str, Any], name: str, view: CatalogueView) -> Iterator[Shortfall]:
+    for how, loss, damaged in losses(rule, example):
+        found = verdict_of(rule, damaged, view)
+        allowed = ("unknown", "fail", "skip") if how == "absent" else ("unknown", "fail")
+        if found not in allowed:
+            yield Shortfall(rule.id, f"{name} with {loss} {how}", " or ".join(allowed), found)
+
+
+def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(null | removed | timeout, what was lost, the example without it) for each fact path that decides the rule."""
+    sections = set()
+    for path in sorted(rule.decision_reads):
+        if path[0] not in fact_shapes() or path[0] not in example or path[1:3] == ("probe", "status"):
+            continue
+        sections.add(path[0])
+        if _may_be_asked(rule, path):
+            continue
+        for how in ("null", "removed"):
+            damaged = _copy(example)
+            if _damage(damaged, [part for part in path if part != "**"], how == "removed"):
+                yield how, ".".join(path), damaged
+    for section in sorted(sections):
+        if any(_may_be_asked(rule, path) for path in rule.decision_reads if path[0] == section):
+            continue
+        damaged = _copy(example)
+        damaged[section] = {"probe": {"status": "timeout", "error": f"{section} did not answer"}}
+        yield "timeout", section, damaged
+
+
+def _may_be_asked(rule: Rule, path: tuple[str, ...]) -> bool:
+    """True when the rule asks 'is known' or 'is unknown': then a lost fact may rightly change the answer."""
+    sources = [one.source for one in (rule.applies, rule.when, rule.for_each) if one is not None]
+    return any(" is known" in text or " is not known" in text or " is unknown" in text or "known" in text.split("|") for text in sources)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(one) for key, one in value.items()}
+    return [_copy(one) for one in value] if isinstance(value, list) else value
+
+
+def _damage(holder: Any, path: list[str], remove: bool) -> bool:
+    """Sets what lies at the path to null, or removes it; in every item of a list. False when nothing was there."""
+    head, rest = path[0], path[1:]
+    if head == "*":
+        return any([_damage(one, rest, remove) for one in holder if rest]) if isinstance(holder, list) else False
+    if not isinstance(holder, dict) or holder.get(head) is None:
+        return False
+    if rest and rest != ["*"]:
+        return _damage(holder[head], rest, remove)
+    if remove:
+        del holder[head]
+    else:
+        holder[head] = None
+    return True

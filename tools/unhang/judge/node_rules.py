@@ -1,0 +1,197 @@
+"""Judges one rule on one node: facts in, verdicts out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.judge.rules import Rule
+from unhang.judge.shapes import Shape, fact_shapes, policy_shape
+from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
+
+MOST_EVIDENCE = 16
+LONGEST_EVIDENCE = 500
+_TEXTS = Shape("list", item=Shape("text"))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One verdict. item: path of the for_each item, None without for_each."""
+
+    verdict: str  # fail pass unknown skip
+    item: str | None = None
+    evidence: tuple[tuple[str, Any], ...] = ()
+    missing: tuple[tuple[str, str, str], ...] = ()  # path, status, reason
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """What one node's rules see besides the facts."""
+
+    host: str
+    groups: tuple[str, ...]
+    policy: Mapping[str, Any]
+    run_status: str
+    message: str
+    policy_error: str
+    sections: Any  # typed structure, None when the node was not read
+
+
+@dataclass(frozen=True)
+class CatalogueView:
+    """What rules see of the catalogue and the day."""
+
+    tables: Any
+    tables_shape: Shape
+    rule_ids: tuple[str, ...]
+    today: str
+
+
+def node_world(node: NodeView, catalogue: CatalogueView) -> World:
+    """The names of one node's expressions."""
+    roots: dict[str, Any] = {
+        "policy": Fact(node.policy, policy_shape(), "policy"),
+        "host": node.host,
+        "groups": Fact(list(node.groups), _TEXTS, "groups"),
+        "run_status": Fact(node.run_status, Shape("text"), "run_status"),
+        "message": node.message,
+        "policy_error": node.policy_error,
+        "today": catalogue.today,
+        "rule_ids": list(catalogue.rule_ids),
+        "tables": Fact(catalogue.tables, catalogue.tables_shape, "tables"),
+    }
+    for name, shape in fact_shapes().items():
+        section = getattr(node.sections, name, None)
+        if section is None:
+            reason = f"the node was not read ({node.run_status})" if node.sections is None else f"the answer has no section {name}"
+            roots[name] = Unknown("unread", name, "error", reason)
+        else:
+            roots[name] = Fact(section, shape, name)
+    return World(roots, lambda path: why_null(node.sections, path))
+
+
+def why_null(sections: Any, path: str) -> Unknown:
+    """Why there is nothing at this path: the section's own account of it."""
+    name, _, inside = path.partition(".")
+    if name == "policy":
+        return Unknown("unset", path, "absent", "the policy does not set it")
+    if name == "tables":
+        return Unknown("absent", path, "absent", "the table has no such field")
+    section = getattr(sections, name, None)
+    probe = getattr(section, "probe", None)
+    for row in (getattr(probe, "unread", None) or ()) if probe is not None else ():
+        if _concerns(row.field or "", inside):
+            return Unknown("absent" if row.status == "absent" else "unread", path, row.status or "error", row.reason or "")
+    if probe is not None and probe.status == "absent":
+        return Unknown("absent", path, "absent", probe.error or f"the node has no {name}")
+    if probe is not None and probe.status not in ("ok", None):
+        return Unknown("unread", path, probe.status, probe.error or f"section {name}: {probe.status}")
+    return Unknown("unread", path, "error", "the node gave no value and no reason")
+
+
+def _concerns(field: str, inside: str) -> bool:
+    """Whether a row for devices[*].row_remap speaks of devices[3].row_remap.pending."""
+    for place in (inside, re.sub(r"\[[0-9]+\]", "[*]", inside)):
+        if place == field or place.startswith((field + ".", field + "[")):
+            return True
+    return False
+
+
+def judge_rule(rule: Rule, world: World) -> list[Judged]:
+    """All verdicts of one rule on one node: one, or one per item of for_each."""
+    try:
+        return _judge(rule, world)
+    except RuleStopped as problem:
+        return [Judged("unknown", missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True)]
+
+
+def _judge(rule: Rule, world: World) -> list[Judged]:
+    if rule.for_each is None:
+        return [_decide(rule, world, None)]
+    if rule.applies is not None and "item" not in rule.applies.uses and (early := _applies(rule, world, None)) is not None:
+        return [early]
+    try:
+        items = world.items(rule.for_each.evaluate(world))
+    except Undecided as problem:
+        return [_undecided(problem, None)]
+    if not items:
+        return [Judged("skip")]
+    return [_decide(rule, World({**world.roots, "item": item}, world.why_null), _path(item)) for item in items]
+
+
+def _path(item: Any) -> str | None:
+    return item.path if isinstance(item, (Fact, Unknown)) else None
+
+
+def _applies(rule: Rule, world: World, item: str | None) -> Judged | None:
+    """The verdict when the rule does not apply, or that cannot be told."""
+    if rule.applies is None:
+        return None
+    try:
+        return None if plain(rule.applies.evaluate(world)) else Judged("skip", item)
+    except Undecided as problem:
+        return _undecided(problem, item)
+
+
+def _decide(rule: Rule, world: World, item: str | None) -> Judged:
+    if (early := _applies(rule, world, item)) is not None:
+        return early
+    assert rule.when is not None
+    world.reads = []
+    try:
+        value = plain(rule.when.evaluate(world))
+        if not isinstance(value, bool):
+            raise Undecided(Unknown("unread", "", "error", f"{rule.when.source[:80]!r} is neither true nor false"))
+        reads, world.reads = world.reads, None
+    except Undecided as problem:
+        return _undecided(problem, item)
+    return Judged("fail", item, evidence_of(reads)) if value else Judged("pass", item)
+
+
+def _undecided(problem: Undecided, item: str | None) -> Judged:
+    if problem.is_skip:
+        return Judged("skip", item)
+    causes = {(cause.path, cause.status, cause.reason): None for cause in problem.causes}
+    return Judged("unknown", item, missing=tuple(causes)[:MOST_EVIDENCE])
+
+
+def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
+    """What was read, each path once, bounded in number and length."""
+    found = {path: cut(value) for path, value in reads}
+    rows = tuple(found.items())
+    if len(rows) > MOST_EVIDENCE:
+        rows = (*rows[: MOST_EVIDENCE - 1], ("…", f"and {len(rows) - MOST_EVIDENCE + 1} more"))
+    return rows
+
+
+def cut(value: Any) -> Any:
+    """A fact verbatim; long ones cut and marked with …."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_EVIDENCE else value[:LONGEST_EVIDENCE] + "…"
+    if isinstance(value, list):
+        return [cut(one) for one in value[:MOST_EVIDENCE]] + (["…"] if len(value) > MOST_EVIDENCE else [])
+    if isinstance(value, dict):
+        return {key: cut(one) for key, one in list(value.items())[:MOST_EVIDENCE]}
+    return value
+
+
+def words(rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]) -> dict[str, str]:
+    """expected, found and the other texts of one verdict. items: path -> item, of this node."""
+    if judged.item is not None:
+        world = World({**world.roots, "item": items[judged.item]}, world.why_null)
+    found = {name: rendered(rule, name, world) for name in rule.texts}
+    if judged.verdict == "unknown":
+        path, status, reason = judged.missing[0]
+        found["found"] = f"{path or 'a fact'} not known ({status}): {shown(reason)}"
+    return found
+
+
+def rendered(rule: Rule, name: str, world: World) -> str:
+    """One text; a failure to render is said in its place."""
+    try:
+        return str(rule.texts[name].evaluate(world))
+    except (Undecided, RuleStopped) as problem:
+        return f"({name} could not be written: {problem.causes[0].reason if isinstance(problem, Undecided) else problem})"

@@ -1,0 +1,197 @@
+"""Rules: rows of the catalogue, checked and compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.judge.documents import STATUSES
+from unhang.judge.expression import Expression, ExpressionError, Kind, Path, compile_expression, compile_template, pruned
+from unhang.judge.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, policy_shape
+
+SEVERITIES = ("critical", "error", "warning", "info")
+RUN_STATUSES = (*STATUSES, "missing")
+CONTEXT = ("host", "groups", "run_status", "message", "policy_error", "today", "rule_ids")
+_ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "release", "module", "field", "key", "file", "line", "pci_address", "code")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A compiled row. decision_reads: what can change its verdict; text_reads: what its words quote."""
+
+    id: str
+    row: dict[str, Any]
+    scope: str
+    severity: str
+    applies: Expression | None
+    for_each: Expression | None
+    when: Expression | None
+    compare: Expression | None
+    texts: Mapping[str, Expression]
+    decision_reads: frozenset[Path]
+    text_reads: frozenset[Path]
+    where_fields: tuple[str, ...]
+    reads_facts: bool
+
+
+class RuleError(ValueError):
+    """A row that is not accepted. field: the key of the row that is at fault."""
+
+    def __init__(self, field: str, message: str):
+        super().__init__(message)
+        self.field = field
+
+
+def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None) -> Rule:
+    """Compiles a row that follows the schema rule-1. Raises RuleError at its first fault."""
+    names = node_names(tables or {})
+    scope = row["scope"]
+    _check_fields(row)
+    for_each = _compiled(row, "for_each", names) if "for_each" in row else None
+    if for_each is not None:
+        if for_each.kind.shape.kind != "list":
+            raise RuleError("for_each", f"needs a list in the facts, not a {for_each.kind.shape.kind}")
+        names = {**names, "item": for_each.kind.items()}
+    applies = _claim(row, "applies", names) if "applies" in row else None
+    compare = _compiled(row, "compare", names) if "compare" in row else None
+    if compare is not None and _holds_object(compare.kind):
+        raise RuleError("compare", "needs a value, not an object: name one of its fields")
+    outer = names if scope == "node" else {**_bare(names), **group_names(compare)}
+    when = _claim({"when": "distinct > 1", **row}, "when", outer)
+    texts = {key: _template(key, text, outer) for key, text in _templates(row)}
+    decisions = [one for one in (for_each, applies, compare, when if scope == "node" else None) if one is not None]
+    reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)
+    text_reads = pruned(path for one in texts.values() for path in one.reads if path[0] not in _DATA_NAMES) if scope == "node" else frozenset()
+    return Rule(
+        row["id"], dict(row), scope, row["severity"], applies, for_each, when, compare, texts, reads, text_reads,
+        _where_fields(for_each), any(path[0] in fact_shapes() for path in reads),
+    )  # fmt: skip
+
+
+_DATA_NAMES = ("tables", "rule_ids", "today")
+
+
+def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
+    """Every name that an expression over one node may begin with."""
+    names = {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()}
+    texts = Shape("list", item=TEXT)
+    return {
+        **names,
+        "policy": Kind(policy_shape(), ("policy",)),
+        "host": Kind(TEXT, ("host",)),
+        "groups": Kind(texts, ("groups",)),
+        "run_status": Kind(Shape("text", values=RUN_STATUSES), ("run_status",)),
+        "message": Kind(TEXT, ("message",)),
+        "policy_error": Kind(TEXT, ("policy_error",)),
+        "today": Kind(TEXT),
+        "rule_ids": Kind(texts),
+        "tables": Kind(tables_shape(tables)),
+    }
+
+
+def group_names(compare: Expression | None) -> dict[str, Kind]:
+    """The names that `when`, expected and found of a group or fleet rule may begin with."""
+    value = ANY if compare is None or not compare.kind.shape.is_scalar else Shape(compare.kind.shape.kind, version=compare.kind.shape.version)
+    node = Shape("object", {"host": TEXT, "value": value})
+    count = Shape("object", {"value": value, "count": NUMBER, "hosts": Shape("list", item=TEXT)})
+    return {
+        "distinct": Kind(NUMBER),
+        "majority": Kind(value),
+        "outliers": Kind(Shape("list", item=node)),
+        "nodes": Kind(Shape("list", item=node)),
+        "counts": Kind(Shape("list", item=count)),
+        "group": Kind(TEXT),
+        "same_as": Kind(TEXT),
+    }
+
+
+def tables_shape(tables: Mapping[str, Mapping[str, Any]]) -> Shape:
+    """tables.NAME[key].field: the shape of the catalogue's own tables, from their rows."""
+    return Shape("object", {name: Shape("map", item=_row_shape(list(rows.values()))) for name, rows in tables.items()})
+
+
+def _row_shape(rows: list[Mapping[str, Any]]) -> Shape:
+    values: dict[str, list[Any]] = {}
+    for row in rows:
+        for key, value in row.items():
+            values.setdefault(key, []).append(value)
+    return Shape("object", {key: _value_shape([one for one in found if one is not None]) for key, found in values.items()})
+
+
+def _value_shape(values: list[Any]) -> Shape:
+    kinds = {"list" if isinstance(one, list) else "object" if isinstance(one, dict) else _scalar_kind(one) for one in values}
+    if kinds == {"list"}:
+        return Shape("list", item=_value_shape([inner for one in values for inner in one]))
+    if kinds == {"object"}:
+        return _row_shape(values)
+    return {"flag": FLAG, "number": NUMBER, "text": TEXT}.get(next(iter(kinds)), ANY) if len(kinds) == 1 else ANY
+
+
+def _scalar_kind(value: object) -> str:
+    return "flag" if isinstance(value, bool) else "number" if isinstance(value, (int, float)) else "text"
+
+
+def _bare(names: Mapping[str, Kind]) -> dict[str, Kind]:
+    """What a group has besides its values: the policy of its nodes and the tables."""
+    return {name: names[name] for name in ("policy", "tables", "today")}
+
+
+def _check_fields(row: Mapping[str, Any]) -> None:
+    if row["scope"] == "node":
+        if "when" not in row:
+            raise RuleError("when", "is missing: a rule of scope node needs it")
+        if "compare" in row:
+            raise RuleError("compare", "belongs to scope group or fleet")
+        return
+    if "compare" not in row:
+        raise RuleError("compare", f"is missing: a rule of scope {row['scope']} needs it")
+    if "for_each" in row:
+        raise RuleError("for_each", "belongs to scope node")
+
+
+def _templates(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "expected", row["expected"]
+    yield "found", row["found"]
+    if "person" in row["remedy"]:
+        yield "remedy.person", row["remedy"]["person"]
+    if "workaround" in row:
+        yield "workaround.what", row["workaround"]["what"]
+
+
+def _compiled(row: Mapping[str, Any], field: str, names: Mapping[str, Kind]) -> Expression:
+    try:
+        return compile_expression(row[field], names)
+    except ExpressionError as problem:
+        raise RuleError(field, str(problem)) from None
+
+
+def _claim(row: Mapping[str, Any], field: str, names: Mapping[str, Kind]) -> Expression:
+    found = _compiled(row, field, names)
+    if found.kind.shape.kind not in ("flag", "any"):
+        raise RuleError(field, f"must be true or false, not a {found.kind.shape.kind}: write a comparison")
+    return found
+
+
+def _template(field: str, source: str, names: Mapping[str, Kind]) -> Expression:
+    try:
+        return compile_template(source, names)
+    except ExpressionError as problem:
+        raise RuleError(field, str(problem)) from None
+
+
+def _holds_object(kind: Kind) -> bool:
+    while kind.shape.kind == "list":
+        kind = kind.items()
+    return kind.shape.kind == "object"
+
+
+def _where_fields(for_each: Expression | None) -> tuple[str, ...]:
+    """The fields that tell one item of for_each from the others."""
+    if for_each is None:
+        return ()
+    shape = for_each.kind.items().shape
+    if shape.kind != "object":
+        return ()
+    named = tuple(name for name, one in shape.fields.items() if one.identity)
+    return named or tuple(name for name in _ITEM_NAMES if name in shape.fields)

@@ -1,0 +1,96 @@
+"""What facts and policy look like, taken from their schemas: which paths exist, of what kind, in which version order."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
+SCALARS = ("text", "number", "flag")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One place in a document.
+
+    kind: object, map (keys are data), list, text, number, flag, or any (a scalar of a kind that is not known before a node is judged).
+    """
+
+    kind: str
+    fields: dict[str, Shape] = field(default_factory=dict, hash=False)
+    item: Shape | None = None
+    version: str | None = None
+    values: tuple[object, ...] = ()
+    sample: bool = False  # new at every look: says nothing about the node's configuration
+    identity: bool = False  # names the thing, such as index, uuid, pci_address
+
+    @property
+    def is_scalar(self) -> bool:
+        """True for what has neither fields nor items."""
+        return self.kind in SCALARS or self.kind == "any"
+
+
+TEXT, NUMBER, FLAG, ANY = Shape("text"), Shape("number"), Shape("flag"), Shape("any")
+_KINDS = {"string": TEXT, "number": NUMBER, "integer": NUMBER, "boolean": FLAG}
+
+
+@cache
+def read_schema(name: str) -> dict[str, Any]:
+    """A schema of this package by its file name without suffix, such as node-facts-1."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"), loader)
+
+
+@cache
+def fact_shapes() -> dict[str, Shape]:
+    """Section name -> its shape."""
+    schema = read_schema("node-facts-1")
+    sections = schema["properties"]["sections"]["properties"]
+    return {name: _shape(place, schema["$defs"]) for name, place in sections.items()}
+
+
+@cache
+def policy_shape() -> Shape:
+    """The shape of a policy."""
+    schema = read_schema("policy-1")
+    return _shape(schema, schema["$defs"])
+
+
+def resolved(place: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """A schema node with its $ref replaced; keys beside the $ref win."""
+    while "$ref" in place:
+        target = definitions[place["$ref"].rsplit("/", 1)[-1]]
+        place = {**target, **{key: value for key, value in place.items() if key != "$ref"}}
+    return place
+
+
+def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
+    place = resolved(place, definitions)
+    kinds = place.get("type", "string" if "enum" not in place else [])
+    names = [name for name in ([kinds] if isinstance(kinds, str) else kinds) if name != "null"]
+    sample = place.get("x-kind") in ("sample", "counter")
+    if "object" in names:
+        if place.get("properties"):
+            return Shape("object", {name: _shape(below, definitions) for name, below in place["properties"].items()})
+        inside = place.get("additionalProperties")
+        return Shape("map", item=_shape(inside, definitions) if isinstance(inside, dict) else ANY, sample=sample)
+    if "array" in names:
+        return Shape("list", item=_shape(place.get("items", {}), definitions), sample=sample)
+    values = tuple(value for value in place.get("enum", ()) if value is not None)
+    if values:
+        kind = "text" if isinstance(values[0], str) else "number"
+    else:
+        kind = _KINDS[names[0]].kind if len(names) == 1 else "any"
+    return Shape(kind, version=place.get("x-version"), values=values, sample=sample, identity=place.get("x-kind") == "identity")
+
+
+def nearest(name: str, known: Iterable[object]) -> str:
+    """' (did you mean …?)', or '' when nothing is near."""
+    found = difflib.get_close_matches(str(name), [str(one) for one in known], 1, 0.6)
+    return f" (did you mean {found[0]}?)" if found else ""

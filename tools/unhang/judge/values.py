@@ -1,0 +1,172 @@
+"""What an expression works on: facts that know their path, and the unknown, on which nothing can be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.judge.shapes import Shape
+
+LONGEST_TEXT = 65536
+STEPS = 2_000_000  # elementary steps that one evaluation may take; a rule over 8,128 pairs takes about 100,000
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A fact without a value.
+
+    kind: unread (the verdict becomes unknown), absent (the node has no such thing: skip), unset (the policy says nothing: skip).
+    status: as in probe.unread; reason: one line.
+    """
+
+    kind: str
+    path: str
+    status: str
+    reason: str
+
+    def below(self, name: str) -> Unknown:
+        """The same for a field inside of what is unknown."""
+        return Unknown(self.kind, f"{self.path}.{name}", self.status, self.reason)
+
+
+class Undecided(Exception):
+    """An expression met the unknown. causes: what was missing; at least one."""
+
+    def __init__(self, *causes: Unknown):
+        super().__init__(*causes)
+        self.causes = causes
+
+    @property
+    def is_skip(self) -> bool:
+        """True when the rule does not apply rather than lacks a fact."""
+        return any(cause.kind != "unread" for cause in self.causes)
+
+
+class RuleStopped(Exception):
+    """An evaluation took more steps, or made a longer text, than any honest rule needs."""
+
+
+class Fact:
+    """A value with its shape and its path in the document, such as gpus.devices[3].pcie.width_now."""
+
+    __slots__ = ("value", "shape", "path")
+
+    def __init__(self, value: Any, shape: Shape, path: str):
+        self.value = value
+        self.shape = shape
+        self.path = path
+
+
+class World:
+    """All that one evaluation can see, and what it has read so far.
+
+    roots: name -> Fact, Unknown or plain value. why_null(path): the Unknown for a null at this path.
+    """
+
+    __slots__ = ("roots", "why_null", "reads", "steps")
+
+    def __init__(self, roots: Mapping[str, Any], why_null: Callable[[str], Unknown]):
+        self.roots = roots
+        self.why_null = why_null
+        self.reads: list[tuple[str, Any]] | None = None
+        self.steps = STEPS
+
+    def step(self, count: int = 1) -> None:
+        """Counts work. Raises RuleStopped."""
+        self.steps -= count
+        if self.steps < 0:
+            raise RuleStopped("it takes too many steps")
+
+    def note(self, path: str, value: Any) -> None:
+        """Remembers what was read, for the evidence."""
+        if self.reads is not None:
+            self.reads.append((path, value))
+
+    def field(self, parent: Any, name: str) -> Any:
+        """A field of an object or an entry of a map: Fact, or Unknown when it is null or not there."""
+        self.step()
+        if isinstance(parent, Unknown):
+            return parent.below(name)
+        path = f"{parent.path}.{name}"
+        holder = parent.value
+        value = holder.get(name) if isinstance(holder, dict) else getattr(holder, name)
+        if parent.shape.kind == "map":
+            if value is None and name not in holder:
+                return Unknown("absent", path, "absent", f"{parent.path} has no {name[:80]}")
+            shape = parent.shape.item
+        else:
+            shape = parent.shape.fields[name]
+        return self.wrap(value, shape, path)
+
+    def wrap(self, value: Any, shape: Shape | None, path: str) -> Any:
+        """A value as Fact, null as Unknown."""
+        if value is None:
+            return self.why_null(path)
+        assert shape is not None
+        if shape.is_scalar:
+            self.note(path, value)
+        return Fact(value, shape, path)
+
+    def items(self, holder: Any) -> list[Any]:
+        """The items of a list: Facts, Unknown for null ones; plain lists as they are. Raises Undecided."""
+        if isinstance(holder, Unknown):
+            raise Undecided(holder)
+        if not isinstance(holder, Fact):
+            self.step(len(holder))
+            return list(holder)
+        self.step(len(holder.value))
+        item = holder.shape.item
+        if item is not None and item.is_scalar:
+            self.note(holder.path, list(holder.value))
+            return [Fact(value, item, holder.path) for value in holder.value]
+        return [self.wrap(value, item, f"{holder.path}[{place}]") for place, value in enumerate(holder.value)]
+
+
+def plain(value: Any) -> Any:
+    """The bare value: facts unwrapped, also inside of lists. Raises Undecided on the unknown."""
+    if isinstance(value, Unknown):
+        raise Undecided(value)
+    if isinstance(value, Fact):
+        return value.value
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return value
+
+
+def truth(value: Any) -> bool:
+    """Yes or no. Raises Undecided."""
+    return bool(plain(value))
+
+
+def shown(value: Any) -> str:
+    """A value as text for people: one line, control characters written out, bounded."""
+    if isinstance(value, Unknown):
+        return f"not known ({value.reason})"
+    if isinstance(value, Fact):
+        value = value.value
+    if value is None:
+        return "not known"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    if isinstance(value, (list, tuple)):
+        return bounded(", ".join(shown(one) for one in value))
+    if isinstance(value, dict):
+        return bounded(", ".join(f"{shown(key)}={shown(one)}" for key, one in value.items()))
+    return bounded(str(value))
+
+
+def bounded(text: str) -> str:
+    """Raises RuleStopped on a text that grew beyond every use."""
+    if len(text) > LONGEST_TEXT:
+        raise RuleStopped("it makes a text that is too long")
+    return text
+
+
+def printable(text: str) -> str:
+    """Control and other invisible characters written out, so that a node's words cannot steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
