@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs/latest", help="run folder or its id (default: runs/latest)")
     parser.add_argument("--format", choices=FORMATS, default="table", help="table (default), json, or html, which is written to RUN/report.html")
     parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output")
-    parser.add_argument("--fail-on", choices=SEVERITIES, default="info", metavar="SEVERITY", help="exit with 1 for findings from this severity on (default: info)")
+    parser.add_argument("--fail-on", choices=SEVERITIES, default="info", metavar="SEVERITY", help="exit with 1 from this severity on (default: info)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
         deliver(render_json(findings), arguments.out or "-")
     elif arguments.out in (None, "-"):
         width, colour, plain = terminal_shape(sys.stdout, os.environ)
-        deliver(render_table(findings, width, colour, plain=plain, run=arguments.run), "-")
+        deliver(render_table(findings, width, colour, plain=plain, full=not sys.stdout.isatty(), run=arguments.run), "-")
     else:
         deliver(render_table(findings, PIPED_WIDTH, run=arguments.run), arguments.out)
     worst_allowed = SEVERITIES.index(arguments.fail_on)

@@ -62,6 +62,14 @@ def fold_hosts(hosts: Iterable[str]) -> str:
     return ",".join(folded + [visible(host, 120) for host in sorted(odd)])
 
 
+def shortened(folded: str, longest: int) -> str:
+    """A node set that is cut where one of its parts ends: `gpu[001,003,…]`."""
+    if len(folded) <= longest:
+        return folded
+    kept = folded[: folded.rfind(",", 0, longest) + 1] or folded[:longest]
+    return kept + ("…]" if kept.count("[") > kept.count("]") else "…")
+
+
 def fold_items(labels: Iterable[str]) -> str:
     """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in a number of those left out."""
     numbers: dict[str, list[int]] = {}

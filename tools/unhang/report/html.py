@@ -27,6 +27,7 @@ from unhang.report.topology import Topology, troubles
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_DRAWINGS = 24
+LONGEST_PLACE, MOST_PLACES = 320, 60      # characters of one set of hosts where it stands first; sets in the details, which have every host
 MOST_UNFOLDED = 4               # critical findings that stand open; the others show title, place and action until opened
 LONGEST_TEXT = 200_000          # folded host names of a large fleet; everything else is cut far earlier
 _INTERCONNECT = ("interconnect.", "fabric_manager.", "network.rdma")
@@ -62,12 +63,25 @@ def render_page(findings: Mapping[str, Any], run: Mapping[str, Any], nodes: Sequ
     mapped = panels(nodes, folds, told, anchors) if nodes else []
     joined = _joined(nodes, folds, mapped)
     return _page(
-        run=run, findings=findings, run_name=run_name, tally=phrases.tally(findings, folds),
+        header=_header(findings.get("run") or {}, run), tools=_tools(run.get("controller")), run_name=run_name, tally=phrases.tally(findings, folds),
         folds=[_fold_view(number, fold, joined) for number, fold in enumerate(folds, start=1)],
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])], waived=waived, panels=mapped, joined=joined[:MOST_DRAWINGS],
         undrawn=len(joined[MOST_DRAWINGS:]), tables=_tables(mapped, nodes, told, anchors),
         legend=[(kind, word) for kind, word in KIND_WORDS.items() if any(cell.kind == kind for panel in mapped for cell in panel.cells)],
     )
+
+
+def _header(judged: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Which run this is: (label, text)."""
+    inventory = run.get("inventory")
+    named = ", ".join(str(part) for part in inventory) if isinstance(inventory, list) else inventory
+    rows = (("Run", judged.get("id")), ("Started", judged.get("started")), ("Inventory", named), ("Limit", run.get("limit")))
+    return [(label, visible(text, 120)) for label, text in rows if text]
+
+
+def _tools(controller: object) -> str:
+    named = controller if isinstance(controller, dict) else {}
+    return ", ".join(f"{name} {visible(named[key], 40)}" for name, key in (("unhang", "unhang"), ("ansible-core", "ansible_core")) if named.get(key))
 
 
 def _page(**view: Any) -> str:
@@ -96,14 +110,15 @@ def _hash(text: str) -> str:
 def _fold_view(number: int, fold: Fold, joined: Sequence[Joined]) -> dict[str, Any]:
     finding = fold.example
     hosts = set(fold.hosts)
+    shown, everywhere = phrases.places(fold, 6, LONGEST_PLACE), phrases.places(fold, MOST_PLACES)
     drawn = [group.anchor for group in joined[:MOST_DRAWINGS] if hosts & set(group.hosts)] if _about_interconnect(finding) else []
     return {
         "number": number, "fold": fold, "severity": str(finding["severity"]), "title": finding.get("title"), "rule": finding.get("rule"),
-        "places": phrases.places(fold, 12), "expected": visible(finding.get("expected") or ""), "found": visible(finding.get("found") or ""),
+        "places": shown, "everywhere": [] if shown == everywhere else everywhere, "expected": visible(finding.get("expected") or ""), "found": visible(finding.get("found") or ""),
         "others": [visible(text) for text in fold.others], "comparison": phrases.comparison(finding, 12), "action": phrases.action(finding),
         "workaround": phrases.workaround(finding), "evidence": phrases.evidence(finding), "situations": phrases.situations(finding),
         "confidence": phrases.confidence(finding), "sources": [_source(row) for row in finding.get("sources") or []], "drawings": drawn[:6],
-        "brief": phrases.places(fold, 2), "unfolded": finding["severity"] == "critical" and number <= MOST_UNFOLDED,
+        "brief": phrases.places(fold, 2, LONGEST_PLACE // 2), "unfolded": finding["severity"] == "critical" and number <= MOST_UNFOLDED,
     }
 
 

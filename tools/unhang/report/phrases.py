@@ -1,11 +1,11 @@
 """The words of a report: one finding or one run in, short lines for people out. Both the table and the page speak through here."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.report.folding import SEVERITIES, Fold, fold_hosts, fold_items
+from unhang.report.folding import SEVERITIES, Fold, fold_hosts, fold_items, shortened
 from unhang.report.text import counted, visible
 
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
@@ -86,16 +86,20 @@ def verdict_counts(told: Tally) -> str:
     return ", ".join(f"{told.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
 
 
-def places(fold: Fold, most: int = 6) -> list[str]:
-    """Where: `gpu[001-008] (8 nodes): GPU 0-7`, one line for each set of hosts that share the same items."""
-    lines = []
-    for place in fold.places[:most]:
-        items = fold_items(place.items)
-        count = f" ({len(place.hosts):,} nodes)" if len(place.hosts) > 1 else ""
-        lines.append(f"{fold_hosts(place.hosts)}{count}" + (f": {items}" if items else ""))
+def hosts(names: Sequence[str], longest: int = 10**9) -> str:
+    """`gpu[001-008] (8 nodes)`."""
+    return shortened(fold_hosts(names), longest) + (f" ({len(names):,} nodes)" if len(names) > 1 else "")
+
+
+def places(fold: Fold, most: int = 6, longest: int = 10**9) -> list[str]:
+    """Where: `gpu[001-008] (8 nodes): GPU 0-7`, one line for each set of hosts that share the same items; one line in all when the sets are many."""
     if len(fold.places) > most:
-        rest = {host for place in fold.places[most:] for host in place.hosts}
-        lines.append(f"and {counted(len(rest), 'more node')}")
+        items = fold_items(item for place in fold.places for item in place.items)
+        return [f"{hosts(fold.hosts, longest)}: {items}, not all of them on each node"]
+    lines = []
+    for place in fold.places:
+        items = fold_items(place.items)
+        lines.append(hosts(place.hosts, longest) + (f": {items}" if items else ""))
     return lines or ["the whole fleet" if fold.example.get("scope") == "fleet" else "no host named"]
 
 
@@ -131,8 +135,7 @@ def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
     rows = given.get("counts") or []
     lines = []
     for row in rows[:most]:
-        hosts = [str(host) for host in row.get("hosts") or []]
-        lines.append(f"{visible(row.get('value'), 200)} on {fold_hosts(hosts)} ({counted(int(row.get('count') or len(hosts)), 'node')})")
+        lines.append(f"{visible(row.get('value'), 200)} on {hosts([str(host) for host in row.get('hosts') or []])}")
     return lines + ([f"and {counted(len(rows) - most, 'more value')}"] if len(rows) > most else [])
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from unhang.report import phrases
-from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_unread
+from unhang.report.folding import Fold, Unread, fold_findings, fold_unread
 from unhang.report.text import ascii_only, counted, visible
 
 PIPED_WIDTH = 100
@@ -41,13 +41,14 @@ def terminal_shape(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, boo
 
 
 def render_table(
-    findings: Mapping[str, Any], width: int = PIPED_WIDTH, color: bool = False, *, plain: bool = False, run: str = "runs/latest"
+    findings: Mapping[str, Any], width: int = PIPED_WIDTH, color: bool = False, *, plain: bool = False, full: bool = True, run: str = "runs/latest"
 ) -> str:
     """A findings document as text.
 
     findings  the object of findings.json (contract 2)
     width     columns; nothing is cut to fit, lines are wrapped
     plain     ASCII only
+    full      every host; else a set of hosts that would fill more than a few lines is shortened
     run       the run folder as the user would type it, for the last line
     """
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
@@ -56,9 +57,10 @@ def render_table(
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
     told = phrases.tally(findings, failed)
     parts: list[RenderableType] = [Text(visible((findings.get("run") or {}).get("id") or "run"), style="dim"), Text("")]
+    longest = 10**9 if full else 3 * width
     for fold in failed:
-        parts += [_finding(fold, width), Text("")]
-    parts += _unknown(fold_unread(by_verdict["unknown"])) + _waived(waived) + _totals(told, run)
+        parts += [_finding(fold, width, longest), Text("")]
+    parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest) + _totals(told, run)
     return _printed(parts, width, color, plain)
 
 
@@ -86,12 +88,12 @@ def _grid(rows: list[tuple[str, str, str]]) -> Table:
     return grid
 
 
-def _finding(fold: Fold, width: int) -> RenderableType:
+def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     finding = fold.example
     severity = str(finding.get("severity") or "info")
     title = Text.assemble((f" {severity.upper()} ", STYLES.get(severity, "bold")), " ", (visible(finding.get("title") or "?"), "bold"))
     marks = phrases.situations(finding)
-    what = [("where", line, "bold") for line in phrases.places(fold)]
+    what = [("where", line, "bold") for line in phrases.places(fold, longest=longest)]
     what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found(fold), "")]
     what += [("nodes", line, "") for line in phrases.comparison(finding)]
     why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if len(value) <= 120]
@@ -118,25 +120,25 @@ def _found(fold: Fold) -> str:
     return f"{said} (and {fold.size - 1:,} more alike)" if fold.others else said
 
 
-def _unknown(unread: list[Unread]) -> list[RenderableType]:
+def _unknown(unread: list[Unread], longest: int) -> list[RenderableType]:
     if not unread:
         return []
     title = f"{counted(len(unread), 'fact')} could not be read, so these rules cannot say"
     rows: list[RenderableType] = [Text.assemble((" UNKNOWN ", STYLES["unknown"]), " ", (title, "bold"))]
     for gap in unread:
         rules = ", ".join(visible(rule, 120) for rule in gap.rules[:4]) + (f" and {len(gap.rules) - 4} more" if len(gap.rules) > 4 else "")
-        where = fold_hosts(gap.hosts) + (f" ({len(gap.hosts):,} nodes)" if len(gap.hosts) > 1 else "")
-        grid = _grid([("fact", visible(gap.path, 160), "bold"), ("because", visible(gap.reason, 300), ""), ("where", where, ""), ("rules", rules, "dim")])
-        rows += [Padding(grid, (0, 0, 0, 2)), Text("")]
+        lines = [("fact", visible(gap.path, 160), "bold"), ("because", visible(gap.reason, 300), "")]
+        lines += [("where", phrases.hosts(gap.hosts, longest), ""), ("rules", rules, "dim")]
+        rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
     return rows
 
 
-def _waived(folds: list[Fold]) -> list[RenderableType]:
+def _waived(folds: list[Fold], longest: int) -> list[RenderableType]:
     if not folds:
         return []
     rows: list[RenderableType] = [Text.assemble((" WAIVED ", STYLES["waived"]), " ", ("found, and accepted for now", "bold"))]
     for fold in folds:
-        lines = [("what", visible(fold.example.get("title") or "?"), "")] + [("where", line, "") for line in phrases.places(fold)]
+        lines = [("what", visible(fold.example.get("title") or "?"), "")] + [("where", line, "") for line in phrases.places(fold, longest=longest)]
         lines += [("reason", phrases.waiver(fold.example), ""), ("rule", visible(fold.example.get("rule") or "?", 120), "dim")]
         rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
     return rows

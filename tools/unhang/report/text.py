@@ -5,6 +5,7 @@ takes no markup at all.
 """
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import unicodedata
@@ -76,20 +77,33 @@ def ascii_only(text: str) -> str:
 
 def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str:
     """`text` with what names this one host or device taken out, so that findings that say the same thing compare equal."""
-    if host and host in text:
-        text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w.-])", "<host>", text)
+    text = _without_word(text, host, "<host>")
     if "-" in text:
         text = _UUID.sub("<uuid>", text)
     if ":" in text:
         text = _PCI.sub("<pci>", text)
     for value in (item or {}).values():
-        if isinstance(value, bool) or value is None:
-            continue
-        if isinstance(value, int):
+        if isinstance(value, str):
+            text = _without_word(text, value, "<name>")
+        elif isinstance(value, int) and not isinstance(value, bool):
             text = re.sub(rf"(?i)\b(gpu|link|port|device)([ _]?){value}\b", r"\1\2<n>", text)
-        elif isinstance(value, str) and len(value) > 1 and value in text:
-            text = re.sub(rf"(?<![\w.-]){re.escape(value)}(?![\w.-])", "<name>", text)
     return text
+
+
+def _without_word(text: str, word: str, sign: str) -> str:
+    """Each `word` that stands alone replaced; no pattern is compiled, for every host would need its own."""
+    if not word or word not in text:
+        return text
+    parts = text.split(word)
+    made = parts[0]
+    for before, after in itertools.pairwise(parts):
+        alone = not (before and _in_word(before[-1])) and not (after and _in_word(after[0]))
+        made += (sign if alone else word) + after
+    return made
+
+
+def _in_word(letter: str) -> bool:
+    return letter.isalnum() or letter in "_.-"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
