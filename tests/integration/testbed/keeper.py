@@ -2,8 +2,10 @@
 
 Run by bed.py under unshare(1). Standard input carries one JSON command per line, standard output one JSON answer per line:
 
-    {"do": "boot", "node": name, "argv": [...], "console": path, "cgroup": path, "deadline_s": n}
-                                    answers {"node", "leader"} once the node's sshd listens, or {"node", "error"}
+    {"do": "boot", "node": name, "argv": [...], "console": path, "cgroup": path, "address": ip, "deadline_s": n}
+                                    answers {"node", "leader"} once the node's sshd greets, or {"node", "error"}
+    {"do": "expect", "node": name, "deadline_s": n}
+                                    answers as "boot" does, once the node has restarted by itself
     {"do": "kill", "node": name}    answers {"node", "killed"} when no process of the node is left
     {"do": "leader", "node": name}  answers {"node", "leader"}: the node's first process, in this namespace's numbers
 
@@ -18,6 +20,7 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -34,6 +37,7 @@ class Booted:
     def __init__(self, order):
         self.order = order
         self.pid = None
+        self.before = None  # the nspawn process whose end is awaited, when a reboot is
         self.wait_until = time.monotonic() + order["deadline_s"]
 
 
@@ -92,6 +96,9 @@ def obey(order, nodes):
     if order["do"] == "boot":
         nodes[name] = Booted(order)
         start(nodes[name])
+    elif order["do"] == "expect":
+        nodes[name].before = nodes[name].pid
+        nodes[name].wait_until = time.monotonic() + order["deadline_s"]
     elif order["do"] == "kill":
         kill(nodes.pop(name, None))
         say({"node": name, "killed": True})
@@ -171,8 +178,8 @@ def answer_when_up(name, node):
     """Tell whoever waits that the node's sshd listens, or that its time is over."""
     if not node.wait_until:
         return
-    leader = leader_of(node.pid)
-    if leader and sshd_listens(leader):
+    leader = leader_of(node.pid) if node.pid != node.before else None
+    if leader and sshd_listens(leader) and sshd_greets(node.order["address"]):
         node.wait_until = None
         say({"node": name, "leader": leader})
     elif time.monotonic() > node.wait_until:
@@ -206,6 +213,15 @@ def sshd_listens(leader):
         if any((row[1] + " ").endswith(SSH_LISTENS) and row[3] == LISTEN_STATE for row in rows):
             return True
     return False
+
+
+def sshd_greets(address):
+    """True when the node's sshd can be reached; it listens a moment before its network is up."""
+    try:
+        with socket.create_connection((address, 22), timeout=1) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ class Node:
         inner = f"{self.bed.inner_state}/{self.name}"
         argv = [*NSPAWN, f"--directory={inner}/root", f"--machine={self.name}", "--network-bridge=testbed"]
         cgroup = f"/sys/fs/cgroup/{self.bed.cgroup}/{self.name}"
-        self.bed.order(do="boot", node=self.name, argv=argv, console=f"{inner}/console", cgroup=cgroup, deadline_s=BOOT_DEADLINE_S)
+        self.bed.order(do="boot", node=self.name, argv=argv, console=f"{inner}/console", cgroup=cgroup, address=self.address, deadline_s=BOOT_DEADLINE_S)
 
     def await_boot(self):
         """Wait for the node's sshd. Raises TestbedError with the console's last lines."""
@@ -95,8 +95,14 @@ class Node:
         self.order_boot()
         self.await_boot()
 
+    def order_reboot(self):
+        """Reboot it from inside and wait until its sshd is back."""
+        self.bed.order(do="expect", node=self.name, deadline_s=BOOT_DEADLINE_S)
+        self.ssh("systemctl reboot")  # the connection may go before the command ends
+        self.await_boot()
+
     def find_leader(self):
-        """Look the node's first process up again, as is needed after it rebooted by itself."""
+        """Look the node's first process up again, as is needed after somebody else rebooted it."""
         self.bed.order(do="leader", node=self.name)
         self.leader = self.bed.await_answer("leader", self.name)["leader"]
         return self.leader
