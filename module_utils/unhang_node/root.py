@@ -48,7 +48,7 @@ class Root:
         """Places on disk that may hold `path` (absolute, of the node), most specific first; symbolic links not followed."""
         for mount, folder in self.mounts.items():
             if path == mount or path.startswith(mount + "/"):
-                return [folder + path[len(mount):]]
+                return [folder + path[len(mount) :]]
         if self.is_live:
             return [path]
         return [layer + path if layer != "/" else path for layer in self.layers]

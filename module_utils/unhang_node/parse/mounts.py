@@ -9,8 +9,37 @@ Mount = namedtuple("Mount", "point fs_type source options device subtree")
 
 # A call on one of these can wait for a server that is gone.
 NETWORK_FS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs lustre gpfs mmfs beegfs ceph 9p afs glusterfs wekafs pvfs2 orangefs autofs ocfs2 gfs2 virtiofs panfs "
-    "fuse.sshfs fuse.glusterfs fuse.ceph fuse.gcsfuse fuse.s3fs fuse.juicefs fuse.mount_daos daos".split()
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "lustre",
+        "gpfs",
+        "mmfs",
+        "beegfs",
+        "ceph",
+        "9p",
+        "afs",
+        "glusterfs",
+        "wekafs",
+        "pvfs2",
+        "orangefs",
+        "autofs",
+        "ocfs2",
+        "gfs2",
+        "virtiofs",
+        "panfs",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.ceph",
+        "fuse.gcsfuse",
+        "fuse.s3fs",
+        "fuse.juicefs",
+        "fuse.mount_daos",
+        "daos",
+    ]
 )
 ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 

@@ -80,8 +80,8 @@ def parse_cpu_list(text, most=8192):
 def parse_systemd_settings(text, section):
     """[(name, value)] of one section of a systemd configuration file, in the order of the file."""
     settings, inside = [], False
-    for line in text.splitlines():
-        line = line.strip()
+    for raw in text.splitlines():
+        line = raw.strip()
         if line.startswith("[") and line.endswith("]"):
             inside = line[1:-1] == section
         elif inside and line and line[0] not in "#;":

@@ -12,8 +12,33 @@ from .virtualization import container_kind
 # Bits of /proc/sys/kernel/tainted, from bit 0 on: Documentation/admin-guide/tainted-kernels.rst
 TAINT_LETTERS = "PFSRMBUDAWCIOELKXTNJ"
 INTEREST_NAMES = frozenset(
-    "nouveau nv_peer_mem gdrdrv efa knem xpmem lustre lnet ko2iblnd ksocklnd zfs spl mmfs26 mmfslinux tracedev beegfs wekafsio wekafsgw "
-    "vfio_pci nvme_rdma rdmavt irdma bnxt_re amdgpu xe".split()
+    [
+        "nouveau",
+        "nv_peer_mem",
+        "gdrdrv",
+        "efa",
+        "knem",
+        "xpmem",
+        "lustre",
+        "lnet",
+        "ko2iblnd",
+        "ksocklnd",
+        "zfs",
+        "spl",
+        "mmfs26",
+        "mmfslinux",
+        "tracedev",
+        "beegfs",
+        "wekafsio",
+        "wekafsgw",
+        "vfio_pci",
+        "nvme_rdma",
+        "rdmavt",
+        "irdma",
+        "bnxt_re",
+        "amdgpu",
+        "xe",
+    ]
 )
 INTEREST_STEMS = ("nvidia", "nova", "ib_", "mlx", "rdma", "iw_", "hfi1")
 PARAMETERS = 128

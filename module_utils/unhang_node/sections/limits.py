@@ -20,10 +20,11 @@ SERVICES = (
 CGROUPS = ("/sys/fs/cgroup/system.slice/", "/sys/fs/cgroup/systemd/system.slice/", "/sys/fs/cgroup/unified/system.slice/")
 CONFIG_FOLDERS = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd")
 LOGIND = ("/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind")
-TEMP_PATHS = ("/tmp", "/var/tmp")
+TEMP_PATHS = ("/tmp", "/var/tmp")  # noqa: S108 - looked at, never written to
+SHM = "/dev/shm"  # noqa: S108 - looked at, never written to
 SYSTEMD_LIMITS = (("DefaultLimitMEMLOCK", "memlock_soft_bytes", "memlock_hard_bytes"), ("DefaultLimitNOFILE", "nofile_soft", "nofile_hard"))
 # Red Hat builds systemd with the default turned round: systemd.spec of RHEL 7 to 9.
-KEEPS_IPC_BY_DEFAULT = frozenset("rhel centos rocky almalinux ol".split())
+KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
 SCOPES = 64
 MEMORY_FIELDS = (
     ("hugepages_total", "HugePages_Total"),
@@ -153,10 +154,10 @@ def read_limits_conf(root, unread):
 
 def read_shm(root, mounts):
     """{size_bytes, used_bytes} of /dev/shm. Raises OSError and ValueError."""
-    mount = mount_of(mounts or [], "/dev/shm")
+    mount = mount_of(mounts or [], SHM)
     if is_network(mount):
-        raise ValueError("/dev/shm lies on {}: not asked, its server may not answer".format(mount.fs_type))
-    size, free = root.space("/dev/shm")
+        raise ValueError("{} lies on {}: not asked, its server may not answer".format(SHM, mount.fs_type))
+    size, free = root.space(SHM)
     return {"size_bytes": size, "used_bytes": max(0, size - free)}
 
 

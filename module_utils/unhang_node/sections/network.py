@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import socket
 
-from ..parse.addresses import is_routable, match_ipv4, netlink_request, parse_default_interfaces, parse_if_inet6, parse_local_addresses
-from ..parse.addresses import parse_netlink, parse_routes
+from ..parse.addresses import (
+    is_routable,
+    match_ipv4,
+    netlink_request,
+    parse_default_interfaces,
+    parse_if_inet6,
+    parse_local_addresses,
+    parse_netlink,
+    parse_routes,
+)
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
 from .pci import ADDRESS
@@ -17,10 +25,38 @@ INTERFACES = 512
 ARP_INFINIBAND, ARP_LOOPBACK = 32, 772
 KINDS = {"bond": "bond", "bridge": "bridge", "vlan": "vlan"}
 # Interfaces that container engines, hypervisors and overlays make for themselves: no way to another node.
-LOCAL_STEMS = (
-    "docker br- veth cni cali cilium lxc flannel weave kube- nodelocaldns virbr vnet tap tun ifb dummy podman gre gretap erspan sit ip6tnl "
-    "vxlan geneve ovs nerdctl azv gke lo"
-).split()
+LOCAL_STEMS = [
+    "docker",
+    "br-",
+    "veth",
+    "cni",
+    "cali",
+    "cilium",
+    "lxc",
+    "flannel",
+    "weave",
+    "kube-",
+    "nodelocaldns",
+    "virbr",
+    "vnet",
+    "tap",
+    "tun",
+    "ifb",
+    "dummy",
+    "podman",
+    "gre",
+    "gretap",
+    "erspan",
+    "sit",
+    "ip6tnl",
+    "vxlan",
+    "geneve",
+    "ovs",
+    "nerdctl",
+    "azv",
+    "gke",
+    "lo",
+]
 DMABUF_KERNEL = (5, 12)
 
 
@@ -150,7 +186,7 @@ def read_addresses(root, unread):
 def ask_kernel(root):
     """{interface: ["10.0.0.1/24"]} by one netlink dump. Raises OSError."""
     root.watch("netlink RTM_GETADDR")
-    names = {number: name for number, name in socket.if_nameindex()}
+    names = dict(socket.if_nameindex())
     found, done, datagrams = {}, False, 0
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(2)

@@ -11,15 +11,41 @@ DEVICES, PORTS, GIDS = 64, 16, 64
 # A table has 128 or 256 places, each a read of its own; used ones stand together at its head but for those of removed addresses.
 EMPTY_IN_A_ROW = 8
 ZERO_GIDS = ("0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000")  # the second has no port number in it
-COUNTERS = (
-    "symbol_error link_downed link_error_recovery local_link_integrity_errors excessive_buffer_overrun_errors port_rcv_errors "
-    "port_rcv_remote_physical_errors port_rcv_switch_relay_errors port_xmit_discards port_xmit_wait VL15_dropped"
-).split()
-HW_COUNTERS = (
-    "out_of_sequence packet_seq_err local_ack_timeout_err rnr_nak_retry_err out_of_buffer implied_nak_seq_err duplicate_request "
-    "np_cnp_sent np_ecn_marked_roce_packets rp_cnp_handled rp_cnp_ignored roce_adp_retrans roce_adp_retrans_to roce_slow_restart "
-    "rx_icrc_encapsulated req_cqe_error resp_cqe_error req_remote_access_errors rx_dropped_pkts lifespan_expired"
-).split()
+COUNTERS = [
+    "symbol_error",
+    "link_downed",
+    "link_error_recovery",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+    "port_rcv_errors",
+    "port_rcv_remote_physical_errors",
+    "port_rcv_switch_relay_errors",
+    "port_xmit_discards",
+    "port_xmit_wait",
+    "VL15_dropped",
+]
+HW_COUNTERS = [
+    "out_of_sequence",
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "rnr_nak_retry_err",
+    "out_of_buffer",
+    "implied_nak_seq_err",
+    "duplicate_request",
+    "np_cnp_sent",
+    "np_ecn_marked_roce_packets",
+    "rp_cnp_handled",
+    "rp_cnp_ignored",
+    "roce_adp_retrans",
+    "roce_adp_retrans_to",
+    "roce_slow_restart",
+    "rx_icrc_encapsulated",
+    "req_cqe_error",
+    "resp_cqe_error",
+    "req_remote_access_errors",
+    "rx_dropped_pkts",
+    "lifespan_expired",
+]
 
 
 def read_rdma(root, unread):

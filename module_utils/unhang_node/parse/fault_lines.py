@@ -1,0 +1,104 @@
+"""One message of the kernel, as a fault or as nothing. Values in, values out.
+
+Each row of PATTERNS: kind; literals of which every such line holds one (looked for first, for a log is long and faults are few); a pattern that must
+match from the message's beginning, so that a process which logs the same words is no fault. Patterns have no nested repeats, and every repeat a bound.
+Sources: NVIDIA "Xid Errors" guide and open-gpu-kernel-modules (NVRM, SXid lines); kernel sources: drivers/pci/pcie/aer.c, kernel/hung_task.c,
+kernel/watchdog.c, mm/oom_kill.c, arch/x86/mm/fault.c, drivers/net/bonding/bond_main.c and the network drivers' own "link is down".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import namedtuple
+
+# code: integer or None; pci_address, subject, severity: text or None
+Fault = namedtuple("Fault", "kind code pci_address subject severity")
+
+MESSAGE_LIMIT = 1024  # as long as one printk record
+_PCI = r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:?[0-9a-fA-F]{0,2}(?:\.[0-7])?)"
+_DEVICE = r"(?:(?P<driver>\w[\w.-]{0,63}) )?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+_NAME = r"(?P<subject>[\w.@-]{1,32})"
+_DOWN = r"[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b"
+_DOWN_TEXTS = ("ink down", "ink Down", "ink is down", "ink is Down", "ink DOWN", "ink is DOWN")
+_FAILED = r"(?:[Ff]ail|[Ee]rror|[Ff]atal|timed out)"
+
+PATTERNS = (
+    ("xid", ("Xid (",), r"NVRM: Xid \(" + _PCI + r"\): (?P<code>\d{1,6})(?:,|$)"),
+    ("sxid", ("SXid (",), r"(?P<subject>nvidia-nvswitch\d{1,4}): SXid \(" + _PCI + r"\): (?P<code>\d{1,6}), (?P<severity>Non-fatal|Fatal)\b"),
+    ("aer", ("PCIe Bus Error: severity=",), _DEVICE + r": (?:AER: )?PCIe Bus Error: severity=(?P<severity>[\w ()-]{1,40}), type="),
+    ("hung_task", ("blocked for more than",), r"INFO: task (?P<subject>.{1,64}):\d{1,10} blocked for more than \d{1,9} seconds"),
+    ("soft_lockup", ("soft lockup",), r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#\d{1,5} stuck for \d{1,9}s! \[(?P<subject>.{1,64}):\d{1,10}\]"),
+    (
+        "oom",
+        ("Killed process", "Kill process"),
+        r"(?:Out of memory|Memory cgroup out of memory)(?: \([^)]{1,40}\))?: Kill(?:ed)? process \d{1,10} \((?P<subject>[^)]{1,64})\)",
+    ),
+    ("segfault", (" in lib",), r".{1,64}\[\d{1,10}\](?:: segfault at | general protection| trap )[^\[]{1,200} in (?P<subject>lib[^\s\[]{1,120})\["),
+    ("driver_mismatch", ("API mismatch",), r"NVRM: API mismatch: "),
+    ("link_down", _DOWN_TEXTS, _DEVICE + r":? (?:[\w.-]{1,32}: )?" + _NAME + r":? (?:NIC )?" + _DOWN),
+    ("link_down", _DOWN_TEXTS, r"(?:\w{1,32}: )?" + _NAME + r":? NIC " + _DOWN),
+    ("link_down", _DOWN_TEXTS, _DEVICE + r": pciehp: (?P<subject>Slot\([\w-]{1,16}\)): " + _DOWN),
+    ("link_down", ("definitely down",), r"(?:bonding: )?[\w.-]{1,32}: \(slave " + _NAME + r"\): link status definitely down"),
+    ("link_down", ("definitely down",), r"(?:bonding: )?[\w.-]{1,32}: link status definitely down for interface " + _NAME),
+    ("link_down", ("Cable unplugged",), _DEVICE + r": Port module event(?:\[error\])?: module \d{1,3}, Cable unplugged"),
+    ("other", ("RmInitAdapter failed",), r"NVRM: GPU " + _PCI + r": (?P<subject>RmInitAdapter) failed"),
+    ("other", ("probe routine failed",), r"NVRM: The NVIDIA (?P<subject>probe routine) failed for \d"),
+    ("other", ("disagrees about version of symbol",), r"(?P<subject>nvidia[\w-]{0,32}|nv_peer_mem): disagrees about version of symbol "),
+    ("other", ("hard LOCKUP",), r"(?:NMI )?watchdog: Watchdog detected (?P<subject>hard LOCKUP) on cpu "),
+    ("other", ("detected stall",), r"(?:rcu: )?INFO: (?P<subject>rcu_\w{1,20}) (?:self-)?detected stalls? on "),
+    (
+        "nvlink",
+        ("nvlink", "NVLink", "Nvlink"),
+        r"(?P<subject>NVRM|nvidia-nvlink|nvidia-nvswitch\d{0,4}): (?!S?Xid )(?=.{0,200}?[Nn][Vv][Ll]ink)(?=.{0,400}?" + _FAILED + r")",
+    ),
+)
+PATTERNS = tuple((kind, needles, re.compile(pattern)) for kind, needles, pattern in PATTERNS)
+NEEDLES = tuple(sorted({needle for _kind, needles, _pattern in PATTERNS for needle in needles}))
+GPU_LIBRARIES = ("libnccl", "libcuda", "libnvidia", "libtorch_cuda", "libc10_cuda", "libcudart", "libcudnn", "libcublas")
+AER_SEVERITIES = {"Corrected": "corrected", "Correctable": "corrected"}
+
+
+def parse_fault(message):
+    """Fault of one message (without its time stamp), or None. What a healthy machine prints is None."""
+    line = message[:MESSAGE_LIMIT]
+    for kind, needles, pattern in PATTERNS:
+        if any(needle in line for needle in needles):
+            match = pattern.match(line)
+            if match:
+                return fault_of(kind, match.groupdict(), line)
+    return None
+
+
+def fault_of(kind, named, line):
+    """The Fault of a matched line, or None when the match turns out to be of no interest. named: the pattern's groups."""
+    subject, severity = named.get("subject"), named.get("severity")
+    if kind == "xid":
+        subject = process_of_xid(line)
+    elif kind == "segfault" and not subject.startswith(GPU_LIBRARIES):
+        return None
+    elif kind == "aer":
+        subject, severity = named["driver"], aer_severity(severity)
+    code = int(named["code"]) if named.get("code") else None
+    return Fault(kind, code, normal_address(named.get("pci")), subject, severity.lower() if severity else None)
+
+
+def process_of_xid(line):
+    """The process name that newer drivers put into an Xid line ("pid=1234, name=python3,"), or None."""
+    name = line.partition(", name=")[2].partition(",")[0].strip()
+    return name if name and not name.startswith("<") and len(name) <= 64 else None
+
+
+def aer_severity(text):
+    """corrected, non-fatal or fatal of aer.c's words: Corrected, Uncorrected (Non-Fatal), Uncorrectable (Fatal)."""
+    if text in AER_SEVERITIES:
+        return AER_SEVERITIES[text]
+    return "non-fatal" if "Non-Fatal" in text else "fatal"
+
+
+def normal_address(text):
+    """0000:3b:00.0 as sysfs writes it, of the driver's 0000:3b:00, 00000000:3B:00.0 or 0000:3b. None of None."""
+    if not text:
+        return None
+    where, _dot, function = text.lower().partition(".")
+    numbers = [number for number in where.split(":") if number] + ["00"]
+    return "{:04x}:{}:{}.{}".format(int(numbers[0], 16), numbers[1], numbers[2], function or "0")

@@ -1,0 +1,87 @@
+"""Section `faults`: what the kernel's log says went wrong since boot."""
+
+from __future__ import annotations
+
+import os
+
+from ..parse.kernel_log import find_faults
+from ..parse.values import integer_or_none
+from ..section import Absent
+
+LOG_LIMIT_BYTES = 16 * 1024 * 1024
+RECORD_BYTES = 16384  # more than the longest record of /dev/kmsg
+KMSG = "/dev/kmsg"
+
+
+def read_faults(root, unread, kernel_log=None):
+    """The section's fields, except probe. kernel_log: a file on this machine in place of the kernel's own log. Raises OSError, Absent.
+
+    "complete" is false when the log no longer reaches back to the boot; then a fault that is not in it may still have happened.
+    """
+    if kernel_log:
+        root.watch("read " + kernel_log)
+        log, source, whole = read_tail(kernel_log), "file", True
+    else:
+        log, source, whole = read_kmsg(root)
+    found = find_faults(log, read_boot_time(root))
+    if found["cut"]:
+        unread.add("events", "error", found["cut"])
+    return {"source": source, "lines_read": found["lines_read"], "complete": found["complete"] and whole, "events": found["events"]}
+
+
+def read_tail(path):
+    """The last LOG_LIMIT_BYTES of a regular file. Raises OSError; ValueError when it is none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not os.path.isfile(path):
+            raise ValueError("{} is no regular file".format(path))
+        os.lseek(descriptor, max(0, status.st_size - LOG_LIMIT_BYTES), os.SEEK_SET)
+        return read_pieces(descriptor, 1 << 20)[0]
+    finally:
+        os.close(descriptor)
+
+
+def read_kmsg(root):
+    """(log, "kmsg", True when no record was overwritten meanwhile) of the kernel's ring buffer, or of the file that stands for it in a recorded tree.
+
+    One read gives one record, without waiting for the next. Raises PermissionError where kernel.dmesg_restrict keeps it from this user, Absent.
+    """
+    try:
+        place = root.place(KMSG)
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise Absent("no " + KMSG + ", and no kernel_log file was named: containers have none") from None
+    try:
+        log, whole = read_pieces(descriptor, RECORD_BYTES)
+    finally:
+        os.close(descriptor)
+    return log, "kmsg", whole
+
+
+def read_pieces(descriptor, size):
+    """(everything up to LOG_LIMIT_BYTES, False when records were lost on the way)."""
+    pieces, left, whole = [], LOG_LIMIT_BYTES, True
+    while left > 0:
+        try:
+            piece = os.read(descriptor, size)
+        except BlockingIOError:
+            break
+        except BrokenPipeError:
+            whole = False  # the record was overwritten before it was read; the next read goes on behind it
+            continue
+        if not piece:
+            break
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces), whole
+
+
+def read_boot_time(root):
+    """Seconds since 1970 at boot, by /proc/stat, or None."""
+    try:
+        text = root.text("/proc/stat", 1 << 20)
+    except (OSError, ValueError):
+        return None
+    at = text.find("\nbtime ")
+    return integer_or_none(text[at + 7 : at + 40].split("\n")[0]) if at >= 0 else None

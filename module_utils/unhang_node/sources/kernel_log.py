@@ -1,0 +1,13 @@
+"""Source `kernel_log`: the kernel's own log, or a file in its place. A child of its own, for a log on a dead file system hangs."""
+
+from __future__ import annotations
+
+from ..section import read_section
+from ..sections.faults import read_faults
+
+
+def read(ctx):
+    """Yields section faults."""
+    ctx.root.watch = ctx.mark
+    if ctx.wanted("faults"):
+        yield read_section("faults", read_faults, ctx.root, ctx.options.get("kernel_log"))
