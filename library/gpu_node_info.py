@@ -176,7 +176,10 @@ def main():
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     options = {name: value for name, value in module.params.items() if value is not None and name != "answer_as"}
     options["carrier"] = "ansible"
-    document = collect(options, load_pynvml)
+    try:
+        document = collect(options, load_pynvml)
+    except ValueError as problem:  # an option that names what does not exist
+        module.fail_json(msg=str(problem))
     as_text = module.params["answer_as"] == "text"
     module.exit_json(changed=False, node_facts=json.dumps(document, separators=(",", ":")) if as_text else document)
 

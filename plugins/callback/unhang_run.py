@@ -39,6 +39,7 @@ options:
       - name: UNHANG_PROGRESS
 """
 
+import atexit
 import contextlib
 import os
 import shutil
@@ -81,6 +82,7 @@ class CallbackModule(CallbackBase):
         self.lost = {}
         self.policy_sources = set()
         self.progress = None
+        self.closed = False
 
     def v2_playbook_on_play_start(self, play):
         """The first auditing play makes the run; the batches of a `serial` are the same run."""
@@ -118,20 +120,35 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats):
         """Closes the run and has it judged."""
-        if self.run is None:
+        if self.run is None or self.closed:
             return
-        self.progress.end()
-        for host in self.groups:
-            if not run_files.has_node(self.run, host):
-                self._record(host, "failed", NOT_REACHED)
-        self._collect_spilled()
         self.document["finished"] = run_files.utc_now()
+        self._close()
+        if self.get_option("judge"):
+            self._judge()
+
+    def _close(self):
+        """Each host has its file, and runs/latest leads here."""
+        self.closed = True
+        self.progress.end()
+        spilled = {path.name for path in (self.spill / "nodes").glob("*.json")}
+        for host in self.groups:
+            if not run_files.has_node(self.run, host) and run_files.file_stem(host) + ".json" not in spilled:
+                self._record(host, "failed", f"its answer could not be written: {self.lost[host]}" if host in self.lost else NOT_REACHED)
+        self._collect_spilled()
         self.document["policy_sources"] = sorted(self.policy_sources)
         self._write_run()
         with contextlib.suppress(OSError):
             run_files.point_latest(self.run)
-        if self.get_option("judge"):
-            self._judge()
+
+    def _close_early(self, process):
+        """At exit of a play that Ansible itself gave up: a worker was killed, or somebody pressed Ctrl-C."""
+        if self.closed or self.progress is None or os.getpid() != process:
+            return
+        with contextlib.suppress(SystemExit):
+            self._close()
+        done = sum(self.progress.counts.values())
+        self._say(f"the audit ended early, after {done} of {len(self.groups)} nodes; judge what it has seen with: {PROJECT}/.venv/bin/unhang judge {self.run}")
 
     def _open(self):
         wanted = os.environ.get("UNHANG_NEW_RUN")
@@ -153,6 +170,7 @@ class CallbackModule(CallbackBase):
         except OSError as problem:
             self._stop(f"could not make the run folder {self.run}: {problem.strerror}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
         self.spill = Path(tempfile.mkdtemp(prefix="unhang-spill-"))
+        atexit.register(self._close_early, os.getpid())
         os.environ[run_files.RUN_ENV] = str(self.run)
         os.environ[run_files.SPILL_ENV] = str(self.spill)
 

@@ -188,3 +188,22 @@ def test_a_node_gets_the_options_that_inventory_and_policy_name(fleet):
     for words in ("/opt/envs/train", "/recorded/top", "/recorded/base", "!all", "deadline_s"):
         assert words in packed
     assert sys.executable not in packed.splitlines()[0]
+
+
+KILL_THE_WORKER = """
+process=$$
+while [ "$process" -gt 1 ]; do
+    process=$(awk '{print $4}' "/proc/$process/stat")
+    tr '\\0' ' ' <"/proc/$process/cmdline" | grep -q ansible-playbook && kill -9 "$process" && exit 1
+done
+"""
+
+
+def test_a_worker_that_is_killed_leaves_a_run_that_can_be_judged(fleet):
+    fleet.answering("a", envelope())
+    fleet.interpreter("b", KILL_THE_WORKER)
+    done = fleet.play("--forks", "1")
+    assert "the audit ended early" in done.stderr
+    assert "unhang judge" in done.stderr
+    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"a": "ok", "b": "failed"}
+    assert fleet.run_document()["finished"] is None

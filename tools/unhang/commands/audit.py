@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(_reason(held, arguments))
     sys.stderr.write(held)
     if run_folder.read_run(folder).document.get("finished") is None:
-        raise UserError(f"the audit did not end; what it has seen is in {folder}, judge it with: unhang judge {folder}")
+        return cli.COULD_NOT_LOOK  # the run callback has said why, and how to judge what was seen
     return cli.main(["judge", str(folder), *_judge_arguments(arguments)])
 
 

@@ -1,0 +1,168 @@
+"""The run folder: names, atomic writes, full disks. What the plugins write is what unhang reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import PROJECT, envelope
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unhang import run_folder
+from unhang.errors import UserError
+
+sys.path.append(str(PROJECT / "plugins"))
+from unhang_plugin import run_files
+
+NAMES = st.text(min_size=1, max_size=300) | st.sampled_from([".", "..", "../x", "a/b", "gpu001", "GPU-1.x_y~z", "\udcff", "%2E"])
+
+
+def node(host, **more):
+    """A node document."""
+    return {**run_files.node_document(host, [], {}, "ok", None, {"schema": "unhang/node-facts/1"}), **more}
+
+
+@given(NAMES)
+def test_a_host_name_is_always_one_plain_file_name(host):
+    stem = run_files.file_stem(host)
+    assert set(stem) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-%")
+    assert stem not in ("", ".", "..")
+    assert len(stem) + len(".json") <= 255
+
+
+@given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
+def test_two_hosts_never_share_a_file(hosts):
+    assert run_files.file_stem(hosts[0]) != run_files.file_stem(hosts[1])
+
+
+def test_plain_host_names_stay_readable():
+    assert run_files.file_stem("gpu-001.rack_2.example") == "gpu-001.rack_2.example"
+
+
+@pytest.mark.parametrize("make", [run_files.new_run_id, run_folder.new_run_id])
+def test_run_ids_do_not_collide_and_are_what_the_schema_allows(make):
+    ids = {make() for _ in range(2000)}
+    assert len(ids) == 2000
+    assert all(identity.isascii() and identity.replace("-", "").isalnum() for identity in ids)
+
+
+def test_what_the_plugins_write_is_what_unhang_reads(tmp_path):
+    run = tmp_path / "20260101T000000Z-abcdef"
+    (run / "nodes").mkdir(parents=True)
+    run_files.write_json(run / "run.json", {"schema": "unhang/run/1", "id": run.name, "hosts": ["../x", "gpu001"]})
+    run_files.write_node(run, node("../x"), raw="rubbish")
+    run_files.write_node(run, node("gpu001"))
+    run_files.point_latest(run)
+    assert run_folder.list_runs(tmp_path) == [run]
+    assert run_folder.find_run("latest", tmp_path) == run == run_folder.find_run(run.name, tmp_path) == run_folder.find_run(run, tmp_path)
+    assert run_folder.read_run(run).hosts == ["../x", "gpu001"]
+    assert sorted(run_folder.read_node(path)["host"] for path in run_folder.node_files(run)) == ["../x", "gpu001"]
+
+
+def test_latest_moves_on_from_run_to_run(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        run_files.point_latest(tmp_path / name)
+    assert os.readlink(tmp_path / "latest") == "b"
+
+
+@pytest.mark.parametrize("writer", [run_files.write_atomically, run_folder.write_atomically])
+def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, writer):
+    target = tmp_path / "document.json"
+    writer(target, "old")
+    with_limit(lambda: writer(target, "x" * 100_000), expect=OSError)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def with_limit(action, expect):
+    """Runs `action` where no file may grow beyond 10 kB, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(expect):
+            action()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_node_that_does_not_fit_goes_to_the_spill_folder_and_says_why(tmp_path):
+    spill = tmp_path / "spill"
+    spill.mkdir()
+    reason = run_files.write_node_or_spill(tmp_path / "no-such-run", spill, node("a"))
+    assert reason == "No such file or directory"
+    assert json.loads((spill / "nodes" / "a.json").read_text())["host"] == "a"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", "\xff"])
+def test_an_unreadable_run_is_one_line_with_the_file(tmp_path, content):
+    (tmp_path / "run.json").write_bytes(content.encode("latin-1"))
+    with pytest.raises(UserError, match=r"run\.json") as told:
+        run_folder.read_run(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_a_run_that_is_not_there_names_those_that_are(tmp_path):
+    with pytest.raises(UserError, match="make one with: unhang audit"):
+        run_folder.find_run("latest", tmp_path)
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "run.json").write_text("{}")
+    with pytest.raises(UserError, match="the newest are r1"):
+        run_folder.find_run("r2", tmp_path)
+
+
+def large_envelope(size=60_000):
+    """An answer of that many bytes."""
+    facts = {"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status": "ok"}, "hostname": "x" * size}}}
+    return envelope(node_facts=json.dumps(facts))
+
+
+def test_a_disk_that_fills_up_during_a_run_loses_nothing_that_was_written(fleet):
+    fleet.answering("a-small", envelope())
+    fleet.answering("b-large", large_envelope(3_000_000))
+    fleet.answering("c-small", envelope())
+    done = limited_play(fleet, 2_000_000)
+    assert "the answers of 1 nodes could not be written (b-large: File too large)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"a-small": "ok", "b-large": "failed", "c-small": "ok"}
+    assert fleet.nodes()["b-large"]["message"] == "its answer could not be written: File too large"
+
+
+def limited_play(fleet, limit_bytes):
+    """The audit where no file may grow beyond the limit."""
+    wrapper = fleet.folder / "limited"
+    wrapper.write_text(f"#!{sys.executable}\nimport os, resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))\nos.execv(sys.argv[1], sys.argv[1:])\n")
+    wrapper.chmod(0o755)
+    command = [wrapper, Path(sys.executable).parent / "ansible-playbook", PROJECT / "playbooks" / "audit.yml", "-i", fleet.inventory]
+    return subprocess.run(list(map(str, command)), env=fleet.environment(), cwd=fleet.folder, capture_output=True, text=True, timeout=240)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
+def test_answers_that_the_run_folders_disk_cannot_take_are_kept_elsewhere(fleet):
+    fleet.runs.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40k", "none", str(fleet.runs)], check=True)
+    try:
+        for name in ("a", "b", "c"):
+            fleet.answering(name, large_envelope())
+        done = fleet.play(environment={"TMPDIR": str(fleet.folder)})
+    finally:
+        subprocess.run(["umount", str(fleet.runs)], check=True)
+    assert "no room in" in done.stderr
+    assert "the answers of 3 nodes are kept in" in done.stderr
+    kept = sorted(fleet.folder.glob("unhang-spill-*/nodes/*.json"))
+    assert [json.loads(path.read_text())["host"] for path in kept] == ["a", "b", "c"]
+
+
+def test_a_run_folder_that_cannot_be_made_ends_the_audit_before_it_looks(fleet):
+    fleet.answering("a", envelope())
+    fleet.runs.write_text("in the way")
+    done = fleet.play()
+    assert done.returncode == 2
+    assert "could not make the run folder" in done.stderr
+    assert "Traceback" not in done.stderr
