@@ -25,9 +25,13 @@ KILL_GRACE_S = 0.5
 
 
 class Piece:
-    """A part of one section, as it came: fields to merge, rows of unread fields, or why the section could not be read at all."""
+    """A part of one section, as it came: fields to merge, rows of unread fields, or why the section could not be read at all.
 
-    def __init__(self, section, fields, unread, status, error, duration_ms):
+    more: the source has more to say of this section; should it not come to that, the section is not complete.
+    """
+
+    def __init__(self, section, fields, unread, status, error, duration_ms, more=False):
+        self.more = more
         self.section = section
         self.fields = fields
         self.unread = unread
@@ -63,7 +67,8 @@ class _Child:
 
 
 def run_sources(sources, context, silence_s=4.0, deadline_s=15.0):
-    """[Answer] in the order of `sources`, a list of (name, read) where read(context) yields (section, fields or exception, unread rows).
+    """[Answer] in the order of `sources`, a list of (name, read) where read(context) yields (section, fields or exception, unread rows),
+    with a fourth item where more pieces of that section follow.
 
     No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
     """
@@ -124,6 +129,7 @@ def _be_child(read, context, writer, deadline_s):
         signal.alarm(int(deadline_s + (context.options.get("first_handle_s") or 20)) + 60)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         gc.disable()
+        context.root.watch = context.mark
         _answer(read, context, writer)
         code = 0
     finally:
@@ -146,12 +152,12 @@ def _close_others(keep):
 def _answer(read, context, writer):
     before = time.monotonic()
     try:
-        for section, fields, unread in read(context):
+        for section, fields, unread, *more in read(context):
             status = error = None
             if isinstance(fields, Exception):
                 status, error, fields = status_of_error(fields), one_line(fields), {}
             now = time.monotonic()
-            _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1)])
+            _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1), bool(more)])
             before = now
     except Exception as problem:  # noqa: BLE001 - whatever it is, it is this source's answer
         _send(writer, [None, status_of_error(problem), one_line(problem)])

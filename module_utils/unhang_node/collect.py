@@ -1,0 +1,170 @@
+"""One call, one document: what a node is, as tools/unhang/schemas/node-facts-1.yaml describes it. The Ansible module, `unhang collect` and the one-file
+collector call only this.
+
+Each source is imported in its own child: an import costs time on one core only, and one that fails costs its own sections. The imports are static, for
+Ansible packs the files that it finds by reading them.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+
+from .context import DEFAULTS, Context
+from .document import clean_text, cut_to_size
+from .merging import merge_section
+from .probe import run_sources
+from .root import Root
+from .version import VERSION
+
+SECTIONS = (
+    "node",
+    "kernel",
+    "driver",
+    "fabric_manager",
+    "cuda",
+    "nccl",
+    "torch",
+    "gpus",
+    "interconnect",
+    "network",
+    "limits",
+    "packages",
+    "faults",
+)
+MINIMUM = ("node", "kernel")
+CHOICES = {"p2p_matrix": ("read", "full"), "carrier": ("ansible", "file", "local", None)}
+
+
+def _nvml(ctx):
+    from .sources import nvml
+
+    return nvml.read(ctx)
+
+
+def _system(ctx):
+    from .sources import system
+
+    return system.read(ctx)
+
+
+def _kernel_log(ctx):
+    from .sources import kernel_log
+
+    return kernel_log.read(ctx)
+
+
+def _software(ctx):
+    from .sources import software
+
+    return software.read(ctx)
+
+
+def _libraries(ctx):
+    from .sources import libraries
+
+    return libraries.read(ctx)
+
+
+def _processes(ctx):
+    from .sources import processes
+
+    return processes.read(ctx)
+
+
+# name, read, sections whose status it decides, fields that it adds to other sources' sections
+SOURCES = (
+    ("nvml", _nvml, ("gpus", "interconnect"), {"driver": ("cuda_version", "nvml_version", "gsp_firmware")}),
+    ("libraries", _libraries, ("nccl", "torch"), {}),
+    ("software", _software, ("driver", "fabric_manager", "cuda", "packages"), {}),
+    ("processes", _processes, (), {"gpus": ("holders",), "nccl": ("libraries[mapped]",), "torch": ("environments[mapped]",)}),
+    ("system", _system, ("node", "kernel", "limits", "network"), {"gpus": ("pci_count",), "interconnect": ("acs", "acs_enabled", "iommu")}),
+    ("kernel_log", _kernel_log, ("faults",), {}),
+)
+
+
+def collect(options, load_pynvml):
+    """The node-facts document (a dict that json.dumps takes as it is).
+
+    options: any of context.DEFAULTS (None stands for the default). load_pynvml: returns nvidia-ml-py's module; called in the NVML child only, and only
+    once libnvidia-ml.so.1 has been opened. Raises ValueError when the options make no sense; whatever the node does becomes part of the document.
+    """
+    started, cpu_before = time.monotonic(), _cpu_s()
+    options = check_options(options)
+    wanted = choose_sections(options["gather_subset"])
+    layers = [options["rootfs"]] if isinstance(options["rootfs"], str) else list(options["rootfs"])
+    context = Context(Root(layers, options["procfs"], options["sysfs"]), options, wanted, load_pynvml)
+    chosen = [source for source in SOURCES if wanted & (set(source[2]) | set(source[3]))]
+    answers = run_sources([(name, read) for name, read, _, _ in chosen], context, options["silence_s"], options["deadline_s"])
+    document = {
+        "schema": "unhang/node-facts/1",
+        "collector": {
+            "version": VERSION,
+            "carrier": options["carrier"],
+            "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.now_s)),
+            "duration_ms": 0.0,
+            "cpu_ms": 0.0,
+            "as_root": os.geteuid() == 0,
+            "gather_subset": [clean_text(name, 64) for name in options["gather_subset"]][:64],
+            "recorded": bool(not context.root.is_live or options["nvml_recording"]),
+            "cut": [],
+        },
+        "sections": {name: _section(name, chosen, answers) for name in SECTIONS if name in wanted},
+    }
+    cut_to_size(document)
+    document["collector"]["duration_ms"] = round((time.monotonic() - started) * 1000, 1)
+    document["collector"]["cpu_ms"] = round((_cpu_s() - cpu_before) * 1000, 1)
+    return document
+
+
+def check_options(options):
+    """DEFAULTS with the given options. Raises ValueError naming the option, what was found and what is allowed."""
+    unknown = sorted(set(options) - set(DEFAULTS))
+    if unknown:
+        raise ValueError("unknown option {}; options are {}".format(", ".join(unknown), ", ".join(DEFAULTS)))
+    checked = dict(DEFAULTS)
+    checked.update({name: value for name, value in options.items() if value is not None})
+    for name, allowed in CHOICES.items():
+        if checked[name] not in allowed:
+            raise ValueError("{}: found {!r}, allowed are {}".format(name, checked[name], ", ".join(map(str, allowed))))
+    for name in ("silence_s", "deadline_s", "first_handle_s"):
+        value = checked[name]
+        if value is not None and not (isinstance(value, (int, float)) and 0 < value <= 3600):
+            raise ValueError("{}: found {!r}, allowed is a number of seconds above 0 and up to 3600".format(name, value))
+    return checked
+
+
+def choose_sections(subset):
+    """The frozenset of sections that a gather_subset names, read as setup reads it: names add, "!name" takes away, `all` is every section, `min` (node,
+    kernel) is always read unless "!min" is said, and with nothing but exclusions everything else is read. A section that is both named and excluded is read.
+    Raises ValueError on an unknown name."""
+    added, excluded, named = set(), set(), set()
+    for entry in subset or ["all"]:
+        name = entry[1:] if entry.startswith("!") else entry
+        if name not in SECTIONS and name not in ("all", "min"):
+            raise ValueError("gather_subset: found {!r}, allowed are all, min, {}, each also with a leading !".format(entry, ", ".join(SECTIONS)))
+        group = {"all": set(SECTIONS), "min": set(MINIMUM)}.get(name, {name})
+        if entry.startswith("!"):
+            excluded |= group - (set(MINIMUM) if name == "all" else set())
+        else:
+            added |= group
+            named |= group if name not in ("all", "min") else set()
+    if not added:
+        added = set(SECTIONS)
+    return frozenset((added | set(MINIMUM)) - (excluded - named))
+
+
+def _section(name, chosen, answers):
+    own, others, adds = None, [], {}
+    for (source, _, sections, extra), answer in zip(chosen, answers):
+        if name in sections:
+            own = answer
+        elif name in extra:
+            others.append(answer)
+            adds[source] = extra[name]
+    return merge_section(name, own, others, adds)
+
+
+def _cpu_s():
+    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))

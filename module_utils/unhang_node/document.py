@@ -1,0 +1,85 @@
+"""What every document keeps to, whatever was read: plain JSON values, no control characters, no NaN, at most 1 MiB."""
+
+from __future__ import annotations
+
+import json
+
+LIMIT_BYTES = 1024 * 1024
+TEXT_LIMIT = 4096
+DEPTH_LIMIT = 32
+LARGEST_INTEGER = 2**64 - 1
+MOST_CUTS = 256
+ROOM_FOR_CUTS = 16 * 1024
+
+
+def clean_text(text, limit=TEXT_LIMIT):
+    """Text on one line without control, format or surrogate characters, and not longer than `limit`."""
+    text = text[:limit]
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def clean_value(value, path="", refused=None, depth=0):
+    """The value as plain JSON. Numbers that JSON has not (NaN, infinities, above 64 bits) become None; their paths are appended to `refused`."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, int):
+        if -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
+            return int(value)
+    elif isinstance(value, float):
+        if value - value == 0.0:
+            return value
+    elif depth < DEPTH_LIMIT:
+        if isinstance(value, dict):
+            return {
+                clean_text(str(key)): clean_value(item, "{}.{}".format(path, key) if path else str(key), refused, depth + 1) for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [clean_value(item, "{}[{}]".format(path, index), refused, depth + 1) for index, item in enumerate(value)]
+        return clean_text(str(value))
+    if refused is not None:
+        refused.append(path)
+    return None
+
+
+def encode(document):
+    """The document as JSON text, ASCII only. Raises ValueError on NaN."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def cut_to_size(document, limit_bytes=LIMIT_BYTES):
+    """Halves the largest list until the document fits, and names each cut list in collector.cut. Changes and returns the document."""
+    cut = document["collector"].setdefault("cut", [])
+    while len(encode(document)) + ROOM_FOR_CUTS > limit_bytes and len(cut) < MOST_CUTS:
+        found = _largest_list(document["sections"], "")
+        if found is None:
+            break
+        _, path, items = found
+        del items[len(items) // 2 :]
+        if path not in cut:
+            cut.append(path)
+    return document
+
+
+def _largest_list(value, path):
+    """(bytes, path, list) of the list that weighs most, an inner one rather than the list of objects around it when it weighs most of that; or None."""
+    best = None
+    if isinstance(value, dict):
+        children = [(item, "{}.{}".format(path, key) if path else key) for key, item in value.items()]
+    elif isinstance(value, list):
+        children = [(item, "{}[{}]".format(path, index)) for index, item in enumerate(value)]
+    else:
+        return None
+    for item, place in children:
+        if isinstance(item, (dict, list)):
+            found = _largest_list(item, place)
+            if found and (best is None or found[0] > best[0]):
+                best = found
+    if isinstance(value, list) and value:
+        weight = len(encode(value))
+        if best is None or best[0] * 2 < weight:
+            best = (weight, path, value)
+    return best

@@ -1,0 +1,106 @@
+"""Pieces of several sources become one section: fields merged, status by the section's own source, equal reasons of all devices folded."""
+
+from __future__ import annotations
+
+import re
+
+from .document import clean_text, clean_value
+
+MOST_UNREAD = 512
+# Lists whose rows are of one thing when these fields agree.
+SAME_WHEN = {("gpus", "devices"): ("index",), ("nccl", "libraries"): ("path", "where"), ("torch", "environments"): ("path", "where")}
+# Fields in which a later source knows better: NVML itself met the mismatch.
+LATER_WINS = {("driver", "mismatch"), ("driver", "mismatch_text")}
+INDEX = re.compile(r"\[(\d+)\]")
+
+
+def merge_section(name, own, others, adds):
+    """One section of the document.
+
+    own: Answer of the source that decides the status, or None; others: Answers that add fields, each with `adds[answer.name]`, the fields that it
+    should have added: those that it could not are named in probe.unread.
+    """
+    section, unread, spent_ms = {"probe": {"status": "ok", "duration_ms": 0.0, "error": None, "unread": []}}, [], 0.0
+    probe = section["probe"]
+    for answer in ([own] if own else []) + others:
+        refused = []
+        for piece in answer.pieces:
+            if piece.section != name:
+                continue
+            _merge(section, clean_value(piece.fields, "", refused), (name,))
+            unread.extend(piece.unread)
+            if answer is own:
+                spent_ms += piece.duration_ms
+        unread.extend({"field": path, "status": "error", "reason": "no number that JSON has"} for path in refused)
+    if own:
+        probe["status"], probe["error"] = _outcome(name, own)
+        probe["duration_ms"] = round(spent_ms or own.duration_ms or 0.0, 1)
+    for answer in others:
+        unread.extend(_missing(name, answer, adds[answer.name], section))
+    probe["unread"] = fold_unread(unread, section)
+    return section
+
+
+def _outcome(name, answer):
+    """(status, error) of the section by its own source."""
+    pieces = [piece for piece in answer.pieces if piece.section == name]
+    for piece in pieces:
+        if piece.status:
+            return piece.status, piece.error
+    if pieces and not pieces[-1].more:
+        return "ok", answer.survivor
+    if answer.status == "ok":
+        return "error", "source {} ended without a word on it".format(answer.name)
+    return answer.status, answer.error
+
+
+def _missing(name, answer, fields, section):
+    """Rows for the fields that another source should have added and did not."""
+    failed = next(((piece.status, piece.error) for piece in answer.pieces if piece.section == name and piece.status), None)
+    if failed is None and answer.status != "ok":
+        failed = (answer.status, answer.error)
+    if failed is None:
+        return []
+    return [{"field": field, "status": failed[0], "reason": failed[1] or failed[0]} for field in fields if section.get(field) is None]
+
+
+def _merge(into, fields, path):
+    for key, value in fields.items():
+        here = path + (key,)
+        if key not in into or into[key] is None or (here in LATER_WINS and value is not None):
+            into[key] = value
+        elif isinstance(into[key], dict) and isinstance(value, dict):
+            _merge(into[key], value, here)
+        elif isinstance(into[key], list) and isinstance(value, list):
+            _merge_lists(into[key], value, here)
+
+
+def _merge_lists(into, rows, path):
+    keys = SAME_WHEN.get(path)
+    known = {tuple(row.get(key) for key in keys): row for row in into} if keys else {}
+    for row in rows:
+        same = known.get(tuple(row.get(key) for key in keys)) if keys else None
+        if same is not None:
+            _merge(same, row, path)
+        elif row not in into:
+            into.append(row)
+
+
+def fold_unread(rows, section):
+    """Rows of probe.unread: a reason that every item of a list has is told once, as devices[*].field; cleaned, without repeats, at most 512."""
+    groups = {}
+    for row in rows:
+        field = clean_text(str(row.get("field")), 512)
+        pattern = INDEX.sub("[*]", field, count=1)
+        key = (pattern, row.get("status"), clean_text(str(row.get("reason")), 1024))
+        fields = groups.setdefault(key, [])
+        if field not in fields:
+            fields.append(field)
+    folded = []
+    for (pattern, status, reason), fields in groups.items():
+        whole = pattern != fields[0] and len(fields) == len(section.get(pattern.partition("[")[0]) or [])
+        folded.extend({"field": field, "status": status, "reason": reason} for field in ([pattern] if whole else fields))
+    if len(folded) > MOST_UNREAD:
+        left = len(folded) - MOST_UNREAD + 1
+        folded[MOST_UNREAD - 1 :] = [{"field": "*", "status": "error", "reason": "{} more reasons left out".format(left)}]
+    return folded

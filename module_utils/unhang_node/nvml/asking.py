@@ -1,0 +1,80 @@
+"""One NVML call at a time: marked before it is made, and an error becomes an unread field with its reason."""
+
+from __future__ import annotations
+
+from .names import (
+    ARGUMENT_VERSION_MISMATCH,
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    NO_PERMISSION,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    RESET_REQUIRED,
+    error_name,
+)
+
+STATUSES = {NOT_SUPPORTED: "absent", FUNCTION_NOT_FOUND: "absent", NOT_FOUND: "absent", NO_PERMISSION: "denied", 10: "timeout"}
+OLD_DRIVER = (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH)
+
+
+class Lost(Exception):
+    """The GPU no longer answers; its text is NVML's error and the call that met it."""
+
+
+class Asking:
+    """Calls of one session. handle: the GPU that is asked; prefix: where in the section the answers go ("devices[3]."); label: what a call's mark says in parentheses."""
+
+    def __init__(self, session, mark, unread, prefix="", label="", handle=None):
+        self.handle = handle
+        self.session = session
+        self.mark = mark
+        self.unread = unread
+        self.prefix = prefix
+        self.label = label
+
+    def about(self, prefix, label, unread=None, handle=None):
+        """The same session, asked about something else; without a handle about the same GPU."""
+        return Asking(self.session, self.mark, self.unread if unread is None else unread, prefix, label, handle or self.handle)
+
+    def ask(self, field, name, *arguments):
+        """What the call returns, or None with the reason noted for `field` (None: not noted). Raises Lost."""
+        answer, code = self.try_ask(name, *arguments)
+        if code:
+            self.note(field, code, name)
+        return answer
+
+    def ask_first(self, field, *calls):
+        """The answer of the first call (a tuple of name and arguments) that this driver knows."""
+        code = name = None
+        for name, *arguments in calls:
+            answer, code = self.try_ask(name, *arguments)
+            if not code:
+                return answer
+            if code not in OLD_DRIVER:
+                break
+        self.note(field, code, name)
+        return None
+
+    def try_ask(self, name, *arguments):
+        """(answer, 0), or (None, NVML's error code). Raises Lost."""
+        self.mark("{}({})".format(name, self.label))
+        try:
+            return getattr(self.session, name)(*arguments), 0
+        except self.session.NVMLError as problem:
+            if problem.value in (GPU_IS_LOST, RESET_REQUIRED):
+                raise Lost("{} from {}".format(error_name(problem.value), name)) from None
+            return None, problem.value
+        except UnicodeDecodeError:
+            return None, 999
+
+    def note(self, field, code, name):
+        """Notes that `field` stays null because call `name` answered `code`."""
+        if field is not None:
+            self.unread.add(self.prefix + field, STATUSES.get(code, "error"), "{} from {}".format(error_name(code), name))
+
+    def fields(self, wanted):
+        """{entry: (code, value)} of nvmlDeviceGetFieldValues; entries are field numbers or (number, scope). {} when it cannot be called."""
+        values, code = self.try_ask("nvmlDeviceGetFieldValues", self.handle, list(wanted))
+        if code:
+            return {}
+        return {entry: (value.nvmlReturn, value.value.ullVal) for entry, value in zip(wanted, values)}

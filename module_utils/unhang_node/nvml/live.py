@@ -1,0 +1,137 @@
+"""A live NVML session through nvidia-ml-py, opened so that its slow parts overlap.
+
+Importing nvidia-ml-py costs 20 to 95 ms of Python, NVML's init and first handles 25 to 115 ms in the driver: a thread does the latter, on the same
+library and by the same C calls, while this one imports. nvidia-ml-py's own calls then find all of it done (NVML counts inits; a second handle costs
+microseconds). The first topology question (15 to 45 ms, spent reading sysfs inside the library) is asked in the same thread, to be waited for only
+when it is needed.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+
+from ..section import Absent
+from .names import FUNCTION_NOT_FOUND, MEMORY_V2
+
+LIBRARY = "libnvidia-ml.so.1"
+SRAM_STATUS_VERSION = 0x1000068
+FABRIC_V2 = 0x02000024
+
+
+def open_live(mark, load_pynvml, first_handle_s):
+    """A LiveSession on which nvmlInit has not been called yet. Raises Absent without the library, OSError when it cannot be loaded.
+
+    mark: as context.mark; load_pynvml: returns the module; first_handle_s: how long init and each first handle may take (0: as any call).
+    """
+    mark("dlopen {}".format(LIBRARY))
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError as problem:
+        if "cannot open shared object file" in str(problem) and LIBRARY + ":" in str(problem):
+            raise Absent("{} is not in the loader's paths".format(LIBRARY)) from None
+        raise
+    warmth = _Warmth(library, mark, first_handle_s)
+    return LiveSession(load_pynvml(), warmth)
+
+
+class _Warmth:
+    """Init, handles and first topology question, under way in a thread. What fails here is asked again, and told, by the session's own calls."""
+
+    def __init__(self, library, mark, first_handle_s):
+        self.library = library
+        self.mark = mark
+        self.first_handle_s = first_handle_s
+        self.handles_done = _thread.allocate_lock()
+        self.topology_done = _thread.allocate_lock()
+        self.handles_done.acquire()
+        self.topology_done.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self):
+        try:
+            handles = self._open_handles()
+        finally:
+            self.handles_done.release()
+        try:
+            if len(handles) > 1 and hasattr(self.library, "nvmlDeviceGetTopologyCommonAncestor"):
+                self.library.nvmlDeviceGetTopologyCommonAncestor(handles[0], handles[1], ctypes.byref(ctypes.c_uint()))
+        finally:
+            self.topology_done.release()
+
+    def _open_handles(self):
+        names = ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2")
+        if not all(hasattr(self.library, name) for name in names):
+            return []
+        self.mark("nvmlInitWithFlags", self.first_handle_s)
+        count, handles = ctypes.c_uint(), []
+        if self.library.nvmlInitWithFlags(0) or self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+            return []
+        for index in range(count.value):
+            self.mark("nvmlDeviceGetHandleByIndex_v2({})".format(index), self.first_handle_s)
+            handle = ctypes.c_void_p()
+            if self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
+                handles.append(handle)
+        return handles
+
+    def wait_for_handles(self):
+        with self.handles_done:
+            pass
+
+    def wait_for_topology(self):
+        with self.topology_done:
+            pass
+
+
+class LiveSession:
+    """nvidia-ml-py's functions by their own names; those that take a structure to fill return it filled."""
+
+    def __init__(self, pynvml, warmth=None):
+        self.pynvml = pynvml
+        self.warmth = warmth
+        self.NVMLError = pynvml.NVMLError
+
+    def __getattr__(self, name):
+        try:
+            return getattr(self.pynvml, name)
+        except AttributeError:
+            raise self.pynvml.NVMLError(FUNCTION_NOT_FOUND) from None
+
+    def nvmlInit(self):
+        if self.warmth:
+            self.warmth.wait_for_handles()
+        self.pynvml.nvmlInit()
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, one, other):
+        if self.warmth:
+            self.warmth.wait_for_topology()
+        return self.pynvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
+
+    def nvmlDeviceGetMemoryInfo(self, handle, version=None):
+        # Releases before 11.520 know no version; then the driver's first form is all there is.
+        if version == MEMORY_V2 and not hasattr(self.pynvml, "nvmlMemory_v2"):
+            raise self.pynvml.NVMLError(FUNCTION_NOT_FOUND)
+        return self.pynvml.nvmlDeviceGetMemoryInfo(handle, version) if version else self.pynvml.nvmlDeviceGetMemoryInfo(handle)
+
+    def nvmlDeviceGetGpuFabricInfoV(self, handle, _version):
+        status = self._struct("c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfoV_t")
+        status.version = FABRIC_V2
+        self.pynvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(status))
+        return status
+
+    def nvmlDeviceGetGpuFabricInfo(self, handle):
+        status = self._struct("c_nvmlGpuFabricInfo_t")
+        self.pynvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(status))
+        return status
+
+    def nvmlDeviceGetSramEccErrorStatus(self, handle):
+        status = self._struct("c_nvmlEccSramErrorStatus_v1_t")
+        status.version = SRAM_STATUS_VERSION
+        self.pynvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(status))
+        return status
+
+    def _struct(self, *names):
+        for name in names:
+            if hasattr(self.pynvml, name):
+                return getattr(self.pynvml, name)()
+        raise self.pynvml.NVMLError(FUNCTION_NOT_FOUND)

@@ -1,0 +1,42 @@
+"""How long NVML's init and first handles may take: a GPU that sleeps (persistence off, nobody uses it) is started by the first handle."""
+
+from __future__ import annotations
+
+SLEEPING_HANDLE_S = 20.0
+GPUS = "/proc/driver/nvidia/gpus"
+PERSISTENCED = "/run/nvidia-persistenced/nvidia-persistenced.pid"
+
+
+def seconds_for_first_handle(ctx):
+    """Seconds for one such call, or 0 for as long as any call may take.
+
+    The option first_handle_s decides where it is set. Else 20 s, unless the driver's own files show every GPU awake: the daemon that keeps them so
+    is running, or /proc has each one's VBIOS (question marks while it sleeps) and active memory.
+    """
+    said = ctx.options.get("first_handle_s")
+    if said is not None:
+        return said
+    if ctx.options.get("nvml_recording"):
+        return 0.0
+    ctx.mark("list {}".format(GPUS))
+    try:
+        addresses = ctx.root.names(GPUS)
+    except OSError:
+        return 0.0
+    if ctx.root.exists(PERSISTENCED) or all(is_awake(ctx.root, address) for address in addresses):
+        return 0.0
+    return SLEEPING_HANDLE_S
+
+
+def is_awake(root, address):
+    """True when procfs shows a GPU that has been started and not put to sleep again."""
+    folder = "{}/{}".format(GPUS, address)
+    try:
+        return "??" not in root.text(folder + "/information", 65536) and "Video Memory:" in active_memory(root.text(folder + "/power", 65536))
+    except OSError:
+        return False
+
+
+def active_memory(text):
+    """The line of /proc/driver/nvidia/gpus/*/power that says the video memory is active, or ""."""
+    return next((line for line in text.splitlines() if line.startswith("Video Memory:") and line.split()[-1] == "Active"), "")

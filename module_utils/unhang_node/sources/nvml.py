@@ -1,0 +1,193 @@
+"""Source nvml: GPUs, NVLink and pairs through one NVML session, streamed as they are read, so that a call that never returns costs only what follows.
+
+Sections: gpus, interconnect (links, by_gpu, pairs, p2p_ok, fabric_state), and of driver: cuda_version, nvml_version, gsp_firmware.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..nvml.asking import Asking, Lost
+from ..nvml.devices import read_fabric, read_identity, read_state
+from ..nvml.interconnect import count_between, count_by_gpu, judge_all_read, read_links, read_pair, sum_up_fabric
+from ..nvml.live import open_live
+from ..nvml.names import DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH, NO_PERMISSION, error_name
+from ..nvml.process_rows import read_processes
+from ..nvml.recorded import RecordedSession
+from ..nvml.recording import load_recording
+from ..nvml.waking import seconds_for_first_handle
+from ..section import Absent, Unread
+from ..sections.pci import find_nvidia, read_pci_device
+
+MORE = "more of this section follows"
+
+
+def read(ctx):
+    """Yields (section, fields, unread rows). Raises Absent on a node without GPU."""
+    session = open_session(ctx)
+    begun = time.monotonic()
+    try:
+        session.nvmlInit()
+    except session.NVMLError as problem:
+        yield from _explain_failed_init(ctx, problem.value)
+        return
+    unread = Unread()
+    asking = Asking(session, ctx.mark, unread)
+    handles, lost = open_handles(ctx, asking)
+    first_handle_ms = round((time.monotonic() - begun) * 1000, 1)
+    if ctx.wanted("driver"):
+        yield read_driver(session, ctx.mark, handles)
+    devices = []
+    if ctx.wanted("gpus") or ctx.wanted("interconnect"):
+        for index, error in sorted(lost.items()):
+            handles[index] = None
+        devices = [_identity(asking, index, handles, lost) for index in sorted(handles)]
+    if ctx.wanted("gpus"):
+        yield "gpus", {"count": len(handles), "model": one_model(devices), "first_handle_ms": first_handle_ms, "devices": devices}, [], MORE
+        yield from _states(ctx, asking, devices, handles)
+        yield "gpus", {}, unread.rows
+    if ctx.wanted("interconnect"):
+        yield from _interconnect(ctx, Asking(session, ctx.mark, Unread()), devices, handles)
+
+
+def open_session(ctx):
+    """A recorded or live session, not yet initialised. Raises Absent, OSError, ValueError."""
+    recording = ctx.options.get("nvml_recording")
+    if recording:
+        ctx.mark("read {}".format(recording))
+        session = RecordedSession(load_recording(recording))
+        ctx.mark("nvmlInitWithFlags")
+        return session
+    if not ctx.root.is_live:
+        raise Absent("a recorded root without a recording of NVML (option nvml_recording)")
+    try:
+        return open_live(ctx.mark, ctx.load_pynvml, seconds_for_first_handle(ctx))
+    except Absent as problem:
+        gpus = _gpus_on_bus(ctx)
+        if gpus:
+            raise OSError("{}, yet the PCI bus has {} NVIDIA GPUs: no driver installed".format(problem, len(gpus))) from None
+        raise
+
+
+def _gpus_on_bus(ctx):
+    try:
+        return find_nvidia(ctx.root)["gpus"]
+    except OSError:
+        return []
+
+
+def _explain_failed_init(ctx, code):
+    reason = "{} from nvmlInitWithFlags".format(error_name(code))
+    if code == LIB_RM_VERSION_MISMATCH and ctx.wanted("driver"):
+        yield "driver", {"mismatch": True, "mismatch_text": reason}, []
+    if code == DRIVER_NOT_LOADED and not _gpus_on_bus(ctx):
+        raise Absent("{}: no NVIDIA GPU on the PCI bus".format(reason))
+    if code == NO_PERMISSION:
+        raise PermissionError(13, reason)
+    raise OSError(reason)
+
+
+def open_handles(ctx, asking):
+    """({index: handle}, {index: why there is none}) of every GPU that NVML counts."""
+    allow_s = seconds_for_first_handle(ctx)
+    count, code = asking.try_ask("nvmlDeviceGetCount")
+    if code:
+        raise OSError("{} from nvmlDeviceGetCount_v2".format(error_name(code)))
+    handles, lost = {}, {}
+    for index in range(count):
+        ctx.mark("nvmlDeviceGetHandleByIndex_v2({})".format(index), allow_s)
+        try:
+            handles[index] = asking.session.nvmlDeviceGetHandleByIndex(index)
+        except asking.session.NVMLError as problem:
+            lost[index] = "{} from nvmlDeviceGetHandleByIndex_v2".format(error_name(problem.value))
+    return handles, lost
+
+
+def read_driver(session, mark, handles):
+    """The driver's piece: what NVML knows of itself, and the GSP firmware of the first GPU."""
+    unread = Unread()
+    asking = Asking(session, mark, unread)
+    cuda = asking.ask_first("cuda_version", ("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",))
+    fields = {
+        "cuda_version": None if cuda is None else "{}.{}".format(cuda // 1000, cuda % 1000 // 10),
+        "nvml_version": asking.ask("nvml_version", "nvmlSystemGetNVMLVersion"),
+        "gsp_firmware": None,
+    }
+    first = next((handle for handle in handles.values() if handle is not None), None)
+    if first is not None:
+        try:
+            mode = asking.about("", "0").ask("gsp_firmware", "nvmlDeviceGetGspFirmwareMode", first)
+            version = asking.about("", "0").ask("gsp_firmware.version", "nvmlDeviceGetGspFirmwareVersion", first) if mode and mode[0] else None
+            fields["gsp_firmware"] = mode and {"enabled": bool(mode[0]), "version": version}
+        except Lost as problem:
+            unread.add("gsp_firmware", "error", problem)
+    return "driver", fields, unread.rows
+
+
+def one_model(devices):
+    """The one model of all devices, else None."""
+    models = {device.get("model") for device in devices}
+    return models.pop() if len(models) == 1 else None
+
+
+def _about(asking, index, handles):
+    return asking.about("devices[{}].".format(index), str(index), handle=handles[index])
+
+
+def _identity(asking, index, handles, lost):
+    device = {"index": index, "error": lost.get(index)}
+    if handles[index] is not None:
+        try:
+            device.update(read_identity(_about(asking, index, handles)))
+        except Lost as problem:
+            device["error"], handles[index] = str(problem), None
+    return device
+
+
+def _states(ctx, asking, devices, handles):
+    boards, owners = {}, {}
+    for device in devices:
+        index = device["index"]
+        if device.get("pci_address"):
+            ctx.mark("read /sys/bus/pci/devices/{}".format(device["pci_address"]))
+            place = read_pci_device(ctx.root, device["pci_address"])
+            device.update(numa_node=place["numa_node"], cpus=place["cpus"])
+        if handles[index] is not None:
+            board = boards.setdefault((device["model"], device["board_part_number"], device["vbios"]), {})
+            about = _about(asking, index, handles)
+            try:
+                device.update(read_state(about, board))
+                device["processes"] = read_processes(about, ctx.root, owners)
+            except Lost as problem:
+                device["error"], handles[index] = str(problem), None
+        yield "gpus", {"devices": [device]}, [], MORE
+
+
+def _interconnect(ctx, asking, devices, handles):
+    links, by_gpu, states = {}, [], []
+    for device in devices:
+        index = device["index"]
+        if handles[index] is None:
+            continue
+        about = asking.about("", str(index), handle=handles[index])
+        try:
+            links[index] = read_links(about, index)
+            fabric = device["fabric"] if "fabric" in device else read_fabric(about)
+        except Lost as problem:
+            asking.unread.add("links[gpu={}]".format(index), "error", str(problem))
+            handles[index] = None
+            continue
+        by_gpu.append(count_by_gpu(index, device.get("uuid"), links[index]))
+        states.append((fabric or {}).get("state"))
+    rows = [row for index in sorted(links) for row in links[index]]
+    yield "interconnect", {"links": rows, "by_gpu": by_gpu, "fabric_state": sum_up_fabric(states)}, [], MORE
+    addresses = {device["index"]: device.get("pci_address") for device in devices}
+    pairs = []
+    in_full = ctx.options.get("p2p_matrix") == "full"
+    for a in sorted(handles):
+        for b in sorted(handles):
+            if a < b:
+                row = read_pair(asking, (a, handles[a]), (b, handles[b]), in_full)
+                row["nvlinks"] = count_between(links, addresses, a, b)
+                pairs.append(row)
+    yield "interconnect", {"pairs": pairs, "p2p_ok": judge_all_read(pairs)}, asking.unread.rows
