@@ -59,7 +59,8 @@ class Asking:
         """(answer, 0), or (None, NVML's error code). Raises Lost."""
         self.mark("{}({})".format(name, self.label))
         try:
-            return getattr(self.session, name)(*arguments), 0
+            answer = getattr(self.session, name)(*arguments)
+            return (answer.decode("utf-8") if isinstance(answer, bytes) else answer), 0
         except self.session.NVMLError as problem:
             if problem.value in (GPU_IS_LOST, RESET_REQUIRED):
                 raise Lost("{} from {}".format(error_name(problem.value), name)) from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import time
 
 from ..section import Absent
 from .names import FUNCTION_NOT_FOUND, MEMORY_V2
@@ -42,6 +43,7 @@ class _Warmth:
         self.library = library
         self.mark = mark
         self.first_handle_s = first_handle_s
+        self.first_handle_ms = None
         self.handles_done = _thread.allocate_lock()
         self.topology_done = _thread.allocate_lock()
         self.handles_done.acquire()
@@ -64,7 +66,7 @@ class _Warmth:
         if not all(hasattr(self.library, name) for name in names):
             return []
         self.mark("nvmlInitWithFlags", self.first_handle_s)
-        count, handles = ctypes.c_uint(), []
+        count, handles, begun = ctypes.c_uint(), [], time.monotonic()
         if self.library.nvmlInitWithFlags(0) or self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return []
         for index in range(count.value):
@@ -72,6 +74,8 @@ class _Warmth:
             handle = ctypes.c_void_p()
             if self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
                 handles.append(handle)
+            if index == 0:
+                self.first_handle_ms = (time.monotonic() - begun) * 1000.0
         return handles
 
     def wait_for_handles(self):
@@ -90,6 +94,11 @@ class LiveSession:
         self.pynvml = pynvml
         self.warmth = warmth
         self.NVMLError = pynvml.NVMLError
+
+    @property
+    def first_handle_ms(self):
+        """What init and first handle took in the driver, or None when the thread did not get that far."""
+        return self.warmth.first_handle_ms if self.warmth else None
 
     def __getattr__(self, name):
         try:

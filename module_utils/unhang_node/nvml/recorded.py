@@ -47,6 +47,7 @@ class RecordedSession:
     """Answers nvidia-ml-py's functions by name from what load_recording returned."""
 
     NVMLError = RecordedError
+    first_handle_ms = None
 
     def __init__(self, recording):
         self.recording = recording
@@ -135,19 +136,28 @@ class RecordedSession:
 
     def _behave(self, name, arguments):
         """Is slow, stalls, crashes or misses the function, where the recording says so."""
-        names = (name, "{}({})".format(name, arguments))
         for said, seconds in self.recording["slow"].items():
-            if said.replace(" ", "") in names:
+            if _is_said(said, name, arguments):
                 time.sleep(seconds)
         for said in self.recording["stall"]:
-            if said.replace(" ", "") in names:
-                while True:
-                    time.sleep(3600)
+            while _is_said(said, name, arguments):
+                time.sleep(3600)
         for said in self.recording["crash"]:
-            if said.replace(" ", "") in names:
+            if _is_said(said, name, arguments):
                 os.kill(os.getpid(), signal.SIGSEGV)
         if name in self.missing:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
+
+
+def base_name(name):
+    """nvmlDeviceGetMemoryInfo of nvmlDeviceGetMemoryInfo_v2: what is said of a call is said of it in each of its versions."""
+    return name[:-3] if name[-3:-1] == "_v" else name
+
+
+def _is_said(said, name, arguments):
+    """Whether "name" or "name(3)" is said of this call."""
+    function, _, rest = said.replace(" ", "").partition("(")
+    return base_name(function) == base_name(name) and (not rest or rest == arguments + ")")
 
 
 def _c_name(key):

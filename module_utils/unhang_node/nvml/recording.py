@@ -17,7 +17,8 @@ A derived one names its base and says what differs:
      "system": {...}, "all_devices": {...}, "devices": {"3": {...}} or a list by index (null: as it is),
      "pairs": {"all": {...}, "0-1": {...}},                   a pair speaks for both directions
      "missing": ["nvmlDeviceGetGpuFabricInfoV"],              functions that this driver does not have
-     "stall": ["nvmlDeviceGetMemoryInfo(3)", "nvmlInitWithFlags"],  calls that never return; no parentheses: for every device
+     "stall": ["nvmlDeviceGetMemoryInfo(3)", "nvmlInitWithFlags"],  calls that never return; no parentheses: for every device;
+                                                                                   a stall counts for a function in each version (_v2)
      "crash": "nvmlDeviceGetName(0)",                         a call that ends the process with SIGSEGV
      "slow": {"nvmlDeviceGetHandleByIndex_v2(0)": 1.5}}       seconds that a call takes
 

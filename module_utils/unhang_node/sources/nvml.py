@@ -33,8 +33,8 @@ def read(ctx):
         return
     unread = Unread()
     asking = Asking(session, ctx.mark, unread)
-    handles, lost = open_handles(ctx, asking)
-    first_handle_ms = round((time.monotonic() - begun) * 1000, 1)
+    handles, lost, first_s = open_handles(ctx, asking)
+    first_handle_ms = round(session.first_handle_ms or (first_s - begun) * 1000, 1)
     if ctx.wanted("driver"):
         yield read_driver(session, ctx.mark, handles)
     devices = []
@@ -88,19 +88,21 @@ def _explain_failed_init(ctx, code):
 
 
 def open_handles(ctx, asking):
-    """({index: handle}, {index: why there is none}) of every GPU that NVML counts."""
+    """({index: handle}, {index: why there is none}, monotonic seconds when the first was there) of every GPU that NVML counts."""
     allow_s = seconds_for_first_handle(ctx)
     count, code = asking.try_ask("nvmlDeviceGetCount")
     if code:
         raise OSError("{} from nvmlDeviceGetCount_v2".format(error_name(code)))
-    handles, lost = {}, {}
+    handles, lost, first_s = {}, {}, time.monotonic()
     for index in range(count):
         ctx.mark("nvmlDeviceGetHandleByIndex_v2({})".format(index), allow_s)
         try:
             handles[index] = asking.session.nvmlDeviceGetHandleByIndex(index)
         except asking.session.NVMLError as problem:
             lost[index] = "{} from nvmlDeviceGetHandleByIndex_v2".format(error_name(problem.value))
-    return handles, lost
+        if index == 0:
+            first_s = time.monotonic()
+    return handles, lost, first_s
 
 
 def read_driver(session, mark, handles):

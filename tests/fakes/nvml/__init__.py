@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import subprocess
 
+from unhang_node.nvml.recorded import FIELD_NUMBERS, RecordedSession, base_name
 from unhang_node.nvml.recording import is_error, load_recording
-from unhang_node.nvml.recorded import FIELD_NUMBERS, RecordedSession
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_nvml.c")
 ERROR_FIELDS = ("NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY", "NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY", "NVML_FI_DEV_NVLINK_ERROR_DL_CRC")
@@ -68,8 +68,9 @@ def profile_lines(recording):
 
 
 def _call(text):
-    """"name(3)" as ("name", "3"); without parentheses the scope is "*"."""
+    """"name_v2(3)" as ("name", "3"); without parentheses the scope is "*"."""
     name, _, rest = text.partition("(")
+    name = base_name(name)
     scope = rest.rstrip(")").replace(" ", "").replace(",", "-") if rest else "*"
     return name, "system" if name.startswith(("nvmlInit", "nvmlSystem")) else scope
 

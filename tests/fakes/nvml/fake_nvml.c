@@ -102,9 +102,13 @@ static int load_profile(void)
     return SUCCESS;
 }
 
-static void misbehave(const char *scope, const char *name)
+/* A stall, crash or pause is said of a function in each of its versions: _v2 and the like are no part of the name. */
+static void misbehave(const char *scope, const char *versioned)
 {
-    char any[] = "*", prefixed[128];
+    char any[] = "*", prefixed[128], name[128];
+    snprintf(name, sizeof name, "%s", versioned);
+    size_t length = strlen(name);
+    if (length > 3 && name[length - 3] == '_' && name[length - 2] == 'v') name[length - 3] = 0;
     const char *scopes[] = {scope, any};
     for (int i = 0; i < 2; i++) {
         snprintf(prefixed, sizeof prefixed, "slow:%s", scopes[i]);
@@ -240,7 +244,7 @@ ONE(nvmlDeviceGetRetiredPagesPendingStatus, u32) ONE(nvmlDeviceGetPerformanceSta
 #define TWO(NAME) \
     EXPORT int NAME(Device d, u32 *a, u32 *b) { u64 n[2]; int code = device_numbers(d, #NAME, #NAME, n, 2); if (code == SUCCESS) { *a = n[0]; *b = n[1]; } return code; }
 TWO(nvmlDeviceGetEccMode) TWO(nvmlDeviceGetMigMode) TWO(nvmlDeviceGetGspFirmwareMode) TWO(nvmlDeviceGetPowerManagementLimitConstraints)
-TWO(nvmlDeviceGetCudaComputeCapability) TWO(nvmlDeviceGetUtilizationRates)
+TWO(nvmlDeviceGetCudaComputeCapability)
 
 #define BY_NUMBER(NAME) \
     EXPORT int NAME(Device d, u32 which, u32 *out) { char key[96]; u64 n[1]; sprintf(key, #NAME ":%u", which); \
@@ -305,6 +309,7 @@ static int five(Device d, const char *name, u32 *out, int count)
     return code;
 }
 EXPORT int nvmlDeviceGetRowRemapperHistogram(Device d, u32 *out) { return five(d, "nvmlDeviceGetRowRemapperHistogram", out, 5); }
+EXPORT int nvmlDeviceGetUtilizationRates(Device d, u32 *out) { return five(d, "nvmlDeviceGetUtilizationRates", out, 2); }
 EXPORT int nvmlDeviceGetRemappedRows(Device d, u32 *a, u32 *b, u32 *c, u32 *e)
 {
     u32 n[4];
