@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         """The document under node_facts; during a run a summary {status, msg}, the document being in the run folder."""
         super().run(tmp, task_vars)
         if C.INJECT_FACTS_AS_VARS:
-            raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; set ANSIBLE_CONFIG to the project's ansible.cfg")
+            raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; point ANSIBLE_CONFIG to unhang's ansible.cfg")
         policy = inventory.policy_of(task_vars, self._templar.template)
         options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
         run = os.environ.get(run_files.RUN_ENV)
@@ -82,7 +82,10 @@ class ActionModule(ActionBase):
         wanted = "expected Python {}.{} or newer for this controller's ansible-core, found {}".format(*OLDEST_PYTHON, found)
         if version < old_python.OLDEST_FOR_COLLECTOR:
             return Answer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
-        collector = old_python.collector_file(PROJECT).read_bytes()
+        try:
+            collector = old_python.collector_file(PROJECT).read_bytes()
+        except OSError as problem:
+            return Answer("python_too_old", message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"))
         done = self._low_level_execute_command(old_python.run_collector(interpreter, options), in_data=collector)
         answer = read_facts(done.get("stdout", "").strip(), done.get("stdout", ""))
         if answer.status != "ok":

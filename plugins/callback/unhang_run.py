@@ -212,7 +212,7 @@ class CallbackModule(CallbackBase):
             except OSError:
                 left += 1
         if left:
-            self._say(f"no room in {self.run}: the answers of {left} nodes are kept in {self.spill}/nodes; free some, move them to {self.run}/nodes, and judge again")
+            self._say(f"no room in {self.run}: the answers of {left} nodes are kept in {self.spill}/nodes; free some, move them back, and judge again")
         else:
             shutil.rmtree(self.spill, ignore_errors=True)
         for host, reason in sorted(self.lost.items())[:1]:

@@ -62,7 +62,7 @@ def collector_file(project: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one play ask at the same time
         if not _is_current(built, project / "module_utils"):
             command = [sys.executable, str(project / "tools" / "collector" / "build.py")]
-            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
             if done.returncode or not built.exists():
                 raise OSError(f"could not build {built}: {done.stderr.strip()[-300:]}")
     return built

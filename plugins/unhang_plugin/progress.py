@@ -36,7 +36,8 @@ class Progress:
         """12 of 128 nodes, 1 failed, 2 unreachable, 0:12."""
         elapsed_s = int(now_s - self.started_s)
         failed = self.counts["failed"] + self.counts["timeout"]
-        return f"{sum(self.counts.values())} of {self.expected} nodes, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed_s // 60}:{elapsed_s % 60:02d} "
+        elapsed = f"{elapsed_s // 60}:{elapsed_s % 60:02d}"
+        return f"{sum(self.counts.values())} of {self.expected} nodes, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed} "
 
     def end(self) -> None:
         """Leaves the line as it is and goes to the next."""

@@ -137,7 +137,8 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing_that_was_written(fleet)
 def limited_play(fleet, limit_bytes):
     """The audit where no file may grow beyond the limit."""
     wrapper = fleet.folder / "limited"
-    wrapper.write_text(f"#!{sys.executable}\nimport os, resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))\nos.execv(sys.argv[1], sys.argv[1:])\n")
+    limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))"
+    wrapper.write_text(f"#!{sys.executable}\nimport os, resource, sys\n{limit}\nos.execv(sys.argv[1], sys.argv[1:])\n")
     wrapper.chmod(0o755)
     command = [wrapper, Path(sys.executable).parent / "ansible-playbook", PROJECT / "playbooks" / "audit.yml", "-i", fleet.inventory]
     return subprocess.run(list(map(str, command)), env=fleet.environment(), cwd=fleet.folder, capture_output=True, text=True, timeout=240)

@@ -1,0 +1,165 @@
+"""`unhang audit` from an odd folder, with an odd limit, or with nothing to look at."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import sys
+
+import pytest
+from conftest import DEADLINE_S, PROJECT, envelope, run
+
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
+
+
+def unhang(fleet, *arguments, folder=None, **environment):
+    """A finished `unhang`."""
+    start = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+    command = [sys.executable, "-P", "-c", start, PROJECT / "tools", PROJECT / "module_utils", *arguments]
+    return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), **environment}, folder or fleet.folder)
+
+
+def audit(fleet, *arguments, **more):
+    """`unhang audit` into the fleet's own runs folder."""
+    return unhang(fleet, "audit", "--out", fleet.runs, *arguments, **more)
+
+
+@pytest.fixture
+def four(fleet):
+    """gpu001 to gpu003 in a group named gpu, so that gpu[001-003] means an index to Ansible, and one more."""
+    for name in ("gpu001", "gpu002", "gpu003", "login"):
+        fleet.answering(name, envelope())
+    fleet.groups = {"gpu": ["gpu001", "gpu002", "gpu003"]}
+    return fleet
+
+
+def test_slurms_way_of_writing_hosts_picks_those_hosts(four):
+    audit(four, "-i", four.inventory, "--limit", "gpu[002-003],login")
+    assert sorted(four.nodes()) == ["gpu002", "gpu003", "login"]
+
+
+def test_a_limit_far_longer_than_a_command_line_is_taken(fleet):
+    names = [f"{'x' * 60}{number:04d}" for number in range(1, 801)]
+    fleet.answering(names[0], envelope())
+    fleet.answering(names[799], envelope())
+    audit(fleet, "-i", fleet.inventory, "--limit", f"{'x' * 60}[0001-0800]")
+    assert sorted(fleet.nodes()) == [names[0], names[799]]
+
+
+def test_group_names_and_ansible_patterns_pass(four):
+    audit(four, "-i", four.inventory, "--limit", "gpu:!gpu001")
+    assert sorted(four.nodes()) == ["gpu002", "gpu003"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-i", "nowhere.yml"], "expected an inventory at nowhere.yml, found none"),
+        (["-i", "empty.yml"], "expected hosts in empty.yml, found none"),
+        (["-i", "one.yml", "--limit", "other"], "expected hosts in one.yml that --limit other matches, found none"),
+        (["-i", "one.yml", "--limit", "gpu[1-"], "expected a node set such as gpu[001-016], found 'gpu[1-'"),
+        (["-i", "one.yml", "--", "--no-such-option"], "unrecognized arguments: --no-such-option"),
+        (["-i", "broken.yml"], "broken.yml"),
+    ],
+)
+def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, words):
+    (fleet.folder / "empty.yml").write_text("all:\n  hosts: {}\n")
+    (fleet.folder / "one.yml").write_text("all:\n  hosts: {gpu001: {}}\n")
+    (fleet.folder / "broken.yml").write_text("all: [\n  hosts: {\n")
+    done = audit(fleet, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+    assert not fleet.runs.exists()
+
+
+def test_a_world_writable_folder_does_not_unplug_the_project(four):
+    four.folder.chmod(0o777)
+    (four.folder / "ansible.cfg").write_text("[defaults]\ninject_facts_as_vars = True\n")
+    (four.folder / "unhang.py").write_text("raise SystemExit('planted')\n")
+    audit(four, "-i", "hosts.yml" if four.inventory else "", "--limit", "login")
+    assert four.nodes()["login"]["status"] == "ok"
+
+
+def test_a_callers_own_ansible_settings_do_not_unplug_the_project(four):
+    planted = {"ANSIBLE_LIBRARY": "/nowhere", "ANSIBLE_CALLBACKS_ENABLED": "timer", "ANSIBLE_INJECT_FACT_VARS": "True", "PYTHONPATH": "/nowhere"}
+    audit(four, "-i", four.inventory, "--limit", "login", **planted)
+    assert four.nodes()["login"]["status"] == "ok"
+
+
+def test_json_is_one_object_on_standard_output_and_nothing_else(four):
+    done = audit(four, "-i", four.inventory, "--format", "json")
+    assert json.loads(done.stdout)["schema"] == "unhang/findings/1"
+    assert done.returncode in (0, 1)
+
+
+def test_the_exit_code_is_the_judges(four):
+    four.answering("rubbish", "no JSON")
+    clean = audit(four, "-i", four.inventory, "--limit", "login", "--fail-on", "critical")
+    assert clean.returncode == 0, clean.stderr
+    broken = audit(four, "-i", four.inventory, "--limit", "rubbish")
+    assert broken.returncode == 1, broken.stderr
+
+
+def test_what_is_behind_the_dashes_goes_to_ansible(four):
+    audit(four, "-i", four.inventory, "--limit", "login", "--", "-e", '{"unhang_policy": {"driver": {"version": "1"}}}')
+    assert four.nodes()["login"]["policy"] == {"driver": {"version": "1"}}
+
+
+def test_a_progress_line_shows_on_a_terminal(four):
+    command = [sys.executable, "-P", "-c", SPAWN, str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(four.runs), str(four.inventory)]
+    screen = []
+
+    def read(descriptor):
+        shown = os.read(descriptor, 65536)
+        screen.append(shown)
+        return shown
+
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(CLEAN)
+    try:
+        status = pty.spawn(command, read)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    shown = b"".join(screen).decode(errors="replace")
+    assert os.waitstatus_to_exitcode(status) in (0, 1, 2)
+    assert "4 of 4 nodes, 0 failed, 0 unreachable, 0:" in shown
+
+
+SPAWN = """
+import signal, sys
+signal.alarm(DEADLINE)
+sys.path[:0] = sys.argv[1:3]
+from unhang.cli import main
+sys.exit(main(["audit", "--out", sys.argv[3], "-i", sys.argv[4]]))
+""".replace("DEADLINE", str(DEADLINE_S))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["no-such-command"], "expected one of audit"),
+        (["audit", "--no-such-option"], "unrecognized arguments"),
+    ],
+)
+def test_a_mistyped_command_is_told_and_is_exit_code_2(fleet, arguments, words):
+    done = unhang(fleet, *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_names_every_command(fleet):
+    done = unhang(fleet, "--help")
+    assert done.returncode == 0
+    for name in ("audit", "collect", "judge", "report", "catalogue"):
+        assert f"  {name} " in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_traceback(fleet):
+    done = run(["sh", "-c", f"'{sys.executable}' -P -c 'import sys; sys.path[:0] = [\"{PROJECT}/tools\"]; from unhang.cli import main; main()' | true"], CLEAN, "/")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,91 @@
+"""Nodes whose Python the controller's ansible-core does not support: said as a finding, and read by the one-file collector all the same."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+OLD_ENOUGH = "3.7"  # for the collector, and too old for every ansible-core that this project takes
+REFUSAL = '{"failed": true, "msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.7.3"}'
+
+
+def old_python(folder, version, answer, errors="", code=1):
+    """A shell script that speaks as a Python of that version: it says its version, refuses the module, and runs the collector's starter."""
+    return f"""
+if [ "$1" = -c ]; then echo "unhang-python {version}"; exit 0; fi
+if [ "$1" = -I ]; then export TMPDIR='{folder}/node-tmp'; exec {sys.executable} "$@"; fi
+cat >/dev/null
+printf '%s\\n' '{answer}'
+printf '%s\\n' '{errors}' >&2
+exit {code}
+"""
+
+
+def test_an_old_node_is_read_by_the_one_file_collector_and_marked(fleet):
+    (fleet.folder / "node-tmp").mkdir()
+    fleet.interpreter("a", old_python(fleet.folder, OLD_ENOUGH, REFUSAL))
+    fleet.play()
+    node = fleet.nodes()["a"]
+    assert node["status"] == "python_too_old", node["message"]
+    assert f"found Python {OLD_ENOUGH} at" in node["message"]
+    assert node["message"].endswith("read with the one-file collector")
+    assert node["facts"]["collector"]["carrier"] == "file"
+    assert node["facts"]["sections"]["node"]["probe"]["status"] == "ok"
+
+
+def test_nothing_of_the_collector_stays_on_the_node(fleet):
+    (fleet.folder / "node-tmp").mkdir()
+    fleet.interpreter("a", old_python(fleet.folder, OLD_ENOUGH, REFUSAL))
+    fleet.play()
+    assert list((fleet.folder / "node-tmp").iterdir()) == []
+
+
+def test_the_inventorys_options_reach_the_collector_too(fleet):
+    (fleet.folder / "node-tmp").mkdir()
+    fleet.interpreter("a", old_python(fleet.folder, OLD_ENOUGH, REFUSAL))
+    fleet.hosts["a"]["unhang_gather_subset"] = ["!all", "kernel"]
+    fleet.play()
+    assert set(fleet.nodes()["a"]["facts"]["sections"]) == {"kernel"}
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.4", "3.6"])
+def test_a_node_too_old_for_the_collector_as_well_says_so(fleet, version):
+    fleet.interpreter("a", old_python(fleet.folder, version, "", errors="SyntaxError: future feature annotations is not defined"))
+    fleet.play()
+    node = fleet.nodes()["a"]
+    assert node["status"] == "python_too_old"
+    assert f"found Python {version} at" in node["message"]
+    assert "too old for the one-file collector as well" in node["message"]
+    assert node["facts"] is None
+
+
+def test_a_collector_that_fails_leaves_the_finding_with_its_words(fleet):
+    script = old_python(fleet.folder, OLD_ENOUGH, REFUSAL).replace(f"exec {sys.executable}", "echo 'no room on device' >&2; exit 1 #")
+    fleet.interpreter("a", script)
+    fleet.play()
+    node = fleet.nodes()["a"]
+    assert node["status"] == "python_too_old"
+    assert "no room on device" in node["message"]
+
+
+@pytest.mark.parametrize("version", ["3.7", "3.8", "3.9"])
+def test_a_real_old_interpreter_where_this_machine_has_one(fleet, version):
+    found = interpreter(version)
+    if found is None:
+        return  # the stand-ins above cover it; the real thing is a bonus where a developer has it
+    fleet.host("a", ansible_python_interpreter=found)
+    fleet.play()
+    node = fleet.nodes()["a"]
+    assert node["status"] in ("ok", "python_too_old"), node["message"]
+    assert node["facts"]["sections"]["node"]["probe"]["status"] == "ok"
+
+
+def interpreter(version):
+    """A Python of that version: on PATH, or among pyenv's."""
+    on_path = shutil.which(f"python{version}")
+    places = [Path(on_path)] if on_path and "shims" not in on_path else []
+    places += sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+    return str(places[0]) if places else None
