@@ -89,6 +89,7 @@ def open_regular(root, path, follow=True, owner=None):
     """
     if follow:
         place = root.place(path)
+        follow = root.is_live and not root.mounts  # elsewhere all links were followed inside the root, and none may be left
     else:
         parent, name = os.path.split(path)
         place = _lstat_place(root, root.resolve(parent).rstrip("/") + "/" + name)

@@ -8,7 +8,8 @@ from .document import clean_text, clean_value
 
 MOST_UNREAD = 512
 # Lists whose rows are of one thing when these fields agree.
-SAME_WHEN = {("gpus", "devices"): ("index",), ("nccl", "libraries"): ("path", "where"), ("torch", "environments"): ("path", "where")}
+PLACE = ("path", "where", "container")
+SAME_WHEN = {("gpus", "devices"): ("index",), ("nccl", "libraries"): PLACE, ("torch", "environments"): PLACE}
 # Fields in which a later source knows better: NVML itself met the mismatch.
 LATER_WINS = {("driver", "mismatch"), ("driver", "mismatch_text")}
 INDEX = re.compile(r"\[(\d+)\]")

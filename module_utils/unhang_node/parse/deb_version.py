@@ -20,7 +20,7 @@ def deb_version_key(version):
 
 def _part_key(text):
     """Words and numbers in turn. Each word ends in 0, which stands between "~" (sorts before the end) and anything else (sorts after it)."""
-    pieces = []
+    pieces = []  # type: list
     for word, number in _PIECES.findall(text):
         if word or number:
             pieces.append(tuple(_rank(character) for character in word) + (0,))

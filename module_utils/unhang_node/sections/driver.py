@@ -81,7 +81,7 @@ def read_userspace(root, unread, loader, mounts, field, soname):
     """{path, version} of the library that a program would get, the version from the real file's name; None when there is none."""
     stem = soname[: soname.index(".so")] + ".so"
     for path in find_in_loader(loader, stem):
-        if any(part in path for part in NOT_THE_DRIVERS) or not path.endswith((soname, stem)) and driver_version_of_file(path) is None:
+        if any(part in path for part in NOT_THE_DRIVERS) or not (path.endswith((soname, stem)) or driver_version_of_file(path)):
             continue
         try:
             real = resolve_local(root, mounts, path)

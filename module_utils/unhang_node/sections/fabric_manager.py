@@ -48,7 +48,7 @@ def count_switches(root):
     for address in addresses:
         alias = root.line("/sys/bus/pci/devices/{}/modalias".format(address))
         on_bus += alias.startswith(NVIDIA_VENDOR) and BRIDGE_CLASS in alias
-    return max(on_bus, len([name for name in names_or_none(root, "/proc/driver/nvidia-nvswitch/devices")]))
+    return max(on_bus, len(names_or_none(root, "/proc/driver/nvidia-nvswitch/devices")))
 
 
 def nvidia_addresses(root):

@@ -1,0 +1,60 @@
+"""Which environment variables may leave a node. Run folders get mailed around: what is not named here stays where it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PREFIXES = ("NCCL_", "TORCH_", "CUDA_", "GLOO_", "OFI_NCCL_", "PYTORCH_CUDA_", "FI_EFA_", "RDMAV_", "ENABLE_NCCL_", "NVIDIA_IMEX_")
+NAMES = frozenset(
+    ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_DISABLE_REQUIRE", "PYTORCH_ALLOC_CONF", "OMP_NUM_THREADS", "MAX_JOBS"]
+    + ["MASTER_ADDR", "MASTER_PORT", "FI_PROVIDER", "UCX_TLS", "UCX_NET_DEVICES", "UCX_IB_GID_INDEX", "UCX_IB_TRAFFIC_CLASS", "UCX_RNDV_SCHEME"]
+    + ["UCX_MEMTYPE_CACHE", "SHARP_COLL_LOG_LEVEL", "MELLANOX_VISIBLE_DEVICES"]
+)
+# Of these only the parts that name our libraries are of use, and the rest may say much about a user.
+PATH_LISTS = frozenset(["LD_LIBRARY_PATH", "LD_PRELOAD"])
+PATH_WORDS = ("nccl", "cuda", "nvidia", "ofi", "ucx", "hpcx", "sharp", "tcpx")
+# A name that speaks of a secret never leaves, whatever it begins with.
+SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "APIKEY", "PRIVATE")
+VALUE_LIMIT = 4096
+NAME_LIMIT = 256
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """NAME=value as a file says it. line: its number, None where there are none. value None: the name is taken away.
+
+    certain False: the file computes it, and value is its text as it stands.
+    """
+
+    name: str
+    value: object
+    line: object
+    certain: bool = True
+
+
+def is_allowed(name):
+    """True for a variable whose value may be told. Case is not looked at: nccl_debug is a mistake worth telling. A "#" or blanks before it neither."""
+    bare = name.strip(" \t#").upper()
+    if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT:
+        return False
+    return bare.startswith(PREFIXES) or bare in NAMES or bare in PATH_LISTS
+
+
+def value_to_tell(name, value):
+    """The part of an allowed variable's value that may be told, None when nothing of it may."""
+    if value is None or name.strip(" \t#").upper() not in PATH_LISTS:
+        return value if value is None else value[:VALUE_LIMIT]
+    parts = [part for part in value.split(":") if any(word in part.lower() for word in PATH_WORDS)]
+    return ":".join(parts)[:VALUE_LIMIT] or None
+
+
+def told(assignments):
+    """Those of `assignments` whose names are allowed, values cut down to what may be told."""
+    rows = []
+    for assignment in assignments:
+        if not is_allowed(assignment.name):
+            continue
+        value = value_to_tell(assignment.name, assignment.value)
+        if value is not None or assignment.value is None:
+            rows.append(Assignment(assignment.name, value, assignment.line, assignment.certain))
+    return rows

@@ -1,0 +1,120 @@
+"""Environment variables in the files of PAM, sshd, Slurm, enroot, Podman and Docker."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from .allowed_names import Assignment
+
+_PAM = re.compile(r"(DEFAULT|OVERRIDE)=(\"[^\"]*\"|\S*)")
+_TOML_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'')
+
+
+def parse_environment(text):
+    """[Assignment] of /etc/environment as pam_env reads it: NAME=value, an "export " before it passed over, "#" begins a comment, quotes taken off.
+
+    pam_env computes nothing here: a "$" stands for itself (pam_env(8)).
+    """
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        bare = line.split("#")[0].strip()
+        name, equals, value = (bare[7:].lstrip() if bare.startswith("export ") else bare).partition("=")
+        if equals and name and not re.search(r"\W", name):
+            if value[:1] in ("'", '"'):
+                value = value[1:-1] if len(value) > 1 and value[-1] == value[0] else value[1:]
+            rows.append(Assignment(name, value, number))
+    return rows
+
+
+def parse_pam_env_conf(text):
+    """[Assignment] of /etc/security/pam_env.conf: NAME DEFAULT=value OVERRIDE=value; what refers to others is not certain."""
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.strip().split(None, 1)
+        if len(words) != 2 or words[0].startswith("#"):
+            continue
+        parts = {key: value.strip('"') for key, value in _PAM.findall(words[1])}
+        value = parts.get("OVERRIDE") or parts.get("DEFAULT")
+        if value is not None:
+            rows.append(Assignment(words[0], value, number, "$" not in value and "@" not in value))
+    return rows
+
+
+def parse_sshd_setenv(text):
+    """[Assignment] of SetEnv lines of sshd_config; those under a Match are not certain."""
+    rows, matched = [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        word, _, rest = line.strip().partition(" ")
+        if word.lower() == "match":
+            matched = rest.strip().lower() != "all"
+        elif word.lower() == "setenv":
+            for found in re.finditer(r'"([^"=\s]+=[^"]*)"|([^\s"=]+)=("[^"]*"|\S*)', rest):
+                name, _, value = (found.group(1) or "{}={}".format(found.group(2), found.group(3).strip('"'))).partition("=")
+                rows.append(Assignment(name, value, number, not matched))
+    return rows
+
+
+def parse_slurm_conf(text):
+    """{key in lower case: (value, line)} of slurm.conf's plain `Key=Value` lines (nodes and partitions are left out)."""
+    pairs = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = line.split("#")[0].strip().partition("=")
+        if equals and name.lower() not in ("nodename", "partitionname", "downnodes"):
+            pairs[name.strip().lower()] = (value.strip(), number)
+    return pairs
+
+
+def parse_enroot_env(text):
+    """[Assignment] of enroot's environ.d/*.env: NAME=value; what names other variables is not certain."""
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, equals, value = line.strip().partition("=")
+        if equals and name and not name.startswith("#"):
+            rows.append(Assignment(name, value, number, "$" not in value))
+    return rows
+
+
+def parse_containers_conf(text):
+    """[Assignment] of `env = ["NAME=value", …]` in [containers] of Podman's containers.conf."""
+    rows, section, inside = [], "", False
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        opening = re.match(r"env\s*=\s*\[", line) if section == "containers" else None
+        if opening:
+            inside, line = True, line[opening.end() :]
+        elif line.startswith("[") and not inside:
+            section = line.strip("[]")
+        if not inside or line.startswith("#"):
+            continue
+        for found in _TOML_STRING.finditer(line):
+            name, equals, value = (found.group(1) or found.group(2) or "").partition("=")
+            if equals:
+                rows.append(Assignment(name, value, number))
+        inside = "]" not in _TOML_STRING.sub("", line)
+    return rows
+
+
+def parse_docker_container(text):
+    """(name, running, [Assignment]) of a container's config.v2.json. Raises ValueError when it is of another shape."""
+    container = json.loads(text)
+    if not isinstance(container, dict):
+        raise ValueError("no object")
+    state, config = container.get("State"), container.get("Config")
+    rows = []
+    for entry in (config.get("Env") if isinstance(config, dict) else None) or []:
+        name, equals, value = entry.partition("=") if isinstance(entry, str) else ("", "", "")
+        if equals:
+            rows.append(Assignment(name, value, None))
+    name = container.get("Name")
+    return name.strip("/") if isinstance(name, str) else "", bool(isinstance(state, dict) and state.get("Running") is True), rows
+
+
+def container_prefixed(assignments):
+    """What APPTAINERENV_NAME and SINGULARITYENV_NAME set inside Apptainer's containers, under the bare name."""
+    rows = []
+    for row in assignments:
+        for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):
+            if row.name.startswith(prefix):
+                rows.append(Assignment(row.name[len(prefix) :], row.value, row.line, row.certain))
+    return rows

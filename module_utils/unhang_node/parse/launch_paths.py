@@ -1,0 +1,84 @@
+"""Which setting wins, for each way in which a job can be started.
+
+login: an interactive shell. ssh: `ssh host command`, as mpirun and pdsh start ranks. systemd: a unit. slurm: srun and sbatch. container: inside one.
+Where the node cannot tell (the value is computed, differs between units, comes from the host that submitted the job, or counts for one user alone), the
+winning value is None: known to be set, not known to what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PATHS = ("login", "ssh", "systemd", "slurm", "container")
+FILE_SOURCES = ("nccl_conf", "user_nccl_conf")
+MAX_VARIABLES = 512
+_UNDECIDED = object()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One assignment with its place. launch_paths: those that it reaches. value None: the name is taken away. everyone False: one user's own file,
+    or one unit of several."""
+
+    name: str
+    value: object
+    file: str
+    line: object
+    source: str
+    launch_paths: tuple
+    certain: bool = True
+    everyone: bool = True
+
+    def row(self):
+        """As the schema's settings have it."""
+        return {
+            "name": self.name,
+            "value": self.value,
+            "file": self.file,
+            "line": self.line,
+            "source": self.source,
+            "launch_paths": list(self.launch_paths),
+            "certain": self.certain,
+        }
+
+
+def judge_effective(settings):
+    """{launch path: {name: value that wins, or None}}. settings: [Setting] in the order in which the files are read."""
+    return {path: _of_path(path, settings) for path in PATHS}
+
+
+def _of_path(path, settings):
+    winners = {}
+    for setting in settings:
+        if path in setting.launch_paths and setting.source not in FILE_SOURCES:
+            _put(winners, setting)
+    if path == "slurm":
+        # A Slurm job brings along the environment that its user had where it was submitted.
+        for setting in settings:
+            if "login" in setting.launch_paths and setting.source not in FILE_SOURCES and setting.value is not None:
+                winners.setdefault(setting.name, _UNDECIDED)
+    if path == "container":
+        return _told(winners)  # the host's nccl.conf is not seen in there
+    # NCCL fills in what the environment left open: the user's file first, then /etc/nccl.conf; in each file the first line wins.
+    for source in ("user_nccl_conf", "nccl_conf"):
+        for setting in settings:
+            if setting.source == source and path in setting.launch_paths and setting.name.startswith("NCCL_"):
+                winners.setdefault(setting.name, setting.value if setting.everyone else _UNDECIDED)
+    return _told(winners)
+
+
+def _put(winners, setting):
+    before = winners.get(setting.name)
+    if not setting.certain:
+        winners[setting.name] = _UNDECIDED
+    elif not setting.everyone:
+        same = setting.name in winners and before == setting.value
+        winners[setting.name] = setting.value if same else _UNDECIDED
+    elif setting.value is None:
+        winners.pop(setting.name, None)
+    else:
+        winners[setting.name] = setting.value
+
+
+def _told(winners):
+    return {name: (None if value is _UNDECIDED else value) for name, value in sorted(winners.items())[:MAX_VARIABLES]}

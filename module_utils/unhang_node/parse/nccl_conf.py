@@ -1,0 +1,27 @@
+"""NCCL's configuration files, read as NCCL reads them.
+
+Every line NAME=VALUE is taken as it stands: blanks and quotes belong to name and value, the first "=" divides, names and values end at 1023 bytes, and
+the first line that sets a name wins. A line that begins with "#" is a comment only from NCCL 2.26.2 on; before, it sets a variable whose name begins
+with "#", which harms nobody. Such a line is kept when it looks like a setting, under that odd name.
+Source: setEnvFile in NCCL's src/misc/param.cc (2.22.3, 2.25.1, master).
+"""
+
+from __future__ import annotations
+
+from .allowed_names import Assignment
+
+FIELD_BYTES = 1023
+
+
+def parse_nccl_conf(content):
+    """[Assignment] of a configuration file, in its order. content: bytes."""
+    rows = []
+    for number, line in enumerate(content.split(b"\n"), 1):
+        name, equals, value = line.split(b"\0")[0].partition(b"=")
+        if equals and name:
+            rows.append(Assignment(_text(name), _text(value), number))
+    return rows
+
+
+def _text(field):
+    return field[:FIELD_BYTES].decode("utf-8", "replace")

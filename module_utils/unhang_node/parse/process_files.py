@@ -1,0 +1,72 @@
+"""What /proc tells about a process: open devices, mapped libraries, its container, and the few variables that may be told."""
+
+from __future__ import annotations
+
+import re
+
+from .allowed_names import Assignment
+
+_MAPPED = re.compile(rb"(/[^\n]*?/(?:libnccl\.so[^/\n ]*|libtorch_cuda\.so|libtorch_cpu\.so|libnccl-(?:net|tuner)[^/\n ]*\.so[^/\n ]*))( \(deleted\))?\n")
+_CONTAINERS = (
+    (re.compile(r"docker[-/]([0-9a-f]{12})[0-9a-f]{52}"), "docker"),
+    (re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]{52}"), "podman"),
+    (re.compile(r"cri-containerd-([0-9a-f]{12})[0-9a-f]{52}"), "containerd"),
+    (re.compile(r"crio-([0-9a-f]{12})[0-9a-f]{52}"), "crio"),
+    (re.compile(r"kubepods[^\n]*[/-]([0-9a-f]{12})[0-9a-f]{52}"), "kubernetes"),
+    (re.compile(r"/lxc(?:\.payload)?[./]([^/\n]{1,64})"), "lxc"),
+)
+NUMBERED = re.compile(r"/dev/nvidia\d+$")
+
+
+def held_devices(targets):
+    """The GPU devices among what a process' descriptors point to: /dev/nvidia0 …, else the first of the others (/dev/nvidiactl); sorted, each once."""
+    devices = sorted({target for target in targets if target.startswith("/dev/nvidia")}, key=_device_order)
+    numbered = [device for device in devices if NUMBERED.match(device)]
+    return numbered or devices[:1]
+
+
+def _device_order(device):
+    number = device[len("/dev/nvidia") :]
+    return (0, int(number), "") if number.isdigit() and len(number) < 9 else (1, 0, device)
+
+
+def mapped_libraries(maps):
+    """{path: replaced} of the libraries of interest in /proc/<pid>/maps (bytes); replaced: the file was deleted or overwritten since it was mapped."""
+    found = {}
+    for path, deleted in _MAPPED.findall(maps):
+        name = path.decode("utf-8", "replace")
+        found[name] = found.get(name, False) or bool(deleted)
+    return found
+
+
+def site_packages_of(path):
+    """The site-packages folder of …/site-packages/torch/lib/libtorch_cuda.so, or None."""
+    for ending in ("/torch/lib/libtorch_cuda.so", "/torch/lib/libtorch_cpu.so"):
+        if path.endswith(ending):
+            return path[: -len(ending)]
+    return None
+
+
+def container_of(cgroup):
+    """docker:0123456789ab of /proc/<pid>/cgroup, or None when it names no container."""
+    for pattern, runtime in _CONTAINERS:
+        found = pattern.search(cgroup)
+        if found:
+            return "{}:{}".format(runtime, found.group(1))
+    return None
+
+
+def parse_environ(content):
+    """[Assignment] of /proc/<pid>/environ (bytes), line None."""
+    rows = []
+    for entry in content.split(b"\0"):
+        name, equals, value = entry.partition(b"=")
+        if equals and name:
+            rows.append(Assignment(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"), None))
+    return rows
+
+
+def parse_uid(status):
+    """The real user id of /proc/<pid>/status, or None."""
+    found = re.search(r"^Uid:\s+(\d+)", status, re.M)
+    return int(found.group(1)) if found else None

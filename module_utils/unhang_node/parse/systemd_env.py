@@ -1,0 +1,97 @@
+"""Environment= and EnvironmentFile= of systemd units (systemd.exec(5)), DefaultEnvironment= of the manager (systemd-system.conf(5))."""
+
+from __future__ import annotations
+
+from .allowed_names import Assignment
+
+_ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'"}
+
+
+def parse_unit(text, section="Service", key="Environment"):
+    """([Assignment], [environment file]) of one unit file or drop-in, in its order.
+
+    An empty Environment= takes away what stood before it: told as assignments with value None. "-" before a file's name is kept off.
+    section, key: "Manager" and "DefaultEnvironment" for the manager's own files.
+    """
+    rows, files, inside = [], [], False
+    for number, line in _logical_lines(text):
+        if line.startswith("[") and line.endswith("]"):
+            inside = line[1:-1] == section
+            continue
+        name, equals, value = line.partition("=")
+        if not inside or not equals:
+            continue
+        if name.strip() == key:
+            if not value.strip():
+                rows.extend(Assignment(row.name, None, number) for row in list(rows) if row.value is not None)
+            rows.extend(_assignment(word, number) for word in split_words(value) if "=" in word)
+        elif name.strip() == "EnvironmentFile":
+            files = files + [value.strip().lstrip("-")] if value.strip() else []
+    return rows, files
+
+
+def _assignment(word, number):
+    name, _equals, value = word.partition("=")
+    computed = "%" in value.replace("%%", "")  # specifiers such as %h
+    return Assignment(name.strip(), value.replace("%%", "%"), number, not computed)
+
+
+def _logical_lines(text):
+    """(number, line) without comments, lines that end in a backslash joined by a blank."""
+    number, pending = 0, ""
+    for position, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if line.startswith(("#", ";")) or (not line and not pending):
+            continue
+        number = number or position
+        if line.endswith("\\"):
+            pending += line[:-1] + " "
+            continue
+        yield number, (pending + line).strip()
+        number, pending = 0, ""
+    if pending.strip():
+        yield number, pending.strip()
+
+
+def split_words(text):
+    """Words of a unit's value, quotes and C escapes taken off."""
+    words, word, quote, started = [], [], "", False
+    position = 0
+    while position < len(text):
+        character = text[position]
+        if character == "\\" and position + 1 < len(text):
+            word.append(_ESCAPES.get(text[position + 1], "\\" + text[position + 1]))
+            started = True
+            position += 2
+            continue
+        if quote:
+            if character == quote:
+                quote = ""
+            else:
+                word.append(character)
+        elif character in "\"'":
+            quote, started = character, True
+        elif character.isspace():
+            if started:
+                words.append("".join(word))
+            word, started = [], False
+        else:
+            word.append(character)
+            started = True
+        position += 1
+    if started:
+        words.append("".join(word))
+    return words
+
+
+def parse_environment_file(text):
+    """[Assignment] of a file that EnvironmentFile= names: NAME=value, quotes taken off, "#" and ";" begin comments, nothing is computed."""
+    rows = []
+    for number, line in _logical_lines(text):
+        name, equals, value = line.partition("=")
+        if equals and name.strip():
+            value = value.strip()
+            if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+                value = value[1:-1]
+            rows.append(Assignment(name.strip(), value, number))
+    return rows

@@ -1,0 +1,130 @@
+"""Caches in which torch builds extensions, and their locks: a lock that nobody holds makes every later start wait for ever.
+
+torch.utils.cpp_extension makes <cache>/<python_cuda>/<name>/lock with O_EXCL, keeps it open while it builds and removes it afterwards; who finds it there
+waits until it is gone, however long that takes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat as stat_bits
+
+from ..files import resolve_local
+
+CACHE = "/.cache/torch_extensions"
+MEGATRON_BUILDS = ("/megatron/fused_kernels/build", "/megatron/legacy/fused_kernels/build", "/fused_kernels/build")
+MAX_BUILDS = 512
+MAX_LOCKS = 128
+
+
+def read_cache(root, unread, mounts, path, user, now_s, owner=None):
+    """A row of torch.extension_caches, or None when there is no such folder.
+
+    owner: a uid; the folder must be his (a link of a user's own must not lead root's eyes elsewhere). mounts: () for a named path, which may lie anywhere.
+    """
+    field = "extension_caches[{}]".format(path)
+    try:
+        folder = resolve_local(root, mounts, path)
+        status = root.stat(folder)
+        if not stat_bits.S_ISDIR(status.st_mode):
+            return None
+        if owner is not None and status.st_uid != owner:
+            raise ValueError("{} leads to {}, which belongs to uid {}".format(path, folder, status.st_uid))
+        builds, locks = _look(root, folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as problem:
+        unread.of_error(field, problem)
+        return None
+    rows = [{"path": lock, "age_s": round(max(0.0, now_s - changed), 1), "held": None, "stale": None} for lock, changed, _key in locks[:MAX_LOCKS]]
+    row = {"path": path, "user": user, "builds": builds[:MAX_BUILDS], "locks": rows}
+    _judge_locks(root, unread, field, rows, [key for _lock, _changed, key in locks[:MAX_LOCKS]])
+    return row
+
+
+def _look(root, folder):
+    """([build], [(path of lock, time of change, (device, inode))]) one and two levels down; links are not followed."""
+    builds, locks = [], []
+    for first in root.names(folder)[:MAX_BUILDS]:
+        top = folder + "/" + first
+        if first == "lock":
+            _add_lock(root, locks, top)
+            continue
+        inside = _names_of_folder(root, top)
+        if "lock" in inside:
+            _add_lock(root, locks, top + "/lock")
+        if "build.ninja" in inside or any(name.endswith(".so") for name in inside):
+            builds.append(first)
+        for second in inside[:MAX_BUILDS]:
+            deeper = _names_of_folder(root, top + "/" + second)
+            if "lock" in deeper:
+                _add_lock(root, locks, top + "/" + second + "/lock")
+            if deeper:
+                builds.append(first + "/" + second)
+    return builds, locks
+
+
+def _names_of_folder(root, path):
+    place = root.candidates(path)[0]
+    try:
+        return sorted(os.listdir(place)) if stat_bits.S_ISDIR(os.lstat(place).st_mode) else []
+    except OSError:
+        return []
+
+
+def _add_lock(root, locks, path):
+    try:
+        status = os.lstat(root.candidates(path)[0])
+    except OSError:
+        return
+    if stat_bits.S_ISREG(status.st_mode):
+        locks.append((path, status.st_mtime, (status.st_dev, status.st_ino)))
+
+
+def _judge_locks(root, unread, field, rows, keys):
+    """Fills in held and stale: looks through the processes' open files, only when there is a lock at all."""
+    if not rows:
+        return
+    if not root.is_live:
+        unread.add(field + ".locks", "absent", "a recorded tree does not show who holds a lock")
+        return
+    held, complete = held_files(frozenset(keys), "/proc")
+    for index, row in enumerate(rows):
+        row["held"] = True if keys[index] in held else (False if complete else None)
+        row["stale"] = None if row["held"] is None else not row["held"]
+    if not complete:
+        unread.add(field + ".locks", "denied", "other users' open files need root")
+
+
+def held_files(keys, procfs):
+    """(those of `keys`, pairs of device and inode, that some process has open, whether every process could be seen).
+
+    By inode, since a process in a container sees its files under other names. Only files named "lock" are looked at.
+    """
+    held, complete = set(), True
+    for pid in os.listdir(procfs):
+        if not pid.isdigit():
+            continue
+        folder = "{}/{}/fd".format(procfs, pid)
+        try:
+            descriptors = os.listdir(folder)
+        except PermissionError:
+            complete = False
+            continue
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            try:
+                if os.path.basename(os.readlink(folder + "/" + descriptor)) == "lock":
+                    status = os.stat(folder + "/" + descriptor)
+                    held.update({(status.st_dev, status.st_ino)} & keys)
+            except OSError:
+                continue
+    return held, complete
+
+
+def megatron_builds(root, path):
+    """Build folders of Megatron's fused kernels below a named path; the path itself when it is one."""
+    if path.rstrip("/").endswith("/fused_kernels"):
+        return [path.rstrip("/") + "/build"]
+    return [path.rstrip("/") + below for below in MEGATRON_BUILDS if root.is_dir(path.rstrip("/") + below)]

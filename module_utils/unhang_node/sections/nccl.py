@@ -1,0 +1,111 @@
+"""Section nccl: every libnccl that a job on this node could get, its plugins, and every setting that would change what it does."""
+
+from __future__ import annotations
+
+from ..files import read_mounts_or_none, resolve_local
+from ..parse.launch_paths import judge_effective
+from . import settings_files
+from .driver_origin import owner_of
+from .loader import find_in_loader, read_loader, taken_for
+from .nccl_libraries import PLUGIN_STEMS, STEM, is_plugin, libraries_below, plugin_name, read_library, site_libraries
+
+SONAME = "libnccl.so.2"
+DPKG_NAMES = ("libnccl2", "libnccl-dev", "libnccl3")
+MAX_LIBRARIES = 256
+MAX_SETTINGS = 1024
+# Folders that cloud images add to LD_LIBRARY_PATH rather than to ld.so.conf.
+PLUGIN_FOLDERS = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/aws-ofi-nccl/lib", "/opt/hpcx/nccl_rdma_sharp_plugin/lib")
+PLUGIN_FOLDERS += ("/usr/local/gib/lib64", "/usr/local/tcpx/lib64", "/usr/local/nvidia/lib64")
+
+
+def read_local_nccl(root, unread, sites, sha256):
+    """Section nccl without what a policy names: the loader's paths, the NCCL beside the torch of `sites` (site-packages folders), plugins, and settings."""
+    mounts = read_mounts_or_none(root)
+    loader = read_loader(root, unread, "libraries", mounts, (STEM, *PLUGIN_STEMS))
+    default = _resolved(root, unread, mounts, taken_for(root, loader, SONAME))
+    paths = [_resolved(root, unread, mounts, path) for path in find_in_loader(loader, STEM)]
+    libraries = read_libraries(root, unread, paths, (), "loader", sha256)
+    for folder in sites:
+        paths = [_resolved(root, unread, mounts, path) for path in unread.attempt("libraries", site_libraries, root, folder) or []]
+        libraries.extend(read_libraries(root, unread, paths, libraries, "site_packages", sha256))
+    for row in libraries:
+        row["is_loader_default"] = row["path"] == default
+    reader = read_system_settings(root, unread, mounts)
+    return {
+        "libraries": libraries,
+        "net_plugins": _plugins(root, unread, mounts, loader),
+        "settings": [setting.row() for setting in reader.settings if setting.value is not None][:MAX_SETTINGS],
+        "effective": judge_effective(reader.settings),
+    }
+
+
+def read_libraries(root, unread, paths, known, origin, sha256):
+    """A row for each of `paths` that is not None; each real file once, and none that is among `known` rows."""
+    seen, rows = {row["path"] for row in known}, []
+    for path in paths:
+        real = unread.attempt("libraries[{}]".format(path), root.resolve, path) if path else None
+        if real and real not in seen and len(seen) < MAX_LIBRARIES:
+            seen.add(real)
+            row = read_library(root, unread, real, origin, sha256=sha256)
+            row["package"] = _package_of(root, unread, real)
+            rows.append(row)
+    return rows
+
+
+def read_named_nccl(root, unread, folder, known, sha256):
+    """{libraries: rows} for one folder that the policy names, which may lie anywhere; files among `known` rows are left out."""
+    paths = unread.attempt("libraries[{}]".format(folder), libraries_below, root, folder.rstrip("/"))
+    if paths == []:
+        unread.add("libraries[{}]".format(folder), "absent", "no {} there".format(STEM))
+    return {"libraries": read_libraries(root, unread, paths or [], known, "policy", sha256)}
+
+
+def read_system_settings(root, unread, mounts):
+    """A SettingsReader that has read all system files, in the order in which they take effect, and root's own ~/.nccl.conf."""
+    reader = settings_files.SettingsReader(root, unread, mounts)
+    settings_files.read_pam(reader)
+    settings_files.read_sshd(reader)
+    settings_files.read_shells(reader)
+    settings_files.read_systemd(reader)
+    settings_files.read_slurm(reader)
+    settings_files.read_containers(reader)
+    settings_files.read_named_conf(reader)
+    settings_files.read_user_conf(reader, "/root", 0)
+    settings_files.read_nccl_conf(reader)
+    return reader
+
+
+def _plugins(root, unread, mounts, loader):
+    paths = [path for stem in PLUGIN_STEMS for path in find_in_loader(loader, stem)]
+    reader = settings_files.SettingsReader(root, unread, mounts)
+    for folder in PLUGIN_FOLDERS:
+        paths.extend(folder + "/" + name for name in reader.names(folder))
+    rows = []
+    for path in paths:
+        real = _resolved(root, unread, mounts, path) if is_plugin(path) else None
+        if real and not any(row["path"] == real for row in rows):
+            rows.append({"path": real, "name": plugin_name(real), "where": "host"})
+    return rows[:64]
+
+
+def _package_of(root, unread, path):
+    """dpkg's owner of a library in the system's folders, the wheel's name in a site-packages."""
+    if "/site-packages/nvidia/nccl/" in path or "/dist-packages/nvidia/nccl/" in path:
+        folder = path[: path.index("/nvidia/nccl/")]
+        names = unread.attempt("libraries[{}].package".format(path), root.names, folder) or []
+        return next((name.split("-")[0].replace("_", "-") for name in names if name.startswith("nvidia_nccl_") and name.endswith(".dist-info")), None)
+    if not path.startswith(("/usr/", "/lib")):
+        return None
+    return unread.attempt("libraries[{}].package".format(path), owner_of, root, [path], DPKG_NAMES)
+
+
+def _resolved(root, unread, mounts, path):
+    if path is None:
+        return None
+    try:
+        return resolve_local(root, mounts, path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        unread.of_error("libraries[{}]".format(path), problem)
+        return None

@@ -1,0 +1,101 @@
+"""One libnccl as the facts show it, and the folders in which to look for it. Never a walk through a tree."""
+
+from __future__ import annotations
+
+import os
+
+from ..files import names_or_none, open_regular
+from ..parse.elf import find_banner, find_build_id, read_sections
+
+STEM = "libnccl.so"
+PLUGIN_STEMS = ("libnccl-net", "libnccl-tuner", "libnccl-profiler", "libnccl-env", "libnccl-ep")
+# Below a folder that a policy names: itself, an installation's lib folders, a site-packages' wheel.
+BELOW_ROOT = ("", "/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/build/lib", "/nvidia/nccl/lib")
+
+
+def read_library(root, unread, path, origin, where="host", sha256=False, field=None, follow=True):
+    """A row of nccl.libraries. path: real path. What cannot be read of it is null, noted under `field` (libraries[<path>])."""
+    row = {
+        "path": path,
+        "version": None,
+        "cuda": None,
+        "build_id": None,
+        "size_bytes": None,
+        "sha256": None,
+        "origin": origin,
+        "where": where,
+        "container": None,
+        "package": None,
+        "is_loader_default": False,
+        "mapped_by": [],
+    }
+    field = field or "libraries[{}]".format(path)
+    try:
+        descriptor = open_regular(root, path, follow=follow)
+    except (OSError, ValueError) as problem:
+        unread.of_error(field, problem)
+        return row
+    try:
+        _read_open_library(descriptor, row, unread, field, sha256)
+    finally:
+        os.close(descriptor)
+    return row
+
+
+def _read_open_library(descriptor, row, unread, field, sha256):
+    row["size_bytes"] = os.fstat(descriptor).st_size
+    try:
+        sections = read_sections(descriptor)
+        banner = find_banner(descriptor, sections)
+        row["build_id"] = find_build_id(descriptor, sections)
+    except (OSError, ValueError) as problem:
+        unread.of_error(field, problem)
+        return
+    if banner:
+        row["version"], row["cuda"] = banner
+    else:
+        unread.add(field + ".version", "absent", "no NCCL banner in its read-only data")
+    if sha256:
+        row["sha256"] = _digest(descriptor)
+
+
+def _digest(descriptor):
+    import hashlib
+
+    digest, position = hashlib.sha256(), 0
+    while True:
+        piece = os.pread(descriptor, 1 << 20, position)
+        if not piece:
+            return digest.hexdigest()
+        digest.update(piece)
+        position += len(piece)
+
+
+def libraries_below(root, folder):
+    """Paths of libnccl.so* in a named folder and its usual library folders, or the folder itself when it is such a file. Raises OSError."""
+    if os.path.basename(folder).startswith(STEM):
+        return [folder]
+    paths = []
+    for below in BELOW_ROOT:
+        paths.extend(folder + below + "/" + name for name in names_or_none(root, folder + below) if name.startswith(STEM))
+    return paths
+
+
+def site_libraries(root, folder):
+    """Paths of libnccl.so* that a torch in this site-packages folder would load: its wheel's, and those of a conda prefix around it. Raises OSError."""
+    folders = [folder + "/nvidia/nccl/lib"]
+    prefix, _, below = folder.partition("/lib/python3")
+    if below and prefix not in ("", "/usr", "/usr/local"):
+        folders.append(prefix + "/lib")
+    return [each + "/" + name for each in folders for name in names_or_none(root, each) if name.startswith(STEM)]
+
+
+def plugin_name(path):
+    """nccl-net-ofi of /opt/amazon/…/libnccl-net-ofi.so.0."""
+    return os.path.basename(path)[3:].split(".so")[0]
+
+
+def is_plugin(path):
+    """True for a network, tuner or profiler plugin's file."""
+    name = os.path.basename(path)
+    return name.startswith(PLUGIN_STEMS) and ".so" in name

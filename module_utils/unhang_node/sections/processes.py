@@ -1,0 +1,228 @@
+"""Processes that hold a GPU: who they are, which NCCL and torch they have mapped, and which settings they were started with.
+
+Only processes with /dev/nvidia* open are looked into. A command line is never read; of an environment only the variables that may be told leave the node.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ..parse.allowed_names import told
+from ..parse.launch_paths import Setting
+from ..parse.process_files import container_of, held_devices, mapped_libraries, parse_environ, parse_uid, site_packages_of
+from ..parse.values import clean_or_none
+from ..root import Root
+from ..section import Unread
+from .nccl_libraries import is_plugin, plugin_name, read_library
+from .torch import read_environment
+from .users import user_name
+
+MAX_HOLDERS = 512
+MAX_PROCESSES = 256
+MAX_DESCRIPTORS = 200000
+MAX_SETTINGS = 512
+MAPS_LIMIT_BYTES = 16 << 20
+ENVIRON_LIMIT_BYTES = 2 << 20
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One process with a GPU open. where: host or container, None when that could not be seen; container: its runtime and id, when its control group says."""
+
+    pid: str
+    uid: object
+    user: object
+    command: object
+    where: object
+    container: object
+    devices: tuple
+
+    def row(self):
+        """As the schema's process_list has it."""
+        return {"pid": int(self.pid), "user": self.user, "command": self.command, "where": self.where, "memory_mib": None, "use": None}
+
+
+def read_holders(root, unread, users):
+    """[Holder] of the whole node, by pid. Raises OSError when the processes cannot be listed."""
+    held, denied, looked_at = {}, 0, 0
+    for pid in sorted((name for name in root.names("/proc") if name.isdigit()), key=int):
+        try:
+            targets = _open_devices(root, pid)
+        except PermissionError:
+            denied += 1
+            continue
+        except OSError:
+            continue  # it has ended meanwhile
+        looked_at += targets[1]
+        devices = held_devices(targets[0])
+        if devices:
+            held[pid] = devices
+        if looked_at > MAX_DESCRIPTORS or len(held) >= MAX_HOLDERS:
+            unread.add("holders", "error", "cut after {} processes that hold a GPU and {} open files".format(len(held), looked_at))
+            break
+    if denied:
+        unread.add("holders", "denied", "open files of {} processes of other users need root".format(denied))
+    return [_identify(root, pid, devices, users) for pid, devices in held.items()]
+
+
+def _open_devices(root, pid):
+    """([targets that are NVIDIA devices], number of descriptors)."""
+    folder = root.candidates("/proc/" + pid + "/fd")[0]
+    names = os.listdir(folder)
+    targets = []
+    for name in names:
+        try:
+            target = os.readlink(folder + "/" + name)
+        except OSError:
+            continue
+        if target.startswith("/dev/nvidia"):
+            targets.append(target)
+    return targets, len(names)
+
+
+def _identify(root, pid, devices, users):
+    folder = "/proc/" + pid
+    uid = parse_uid(_text(root, folder + "/status"))
+    container = container_of(_text(root, folder + "/cgroup"))
+    command = clean_or_none(_text(root, folder + "/comm"), 64)
+    return Holder(pid, uid, user_name(users, uid), command, _where(root, pid, container), container, tuple(devices))
+
+
+def _where(root, pid, container):
+    """A process whose root folder is another than ours is in a container, whichever runtime made it; without that view its control group must do."""
+    if container:
+        return "container"
+    place = root.candidates("/proc/" + pid + "/root")[0]
+    try:
+        status = os.stat(place)
+        own = root.stat("/")
+    except FileNotFoundError:
+        return None if root.is_live else "host"
+    except OSError:
+        return None
+    return "host" if (status.st_dev, status.st_ino) == (own.st_dev, own.st_ino) else "container"
+
+
+def _text(root, path):
+    try:
+        return root.text(path, 65536)
+    except OSError:
+        return ""
+
+
+def holder_rows(holders):
+    """Rows of gpus.holders: one for each device that a process holds."""
+    rows = []
+    for holder in holders:
+        for device in holder.devices:
+            rows.append({"device": device, "pid": int(holder.pid), "user": holder.user, "command": holder.command, "where": holder.where})
+    return rows[:MAX_HOLDERS]
+
+
+def read_mapped(root, unread, holders):
+    """{(container or None, path): ([Holder], replaced)} of the libraries of interest that the holders have mapped."""
+    mapped = {}
+    for holder in holders[:MAX_PROCESSES]:
+        path = "/proc/{}/maps".format(holder.pid)
+        try:
+            maps = root.data(path, MAPS_LIMIT_BYTES)
+        except FileNotFoundError:
+            continue
+        except OSError as problem:
+            unread.of_error("libraries", problem)
+            continue
+        for library, replaced in mapped_libraries(maps).items():
+            key = (_container_key(root, holder), library)
+            users_of_it, before = mapped.get(key, ((), False))
+            mapped[key] = ((*users_of_it, holder), before or replaced)
+    return mapped
+
+
+def _container_key(root, holder):
+    """What tells one container's files from another's: None on the host, else its name, else its root folder."""
+    if holder.where != "container":
+        return None
+    if holder.container:
+        return holder.container
+    try:
+        status = os.stat(root.candidates("/proc/{}/root".format(holder.pid))[0])
+        return "root:{}:{}".format(status.st_dev, status.st_ino)
+    except OSError:
+        return "pid:" + holder.pid
+
+
+def process_root(root, holder):
+    """The file tree that a process sees. Symbolic links are followed inside it: one that a container planted never leads to the host's files."""
+    if holder.where != "container":
+        return root
+    inside = Root([root.candidates("/proc/{}/root".format(holder.pid))[0]])
+    inside.watch = root.watch
+    return inside
+
+
+def read_mapped_nccl(root, unread, mapped, holders):
+    """A fragment of section nccl: libraries and plugins as mapped, settings as the processes were given them."""
+    libraries, plugins = [], []
+    for (container, path), (owners, replaced) in mapped.items():
+        where = "host" if container is None else "container"
+        if is_plugin(path):
+            plugins.append({"path": path, "name": plugin_name(path), "where": where})
+        elif os.path.basename(path).startswith("libnccl.so"):
+            libraries.append(_mapped_library(root, unread, container, path, owners, replaced))
+    return {"libraries": libraries, "net_plugins": plugins, "settings": read_process_settings(root, unread, holders)}
+
+
+def _mapped_library(root, unread, container, path, owners, replaced):
+    field = "libraries[{}]".format(path)
+    inside = process_root(root, owners[0])
+    hidden = Unread()
+    row = read_library(inside, hidden, path, "mapped", "host" if container is None else "container", field=field)
+    if replaced:
+        # What lies there now is not what runs.
+        row.update(version=None, cuda=None, build_id=None, size_bytes=None)
+        unread.add(field + ".version", "absent", "the file was replaced or removed since these processes mapped it")
+    else:
+        for each in hidden.rows:
+            unread.add(each["field"], each["status"], each["reason"])
+    row["container"] = container
+    row["mapped_by"] = [owner.row() for owner in owners[:MAX_PROCESSES]]
+    return row
+
+
+def read_process_settings(root, unread, holders):
+    """Rows of nccl.settings with source process: each name and value once, under the first process that has it."""
+    seen, rows = set(), []
+    for holder in holders[:MAX_PROCESSES]:
+        path = "/proc/{}/environ".format(holder.pid)
+        try:
+            assignments = parse_environ(read_proc(root, path, ENVIRON_LIMIT_BYTES))
+        except FileNotFoundError:
+            continue
+        except OSError as problem:
+            unread.of_error("settings", problem)
+            continue
+        for each in told(assignments):
+            if (each.name, each.value) not in seen and len(rows) < MAX_SETTINGS:
+                seen.add((each.name, each.value))
+                rows.append(Setting(each.name, each.value, path, None, "process", ()).row())
+    return rows
+
+
+def read_proc(root, path, limit):
+    """A file of /proc/<pid>, which has no size of its own. Raises OSError."""
+    return root.data(path, limit)
+
+
+def read_mapped_torch(root, unread, mapped):
+    """A fragment of section torch: the environments whose torch the holders have mapped."""
+    rows, seen = [], set()
+    for (container, path), (owners, _replaced) in mapped.items():
+        folder = site_packages_of(path)
+        if folder is None or (container, folder) in seen:
+            continue
+        seen.add((container, folder))
+        rows.append(read_environment(process_root(root, owners[0]), unread, folder, "mapped", container))
+    return {"environments": rows[:64]}
+
+
