@@ -13,18 +13,20 @@ from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, pl
 
 MOST_EVIDENCE = 16
 LONGEST_EVIDENCE = 500
+_INDEX = re.compile(r"\[[0-9]+\]")
 _TEXTS = Shape("list", item=Shape("text"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judged:
-    """One verdict. item: path of the for_each item, None without for_each."""
+    """One verdict. item: path of the for_each item, None without for_each; items: how many items it speaks for, for the same reason."""
 
     verdict: str  # fail pass unknown skip
     item: str | None = None
     evidence: tuple[tuple[str, Any], ...] = ()
     missing: tuple[tuple[str, str, str], ...] = ()  # path, status, reason
     stopped: bool = False
+    items: int = 1
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def why_null(sections: Any, path: str) -> Unknown:
 
 def _concerns(field: str, inside: str) -> bool:
     """Whether a row for devices[*].row_remap speaks of devices[3].row_remap.pending."""
-    for place in (inside, re.sub(r"\[[0-9]+\]", "[*]", inside)):
+    for place in (inside, _INDEX.sub("[*]", inside)):
         if place == field or place.startswith((field + ".", field + "[")):
             return True
     return False
@@ -119,7 +121,21 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
         return [_undecided(problem, None)]
     if not items:
         return [Judged("skip")]
-    return [_decide(rule, World({**world.roots, "item": item}, world.why_null), _path(item)) for item in items]
+    return _folded([_decide(rule, World({**world.roots, "item": item}, world.why_null), _path(item)) for item in items])
+
+
+def _folded(found: list[Judged]) -> list[Judged]:
+    """Items that lack the same fact for the same reason become one verdict that names them all; so do those that pass or are skipped."""
+    kept: list[Judged] = []
+    alike: dict[Any, list[Judged]] = {}
+    for one in found:
+        if one.verdict == "fail":
+            kept.append(one)
+        else:
+            alike.setdefault((one.verdict, tuple((_INDEX.sub("[*]", path), *rest) for path, *rest in one.missing)), []).append(one)
+    for (verdict, missing), same in alike.items():
+        kept.append(same[0] if len(same) == 1 else Judged(verdict, same[0].item, (), missing, any(one.stopped for one in same), len(same)))
+    return kept
 
 
 def _path(item: Any) -> str | None:
@@ -180,8 +196,9 @@ def cut(value: Any) -> Any:
 
 def words(rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]) -> dict[str, str]:
     """expected, found and the other texts of one verdict. items: path -> item, of this node."""
-    if judged.item is not None:
-        world = World({**world.roots, "item": items[judged.item]}, world.why_null)
+    if rule.for_each is not None:
+        path, status, reason = judged.missing[0] if judged.missing else ("", "absent", "there is no item")
+        world = World({**world.roots, "item": items.get(judged.item or "", Unknown("unread", path, status, reason))}, world.why_null)
     found = {name: rendered(rule, name, world) for name in rule.texts}
     if judged.verdict == "unknown":
         path, status, reason = judged.missing[0]

@@ -1,0 +1,279 @@
+"""Judges many nodes: every rule once per distinct vector of the values that it reads, not once per node.
+
+A node's values are taken out once (extract.py). Rules that read the same sections form a bundle, whose verdicts are remembered under all
+values that its rules read; behind it each rule remembers its own. A rule that reads samples (temperature, memory in use) has its own bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unhang.judge.documents import NodeDocument
+from unhang.judge.expression import Path
+from unhang.judge.extract import Extractor, freeze, taker
+from unhang.judge.groups import Compared, compare_node
+from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world, words
+from unhang.judge.rules import Rule
+from unhang.judge.shapes import Shape, fact_shapes, policy_shape
+from unhang.judge.values import Undecided, World
+
+FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given up
+
+
+@dataclass(eq=False)
+class Outcome:
+    """What a bundle of rules says about one vector of values. hits: nodes that have it."""
+
+    counts: tuple[tuple[int, str, int], ...]  # rule, verdict, how many items
+    listed: tuple[tuple[int, Judged], ...]
+    compared: tuple[tuple[int, Compared], ...]
+    hits: int = 0
+
+
+@dataclass
+class Memory:
+    """Answers by key. Gives itself up when nearly every key is new, so that samples cannot fill the memory."""
+
+    answers: dict[Any, Any] = field(default_factory=dict)
+    hits: int = 0
+    given_up: bool = False
+
+    def get(self, key: Any) -> Any:
+        """The answer, or None."""
+        found = self.answers.get(key)
+        if found is not None:
+            self.hits += 1
+        return found
+
+    def put(self, key: Any, answer: Any) -> None:
+        """Remembers an answer."""
+        if self.given_up:
+            return
+        self.answers[key] = answer
+        if len(self.answers) >= FORGET_AFTER and self.hits < len(self.answers):
+            self.answers.clear()
+            self.given_up = True
+
+
+@dataclass
+class Bundle:
+    """Rules that are looked up together. places: of their values in the node's vector."""
+
+    rules: list[int]
+    places: list[int]
+    reads_facts: bool
+    memory: Memory = field(default_factory=Memory)
+
+
+@dataclass(frozen=True)
+class NodeVerdicts:
+    """What the rules say about one node."""
+
+    outcomes: list[Outcome]
+    listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]  # rule, verdict, words, where
+    unread: bool
+
+
+class Engine:
+    """Judges node after node; remembers verdicts, never documents.
+
+    mark(rule id): told before a rule is evaluated, so that one that never ends can be named.
+    """
+
+    def __init__(self, rules: Sequence[Rule], catalogue: CatalogueView, mark: Callable[[str], None] = lambda rule: None):
+        self.rules = list(rules)
+        self.catalogue = catalogue
+        self.mark = mark
+        self.evaluations = 0
+        self._extractor = Extractor(fact_shapes(), (path for rule in rules for path in rule.decision_reads if path[0] in fact_shapes()))
+        self._paths = self._extractor.paths
+        self._sections = sorted({path[0] for path in self._paths})
+        others = sorted({path for rule in rules for path in rule.decision_reads if path[0] not in fact_shapes()})
+        self._others = others
+        first_section = len(self._paths)
+        first_other = first_section + len(self._sections)
+        self._place: dict[Path, int] = {path: number for number, path in enumerate(self._paths)}
+        self._place |= {path: first_other + number for number, path in enumerate(others)}
+        self._section_place = {name: first_section + number for number, name in enumerate(self._sections)}
+        self._rule_places = [self._places_of(rule) for rule in self.rules]
+        self._rule_memory = [Memory() for _ in self.rules]
+        self.bundles = self._make_bundles()
+        self._empty: dict[Any, Outcome] = {}
+        self._policy_values: dict[int, list[Any]] = {}
+        self._words: dict[Any, dict[str, str]] = {}
+        self._text_takers = [_takers(rule.text_reads - rule.decision_reads) for rule in self.rules]
+        self._values: dict[Any, int] = {}
+
+    def _places_of(self, rule: Rule) -> list[int]:
+        sections = {path[0] for path in rule.decision_reads if path[0] in fact_shapes()}
+        return sorted({self._place[path] for path in rule.decision_reads} | {self._section_place[name] for name in sections})
+
+    def _make_bundles(self) -> list[Bundle]:
+        bundles: dict[Any, Bundle] = {}
+        for number, rule in enumerate(self.rules):
+            roots = frozenset(path[0] for path in rule.decision_reads)
+            changing = any(_is_sample(path) for path in rule.decision_reads)
+            bundle = bundles.setdefault(rule.decision_reads if changing else roots, Bundle([], [], rule.reads_facts))
+            bundle.rules.append(number)
+            bundle.places = sorted({*bundle.places, *self._rule_places[number]})
+        return list(bundles.values())
+
+    def judge(self, node: NodeView, policy_key: int) -> NodeVerdicts:
+        """All verdicts on one node. policy_key: the same number for equal policies."""
+        vector = self._vector(node, policy_key)
+        outcomes = []
+        world: list[World] = []
+
+        def the_world() -> World:
+            if not world:
+                world.append(node_world(node, self.catalogue))
+            return world[0]
+
+        for bundle in self.bundles:
+            if node.sections is None and bundle.reads_facts:
+                continue
+            key = tuple([vector[place] for place in bundle.places])
+            outcome = bundle.memory.get(key)
+            if outcome is None:
+                outcome = self._judge_bundle(bundle, vector, the_world)
+                bundle.memory.put(key, outcome)
+            outcome.hits += 1
+            outcomes.append(outcome)
+        listed = [
+            (rule, judged, *self._describe(rule, judged, node, the_world)) for outcome in outcomes for rule, judged in outcome.listed
+        ]
+        return NodeVerdicts(outcomes, listed, node.sections is None)
+
+    def _vector(self, node: NodeView, policy_key: int) -> list[Any]:
+        """The values of all paths, then what each section says of itself, then host, groups, policy …; long ones as numbers."""
+        if node.sections is None:
+            vector: list[Any] = [None] * (len(self._paths) + len(self._sections))
+        else:
+            vector = self._extractor.values(node.sections)
+            vector += [_account(getattr(node.sections, name)) for name in self._sections]
+        numbers = self._values
+        for place, value in enumerate(vector):
+            if type(value) is tuple:
+                vector[place] = numbers.setdefault(value, len(numbers))
+        if len(numbers) > 500_000:
+            numbers = self._values = {}
+            for memory in (*self._rule_memory, *(bundle.memory for bundle in self.bundles)):
+                memory.answers.clear()
+        known = self._policy_values.get(policy_key)
+        if known is None:
+            known = self._policy_values[policy_key] = [_policy_value(node.policy, path) for path in self._others]
+        vector += [one if path[0] == "policy" else _context(node, path[0]) for one, path in zip(known, self._others, strict=True)]
+        return vector
+
+    def _judge_bundle(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> Outcome:
+        counts: list[tuple[int, str, int]] = []
+        listed: list[tuple[int, Judged]] = []
+        compared: list[tuple[int, Compared]] = []
+        for number in bundle.rules:
+            answer = self._judge_rule(number, vector, world)
+            if isinstance(answer, Compared):
+                compared.append((number, answer))
+                continue
+            tally: dict[str, int] = {}
+            for judged in answer:
+                tally[judged.verdict] = tally.get(judged.verdict, 0) + judged.items
+                if judged.verdict in ("fail", "unknown"):
+                    listed.append((number, judged))
+            counts += [(number, verdict, count) for verdict, count in tally.items()]
+        if listed or compared:
+            return Outcome(tuple(counts), tuple(listed), tuple(compared))
+        return self._empty.setdefault(tuple(counts), Outcome(tuple(counts), (), ()))
+
+    def _judge_rule(self, number: int, vector: list[Any], world: Callable[[], World]) -> Any:
+        memory = self._rule_memory[number]
+        key = tuple([vector[place] for place in self._rule_places[number]])
+        answer = memory.get(key)
+        if answer is None:
+            rule = self.rules[number]
+            self.mark(rule.id)
+            self.evaluations += 1
+            answer = judge_rule(rule, world()) if rule.scope == "node" else compare_node(rule, world())
+            memory.put(key, answer)
+        return answer
+
+    def _describe(self, number: int, judged: Judged, node: NodeView, world: Callable[[], World]) -> tuple[dict[str, str], dict[str, Any]]:
+        """The words of a finding (remembered), and where it is (of this node alone)."""
+        rule = self.rules[number]
+        key = (number, judged, tuple([_taken(node, path, take) for path, take in self._text_takers[number]]))
+        found = self._words.get(key)
+        items = {} if judged.item is None else self._items(rule, world())
+        if found is None:
+            found = words(rule, world(), judged, items)
+            if len(self._words) < 100_000:
+                self._words[key] = found
+        return found, where_of(rule, judged, items)
+
+    def _items(self, rule: Rule, world: World) -> dict[str, Any]:
+        assert rule.for_each is not None
+        try:
+            return {one.path: one for one in world.items(rule.for_each.evaluate(world)) if hasattr(one, "path")}
+        except Undecided:
+            return {}
+
+
+def where_of(rule: Rule, judged: Judged, items: dict[str, Any]) -> dict[str, Any]:
+    """Which item: its path and the fields that name it."""
+    if judged.items > 1:
+        return {"items": judged.items}
+    if judged.item is None:
+        return {}
+    value = getattr(items.get(judged.item), "value", None)
+    named = {name: value.get(name) if isinstance(value, dict) else getattr(value, name, None) for name in rule.where_fields}
+    return {"path": judged.item, **{name: one for name, one in named.items() if one is not None and not isinstance(one, (list, dict))}}
+
+
+def view_of(document: NodeDocument, policy: dict[str, Any], policy_error: str) -> NodeView:
+    """What rules see of a node document."""
+    return NodeView(document.host, document.groups, policy, document.status, document.message or "", policy_error, document.sections)
+
+
+def _is_sample(path: Path) -> bool:
+    shape: Shape | None = fact_shapes().get(path[0])
+    for part in path[1:]:
+        if shape is None:
+            return False
+        if shape.sample:
+            return True
+        shape = shape.fields.get(part) if shape.kind == "object" else shape.item
+    return shape is not None and shape.sample
+
+
+def _account(section: Any) -> Any:
+    """What a section says about its own reading; None when there is nothing to say."""
+    if section is None:
+        return ("no section",)
+    probe = section.probe
+    if not probe.unread and probe.status == "ok":
+        return None
+    return (probe.status, probe.error, tuple([(row.field, row.status, row.reason) for row in probe.unread or ()]))
+
+
+def _policy_value(policy: dict[str, Any], path: Path) -> Any:
+    if path[0] != "policy":
+        return None
+    take = taker(policy_shape(), path[1:])
+    return freeze(policy if take is None else take(policy))
+
+
+def _context(node: NodeView, name: str) -> Any:
+    return {"host": node.host, "groups": node.groups, "run_status": node.run_status, "message": node.message, "policy_error": node.policy_error}.get(name)
+
+
+def _takers(paths: frozenset[Path]) -> list[tuple[Path, Any]]:
+    shapes = {**fact_shapes(), "policy": policy_shape()}
+    return [(path, taker(shapes[path[0]], path[1:]) if path[0] in shapes else None) for path in sorted(paths)]
+
+
+def _taken(node: NodeView, path: Path, take: Any) -> Any:
+    name = path[0]
+    if name not in fact_shapes() and name != "policy":
+        return _context(node, name)
+    holder = node.policy if name == "policy" else getattr(node.sections, name, None)
+    return None if holder is None else take(holder) if take is not None else None

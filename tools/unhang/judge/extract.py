@@ -1,0 +1,102 @@
+"""Takes the values at known paths out of a node's typed facts: the key under which a rule's verdict is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from unhang.judge.expression import WHOLE, Path
+from unhang.judge.shapes import Shape
+
+MISSING = "\0missing"
+Take = Callable[[Any], Any]
+
+
+def freeze(value: Any) -> Any:
+    """A hashable twin of plain data."""
+    if isinstance(value, dict):
+        return tuple((key, freeze(one)) for key, one in value.items())
+    return tuple(freeze(one) for one in value) if isinstance(value, list) else value
+
+
+def _field(shape: Shape, name: str) -> tuple[Take, Shape]:
+    """Reads one field of an object (a structure, or plain data under a policy) or one key of a map."""
+    if shape.kind == "map":
+        return (lambda holder: holder.get(name, MISSING)), shape.item or Shape("any")
+    get = attrgetter(name)
+    return (lambda holder: holder.get(name) if type(holder) is dict else get(holder)), shape.fields[name]
+
+
+def _step(get: Take, rest: Take | None) -> Take:
+    if rest is None:
+        return get
+
+    def take(holder: Any) -> Any:
+        value = get(holder)
+        return value if value is None or value is MISSING else rest(value)
+
+    return take
+
+
+def taker(shape: Shape, path: Path) -> Take | None:
+    """What reads `path` from a value of this shape as something hashable; None when the value itself is that."""
+    if not path:
+        return {"object": _present, "map": _present, "list": len}.get(shape.kind)  # type: ignore[return-value]
+    head, rest = path[0], path[1:]
+    if head == WHOLE:
+        return freeze
+    if head != "*":
+        get, below = _field(shape, head)
+        return _step(get, taker(below, rest))
+    item = shape.item or Shape("any")
+    if not rest:
+        return freeze if item.is_scalar or item.kind in ("list", "map") else len
+    if len(rest) == 1 and item.kind == "object" and item.fields[rest[0]].is_scalar:
+        get = attrgetter(rest[0])
+        return lambda items: tuple(map(get, items)) if items and type(items[0]) is not dict else tuple([one.get(rest[0]) for one in items])
+    inner = taker(item, rest)
+    assert inner is not None
+    return lambda items: tuple([inner(one) for one in items])
+
+
+def _present(value: Any) -> bool:
+    return value is not None
+
+
+class Extractor:
+    """Reads all paths that the rules of one catalogue need, each once. Shared beginnings are walked once."""
+
+    def __init__(self, shapes: Mapping[str, Shape], paths: Iterable[Path]):
+        self.paths = sorted(set(paths))
+        self.place = {path: number for number, path in enumerate(self.paths)}
+        self.steps = _tree({name: shape for name, shape in shapes.items()}, list(enumerate(self.paths)))
+
+    def values(self, sections: Any) -> list[Any]:
+        """The value of each path, in the order of `paths`; None where something on the way is null."""
+        out: list[Any] = [None] * len(self.paths)
+        _walk(sections, self.steps, out)
+        return out
+
+
+def _tree(fields: Mapping[str, Shape], paths: list[tuple[int, Path]]) -> list[tuple]:
+    """(get, leaves [(place, take)], branches) for each field, walked by _walk."""
+    steps = []
+    for name in sorted({path[0] for _, path in paths}):
+        below = [(place, path[1:]) for place, path in paths if path[0] == name]
+        shape = fields[name]
+        deeper = [(place, path) for place, path in below if path and shape.kind == "object"]
+        leaves = [(place, taker(shape, path)) for place, path in below if not (path and shape.kind == "object")]
+        steps.append((attrgetter(name), leaves, _tree(shape.fields, deeper) if deeper else None))
+    return steps
+
+
+def _walk(holder: Any, steps: list[tuple], out: list[Any]) -> None:
+    for get, leaves, branches in steps:
+        value = get(holder)
+        if value is None:
+            continue
+        for place, take in leaves:
+            out[place] = value if take is None else take(value)
+        if branches is not None:
+            _walk(value, branches, out)

@@ -1,0 +1,247 @@
+"""Judges a whole run folder: nodes, then groups, then groups against each other; waivers last."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from unhang.catalogue import Catalogue
+from unhang.judge.documents import NodeDocument
+from unhang.judge.engine import Engine, NodeVerdicts, Outcome, view_of
+from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
+from unhang.judge.groups import Ballot, Compared, GroupJudged, add_vote, judge_fleet, judge_group, peers_of
+from unhang.judge.node_rules import CatalogueView
+from unhang.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
+from unhang.judge.rules import Rule, tables_shape
+from unhang.judge.run_input import RunInput, read_nodes
+
+COUNTED = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old", "missing")
+
+
+@dataclass
+class _Policies:
+    """Policies of the run, each distinct one checked once."""
+
+    override: PolicyFile | None
+    thresholds: tuple[str, ...]
+    known: dict[bytes, tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]] = field(default_factory=dict)
+
+    def of(self, document: NodeDocument) -> tuple[int, dict[str, Any], str, dict[str, list[Waiver]]]:
+        """(number, policy, fault or "", rule -> waivers) for one node. A policy with a fault counts as empty; the fault is a finding."""
+        policy = document.policy if self.override is None else self.override.for_groups(document.groups)
+        key = msgspec.json.encode(policy)
+        if key not in self.known:
+            faults = policy_faults(policy, self.thresholds)
+            usable: dict[str, Any] = {} if faults else policy
+            waivers: dict[str, list[Waiver]] = {}
+            for waiver in waivers_of(usable):
+                waivers.setdefault(waiver.rule, []).append(waiver)
+            self.known[key] = (len(self.known), usable, "; ".join(map(one_line, faults[:5])), waivers)
+        return self.known[key]
+
+
+@dataclass
+class _Peers:
+    """A peer group: its first node's policy stands for all; votes are kept as outcome -> hosts."""
+
+    policy: dict[str, Any]
+    waivers: dict[str, list[Waiver]]
+    groups: tuple[str, ...]
+    votes: dict[Outcome, list[str]] = field(default_factory=dict)
+
+
+@dataclass
+class _State:
+    engine: Engine
+    policies: _Policies
+    today: str
+    entries: list[Entry] = field(default_factory=list)
+    totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
+    peers: dict[str, _Peers] = field(default_factory=dict)
+    outcomes: dict[Outcome, None] = field(default_factory=dict)
+    in_groups: dict[tuple[str, ...], list[tuple[str, str]]] = field(default_factory=dict)  # inventory groups -> (host, peer group)
+    unread: int = 0
+
+    def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
+        """Adds to the totals of a rule."""
+        row = self.totals.setdefault(rule.id, dict.fromkeys(VERDICTS, 0))
+        row[verdict] += number
+
+
+def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
+    """The names under policy.thresholds that any rule reads."""
+    paths = {path for rule in rules for path in (*rule.decision_reads, *rule.text_reads) if path[:2] == ("policy", "thresholds")}
+    return tuple(sorted({path[2] for path in paths if len(path) > 2}))
+
+
+def judge_run(
+    run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
+    without: Iterable[str] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """Judges a run and writes its findings.json. without: ids of rules that had to be stopped. Gives the document without its findings."""
+    stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
+    rules = [rule for rule in catalogue.rules if rule.id not in stopped]
+    view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
+    state = _State(Engine(rules, view, mark), _Policies(policy, thresholds_of(catalogue.rules)), today)
+    gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
+    try:
+        for document in read_nodes(run):
+            _judge_node(state, document)
+        _count_nodes(state)
+        _judge_peers(state, view)
+        _add_stopped(state, stopped.values())
+        head = _head(run, state, len(catalogue.rules), sorted(stopped))
+        write_findings(run.folder, head, in_order(state.entries))
+    finally:
+        gc.enable()
+    return head
+
+
+def _judge_node(state: _State, document: NodeDocument) -> None:
+    number, policy, fault, waivers = state.policies.of(document)
+    node = view_of(document, policy, fault)
+    verdicts = state.engine.judge(node, number)
+    status = document.status
+    state.nodes[status] = state.nodes.get(status, 0) + 1
+    state.unread += verdicts.unread
+    for outcome in verdicts.outcomes:
+        state.outcomes.setdefault(outcome)
+    _add_entries(state, verdicts, document, waivers)
+    if verdicts.unread:
+        return
+    name = peers_of(document.groups, policy)
+    peers = state.peers.setdefault(name, _Peers(policy, waivers, document.groups))
+    for outcome in verdicts.outcomes:
+        if outcome.compared:
+            peers.votes.setdefault(outcome, []).append(document.host)
+    state.in_groups.setdefault(document.groups, []).append((document.host, name))
+
+
+def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, waivers: dict[str, list[Waiver]]) -> None:
+    for number, judged, words, where in verdicts.listed:
+        rule = state.engine.rules[number]
+        verdict, waiver = judged.verdict, None
+        if verdict == "fail" and rule.id in waivers:
+            waiver = _waiver(state, waivers[rule.id], document.host, document.groups)
+            if waiver is not None:
+                verdict = "waived"
+                state.count(rule, "fail", -judged.items)
+                state.count(rule, "waived", judged.items)
+        state.entries.append(Entry(rule, verdict, document.host, judged, words, where, waiver))
+
+
+def _waiver(state: _State, waivers: list[Waiver], host: str, groups: tuple[str, ...]) -> dict[str, Any] | None:
+    """The waiver that holds today for this host, or None."""
+    return next((dict(one.row) for one in waivers if one.row["until"] >= state.today and one.covers(host, groups)), None)
+
+
+def _count_nodes(state: _State) -> None:
+    """Totals of node scope: each outcome counts as often as nodes have it. A node that was not read is unknown to every rule over facts."""
+    for outcome in state.outcomes:
+        for number, verdict, count in outcome.counts:
+            state.count(state.engine.rules[number], verdict, count * outcome.hits)
+    for rule in state.engine.rules:
+        if state.unread and rule.scope == "node" and rule.reads_facts:
+            state.count(rule, "unknown", state.unread)
+
+
+def _judge_peers(state: _State, view: CatalogueView) -> None:
+    ballots = {name: _ballots(peers.votes, name) for name, peers in state.peers.items()}
+    for name, peers in state.peers.items():
+        same_as = peers.policy.get("same_as")
+        there = _ballots_of_group(state, same_as) if same_as else {}
+        for number, ballot in ballots[name].items():
+            rule = state.engine.rules[number]
+            state.engine.mark(rule.id)
+            state.engine.evaluations += 1
+            if rule.scope == "group":
+                judged = judge_group(rule, ballot, peers.policy, view, same_as)
+                _add_lacking(state, rule, ballot)
+            elif same_as:
+                judged = judge_fleet(rule, ballot, there.get(number, Ballot(same_as)), peers.policy, view, same_as)
+            else:
+                judged = GroupJudged("skip", name)
+            _add_group(state, rule, judged, peers)
+
+
+def _ballots(votes: dict[Outcome, list[str]], name: str) -> dict[int, Ballot]:
+    ballots: dict[int, Ballot] = {}
+    for outcome, hosts in votes.items():
+        for number, compared in outcome.compared:
+            ballot = ballots.setdefault(number, Ballot(name))
+            _vote(ballot, hosts, compared)
+    return ballots
+
+
+def _vote(ballot: Ballot, hosts: list[str], compared: Compared) -> None:
+    for host in hosts:
+        add_vote(ballot, host, compared)
+
+
+def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
+    """The votes of all hosts of one inventory group, whichever peer group they are in."""
+    wanted = {host for groups, hosts in state.in_groups.items() if inventory_group in groups for host, _ in hosts}
+    ballots: dict[int, Ballot] = {}
+    for peers in state.peers.values():
+        chosen = {outcome: [host for host in hosts if host in wanted] for outcome, hosts in peers.votes.items()}
+        for outcome, hosts in chosen.items():
+            for number, compared in outcome.compared if hosts else ():
+                _vote(ballots.setdefault(number, Ballot(inventory_group)), hosts, compared)
+    return ballots
+
+
+def _add_lacking(state: _State, rule: Rule, ballot: Ballot) -> None:
+    """Hosts whose value was not read: unknown for them alone."""
+    for host, judged in ballot.lacking:
+        state.count(rule, "unknown")
+        path, status, reason = judged.missing[0]
+        words = {"expected": "a value to compare with the node's peers", "found": f"{path} not known ({status}): {reason}"}
+        known = GroupJudged("unknown", ballot.group, (host,), missing=judged.missing)
+        state.entries.append(Entry(rule, "unknown", None, known, words, {}))
+
+
+def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: _Peers) -> None:
+    verdict, waiver = judged.verdict, None
+    if verdict == "fail" and rule.id in peers.waivers:
+        held = [_waiver(state, peers.waivers[rule.id], host, peers.groups) for host in judged.hosts]
+        if held and all(held):
+            verdict, waiver = "waived", held[0]
+    state.count(rule, verdict)
+    if verdict in ("fail", "unknown", "waived"):
+        lacking = f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}" if judged.missing else ""
+        words = judged.words or {"expected": "values that can be compared", "found": lacking}
+        state.entries.append(Entry(rule, verdict, None, judged, words, {}, waiver))
+
+
+def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:
+    for rule in stopped:
+        reason = "it used up the time or memory that judging may take, and was left out"
+        missing = ((f"rule {rule.id}", "error", reason),)
+        words = {"expected": "a rule that ends", "found": f"rule {rule.id} was stopped: {reason}"}
+        judged = GroupJudged("unknown", "", missing=missing)
+        state.count(rule, "unknown")
+        state.entries.append(Entry(rule, "unknown", None, judged, words, {}))
+
+
+def _head(run: RunInput, state: _State, rules: int, stopped: list[str]) -> dict[str, Any]:
+    totals = {verdict: sum(row[verdict] for row in state.totals.values()) for verdict in VERDICTS}
+    severities: dict[str, int] = {}
+    for rule in state.engine.rules:
+        if failed := state.totals.get(rule.id, {}).get("fail", 0):
+            severities[rule.severity] = severities.get(rule.severity, 0) + failed
+    document = run.document
+    return {
+        "schema": "unhang/findings/1",
+        "run": {"id": document["id"], "started": document.get("started"), "finished": document.get("finished"), "judged": state.today},
+        "host_count": sum(state.nodes.values()),
+        "nodes": {status: state.nodes[status] for status in COUNTED if status in state.nodes},
+        "catalogue": {"rules": rules, "evaluations": state.engine.evaluations, "stopped": stopped},
+        "totals": totals,
+        "totals_by_severity": severities,
+        "totals_by_rule": state.totals,
+    }

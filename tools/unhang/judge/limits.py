@@ -1,0 +1,126 @@
+"""Runs work in a child with limits on CPU, memory and time, so that no rule of a user can take the controller with it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MARK_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Limits:
+    """cpu_s, memory_bytes (address space that the child may add) and wall_s."""
+
+    cpu_s: int = 60
+    memory_bytes: int = 1 << 30
+    wall_s: float = 600
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The work was ended. by: cpu, memory, time or crash; at: what was last marked."""
+
+    by: str
+    at: str
+
+
+def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) -> Any:
+    """work(mark) in a child of this process; its result (plain data), or Stopped. What it raises is raised here.
+
+    mark(text) is cheap: it names what is about to be done, for the case that it never ends.
+    """
+    shared = mmap.mmap(-1, MARK_BYTES)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _child(work, limits, shared, writer)
+    os.close(writer)
+    try:
+        answer, late = _read(reader, time.monotonic() + limits.wall_s)
+    finally:
+        os.close(reader)
+        _end(child)
+    at = shared[:].split(b"\0")[0].decode("utf-8", "replace")
+    return _result(answer, late, at)
+
+
+def _mark(shared: mmap.mmap) -> Callable[[str], None]:
+    def mark(text: str) -> None:
+        data = text.encode("utf-8", "replace")[: MARK_BYTES - 1]
+        shared[: len(data) + 1] = data + b"\0"
+
+    return mark
+
+
+def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared: mmap.mmap, writer: int) -> None:
+    """Never returns."""
+    try:
+        _limit(limits)
+        result: tuple[str, Any] = ("done", work(_mark(shared)))
+    except MemoryError:
+        result = ("memory", None)
+    except BaseException as problem:
+        result = ("raised", problem)
+    try:
+        data = pickle.dumps(result)
+    except Exception as problem:  # an exception that cannot travel is told by its text
+        data = pickle.dumps(("raised", RuntimeError(f"{type(result[1]).__name__}: {result[1]} ({problem})")))
+    with open(writer, "wb", closefd=True) as out:
+        out.write(data)
+    os._exit(0)
+
+
+def _limit(limits: Limits) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with open("/proc/self/statm", encoding="ascii") as source:
+        used = int(source.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + limits.memory_bytes,) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
+    """(all that the child said, whether the deadline passed first)."""
+    pieces = []
+    while True:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([reader], [], [], left)[0]:
+            return b"".join(pieces), True
+        piece = os.read(reader, 1 << 16)
+        if not piece:
+            return b"".join(pieces), False
+        pieces.append(piece)
+
+
+def _end(child: int) -> None:
+    try:
+        os.kill(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    os.waitpid(child, 0)
+
+
+def _result(answer: bytes, late: bool, at: str) -> Any:
+    if late:
+        return Stopped("time", at)
+    if not answer:
+        return Stopped("cpu", at)
+    kind, value = pickle.loads(answer)  # noqa: S301 - from our own child, over a pipe that nobody else has
+    if kind == "memory":
+        return Stopped("memory", at)
+    if kind == "raised":
+        raise value
+    return value

@@ -1,0 +1,92 @@
+"""Reads a run folder for the judge: one node document after another, whatever state the files are in."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from unhang.errors import UserError
+from unhang.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node, strict_json
+from unhang.judge.schema_check import check_schema
+from unhang.judge.shapes import read_schema
+
+MAX_RUN_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class RunInput:
+    """run.json of a folder, and its node files as host -> path."""
+
+    folder: Path
+    document: dict[str, Any]
+    files: dict[str, Path]
+
+
+def read_run_input(folder: Path) -> RunInput:
+    """Raises UserError when this is no run folder."""
+    path = folder / "run.json"
+    try:
+        with path.open("rb") as source:
+            data = source.read(MAX_RUN_BYTES + 1)
+    except OSError as problem:
+        raise UserError(f"{path}: cannot be read: {problem.strerror}; expected a run folder, make one with: unhang audit") from None
+    if len(data) > MAX_RUN_BYTES:
+        raise UserError(f"{path}: is larger than {MAX_RUN_BYTES} bytes")
+    try:
+        document = strict_json(data)
+    except InvalidNode as problem:
+        raise UserError(f"{path}: {problem}") from None
+    for fault in check_schema(document, read_schema("run-1")):
+        raise UserError(f"{path}: {'.'.join(str(part) for part in fault.path) or 'run'}: {fault.message}")
+    return RunInput(folder, document, _node_files(folder / "nodes"))
+
+
+def _node_files(folder: Path) -> dict[str, Path]:
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".json") and not entry.name.startswith("."))
+    except OSError:
+        return {}
+    return {unquote(name[: -len(".json")], errors="replace"): folder / name for name in names}
+
+
+def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
+    """Every host of the run, in the order of the files; those that were meant and have no file come last, with status missing."""
+    heads: dict[bytes, dict] = {}
+    for host, path in run.files.items():
+        yield read_node(host, path, heads)
+    for host in sorted(set(run.document["hosts"]) - set(run.files), key=natural):
+        yield NodeDocument(host, (), {}, "missing", "the audit ended before it asked this node", None)
+
+
+def read_node(host: str, path: Path, heads: dict[bytes, dict] | None = None) -> NodeDocument:
+    """One node file; what cannot be used becomes a node with status invalid, its message the reason."""
+    try:
+        with open(path, "rb", buffering=0) as source:
+            data = source.read(MAX_NODE_BYTES + 1)
+            while len(data) <= MAX_NODE_BYTES and (more := source.read(MAX_NODE_BYTES + 1 - len(data))):
+                data += more
+        document = decode_node(data, heads)
+        if document.host != host:
+            raise InvalidNode(f"the file is named for {host[:80]!r} and speaks of {document.host[:80]!r}")
+    except OSError as problem:
+        return _invalid(host, f"{path.name} cannot be read: {problem.strerror}")
+    except InvalidNode as problem:
+        return _invalid(host, str(problem))
+    return document
+
+
+def _invalid(host: str, reason: str) -> NodeDocument:
+    return NodeDocument(host, (), {}, "invalid", reason, None)
+
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def natural(host: str) -> list[Any]:
+    """Sort key: gpu9 before gpu10."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _DIGITS.split(host) if part]
