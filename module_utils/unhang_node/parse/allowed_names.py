@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 PREFIXES = ("NCCL_", "TORCH_", "CUDA_", "GLOO_", "OFI_NCCL_", "PYTORCH_CUDA_", "FI_EFA_", "RDMAV_", "ENABLE_NCCL_", "NVIDIA_IMEX_")
 NAMES = frozenset(
@@ -19,17 +19,13 @@ VALUE_LIMIT = 4096
 NAME_LIMIT = 256
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(namedtuple("Assignment", "name value line certain", defaults=(True,))):
     """NAME=value as a file says it. line: its number, None where there are none. value None: the name is taken away.
 
     certain False: the file computes it, and value is its text as it stands.
     """
 
-    name: str
-    value: object
-    line: object
-    certain: bool = True
+    __slots__ = ()
 
 
 def is_allowed(name):

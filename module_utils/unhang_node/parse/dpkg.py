@@ -6,7 +6,7 @@ Format: deb822 stanzas (dpkg-status is written by dpkg itself: `Package:` first,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import namedtuple
 
 STATUS_LIMIT_BYTES = 64 << 20
 _STATUS = re.compile(rb"^Status: (\S+) (\S+) (\S+)", re.M)
@@ -17,28 +17,20 @@ USUAL = b"\nStatus: install ok installed\n"
 _GONE = frozenset(["not-installed", "config-files"])
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(namedtuple("Package", "name version architecture held state")):
     """One installed package; held: selected for hold; state: dpkg's word (installed, half-configured …)."""
 
-    name: str
-    version: str
-    architecture: str
-    held: bool
-    state: str
+    __slots__ = ()
 
     def row(self):
         """As the schema's package_list has it."""
         return {"name": self.name, "version": self.version, "architecture": self.architecture, "held": self.held, "state": self.state}
 
 
-@dataclass(frozen=True)
-class Database:
+class Database(namedtuple("Database", "packages holds unfinished", defaults=((), (), (),))):
     """packages: those asked for, sorted by name; holds, unfinished: names of all packages that are on hold, or not configured to the end."""
 
-    packages: tuple = ()
-    holds: tuple = ()
-    unfinished: tuple = ()
+    __slots__ = ()
 
     def version(self, name):
         """Version of an installed package, or None."""

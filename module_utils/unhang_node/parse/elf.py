@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from dataclasses import dataclass
+from collections import namedtuple
 
 MAX_SECTIONS = 4096
 MAX_NAMES_BYTES = 1 << 20
@@ -22,14 +22,10 @@ NCCL_BANNER = re.compile(rb"NCCL version (\d+\.\d+[0-9A-Za-z.\-]*)(?:\+cuda(\d+(
 NCCL_BANNER_WITH_CUDA = re.compile(rb"NCCL version (\d+\.\d+[0-9A-Za-z.\-]*)\+cuda(\d+(?:\.\d+)*)")
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(namedtuple("Section", "name kind offset size")):
     """name; kind: sh_type; offset and size in bytes, inside the file."""
 
-    name: str
-    kind: int
-    offset: int
-    size: int
+    __slots__ = ()
 
 
 def read_sections(descriptor):

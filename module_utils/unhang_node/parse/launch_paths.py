@@ -7,7 +7,7 @@ winning value is None: known to be set, not known to what.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 PATHS = ("login", "ssh", "systemd", "slurm", "container")
 FILE_SOURCES = ("nccl_conf", "user_nccl_conf")
@@ -15,19 +15,11 @@ MAX_VARIABLES = 512
 _UNDECIDED = object()
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(namedtuple("Setting", "name value file line source launch_paths certain everyone", defaults=(True, True,))):
     """One assignment with its place. launch_paths: those that it reaches. value None: the name is taken away. everyone False: one user's own file,
     or one unit of several."""
 
-    name: str
-    value: object
-    file: str
-    line: object
-    source: str
-    launch_paths: tuple
-    certain: bool = True
-    everyone: bool = True
+    __slots__ = ()
 
     def row(self):
         """As the schema's settings have it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from dataclasses import dataclass
+from collections import namedtuple
 
 from ..files import CONFIG_LIMIT_BYTES, names_or_none, read_file, read_text, resolve_local
 from ..parse.ld_so import CACHE_LIMIT_BYTES, parse_cache, parse_conf
@@ -25,14 +25,11 @@ MAX_FOLDERS = 256
 MAX_CONF_FILES = 128
 
 
-@dataclass(frozen=True)
-class Loader:
+class Loader(namedtuple("Loader", "cached folders listed")):
     """cached: (soname, path) in the linker's order; folders: those of ld.so.conf, then the built-in ones, links followed, each once;
     listed: {folder: names} for those folders that changed after the cache was written, so that the cache cannot speak for them."""
 
-    cached: tuple
-    folders: tuple
-    listed: dict
+    __slots__ = ()
 
 
 def read_loader(root, unread, field, mounts, prefixes):

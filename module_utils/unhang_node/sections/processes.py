@@ -6,7 +6,7 @@ Only processes with /dev/nvidia* open are looked into. A command line is never r
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections import namedtuple
 
 from ..parse.allowed_names import told
 from ..parse.launch_paths import Setting
@@ -26,17 +26,10 @@ MAPS_LIMIT_BYTES = 16 << 20
 ENVIRON_LIMIT_BYTES = 2 << 20
 
 
-@dataclass(frozen=True)
-class Holder:
+class Holder(namedtuple("Holder", "pid uid user command where container devices")):
     """One process with a GPU open. where: host or container, None when that could not be seen; container: its runtime and id, when its control group says."""
 
-    pid: str
-    uid: object
-    user: object
-    command: object
-    where: object
-    container: object
-    devices: tuple
+    __slots__ = ()
 
     def row(self):
         """As the schema's process_list has it."""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 from ..files import read_text
 
 
-@dataclass(frozen=True)
-class User:
+class User(namedtuple("User", "name uid home")):
     """name, uid, home folder."""
 
-    name: str
-    uid: int
-    home: str
+    __slots__ = ()
 
 
 def parse_passwd(text):
