@@ -1,0 +1,1 @@
+export CUDA_VISIBLE_DEVICES=0
