@@ -61,6 +61,7 @@ class Root:
                 return place, os.lstat(place)
             except OSError as problem:
                 # A denied layer is the answer; only a missing file lets the next layer speak.
+                problem.filename = path  # the node's own name for it, not where a recorded tree lies on this machine
                 if not isinstance(problem, (FileNotFoundError, NotADirectoryError)):
                     raise
                 error = problem
@@ -105,14 +106,18 @@ class Root:
 
     def data(self, path, limit=TEXT_LIMIT_BYTES):
         """Up to `limit` bytes of a file. Raises OSError."""
-        with open(self.place(path), "rb", buffering=0) as source:
-            pieces, left = [], limit
-            while left > 0:
-                piece = source.read(min(left, 1 << 20))
-                if not piece:
-                    break
-                pieces.append(piece)
-                left -= len(piece)
+        pieces, left = [], limit
+        try:
+            with open(self.place(path), "rb", buffering=0) as source:
+                while left > 0:
+                    piece = source.read(min(left, 1 << 20))
+                    if not piece:
+                        break
+                    pieces.append(piece)
+                    left -= len(piece)
+        except OSError as problem:
+            problem.filename = path
+            raise
         return b"".join(pieces)
 
     def text(self, path, limit=TEXT_LIMIT_BYTES):

@@ -36,7 +36,8 @@ def find_faults(log, boot_time_s=None):
         stamp_s, message = split_line(line, boot_time_s)
         fault = parse_fault(message) if message else None
         if fault:
-            add_to_group(groups, fault, stamp_s, line)
+            # The head of a kmsg record is for programs; of the other shapes the whole line is what people see.
+            add_to_group(groups, fault, stamp_s, message if _KMSG.match(line) else line)
     events = sorted(groups.values(), key=lambda event: ORDER.index(event["kind"]))  # a stable sort: by time within a kind
     if len(events) > GROUPS:
         cut = "{} different events, the first {} kept, most telling kinds first".format(len(events), GROUPS)

@@ -18,11 +18,9 @@ CFG_LIMIT_BYTES = 4 * 1024 * 1024
 ENTRY_FILES = 256
 
 
-def read_boot(root, unread, mounts, is_container):
+def read_boot(root, unread, mounts):
     """{loader, default_entry, default_release, one_shot_pending, one_shot_entry, can_clear_one_shot, why_not}. Raises OSError."""
     empty = dict.fromkeys(("default_entry", "default_release", "one_shot_pending", "one_shot_entry", "can_clear_one_shot", "why_not"))
-    if is_container:
-        return dict(empty, loader="none", one_shot_pending=False)
     if (read_efi_text(root, "LoaderInfo") or "").startswith("systemd-boot"):
         return dict(empty, **read_systemd_boot(root, unread, first_there(root, LOADER_FOLDERS)))
     grub = first_there(root, [folder + "/grub.cfg" for folder in GRUB_FOLDERS])

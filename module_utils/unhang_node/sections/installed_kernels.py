@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from ..files import open_regular
@@ -55,7 +56,7 @@ def read_installed(root, unread, running, dkms):
 
 
 def read_nvidia_version(root, release, dkms):
-    """Version of the nvidia module that modprobe would load into `release`, "" when there is none. Raises OSError, and ValueError when it cannot be told."""
+    """Version of the nvidia module that modprobe would load into `release`, "" when there is none. Raises OSError and ValueError when it cannot be told."""
     path = find_nvidia_module(root, release)
     if path is None:
         return ""
@@ -65,7 +66,7 @@ def read_nvidia_version(root, release, dkms):
     built = sorted({row["version"] for row in dkms if row["module"] in DKMS_NAMES and row["kernel"] == release and row["state"] == "installed"})
     if len(built) == 1 and ("/updates/" in path or "/extra/" in path):
         return built[0]
-    raise ValueError("{} is compressed, and no DKMS folder names its version".format(path))
+    raise FileNotFoundError(errno.ENOENT, "the module is compressed, and no DKMS folder names its version", path)
 
 
 def find_nvidia_module(root, release):

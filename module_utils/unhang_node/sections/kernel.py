@@ -52,10 +52,15 @@ def read_kernel(root, unread):
     release = unread.attempt("release", read_line, root, "/proc/sys/kernel/osrelease", 256)
     mounts = unread.attempt("boot.can_clear_one_shot", read_mounts, root)
     listed = unread.attempt("modules", read_module_list, root)
-    dkms = unread.attempt("dkms", read_dkms, root)
-    installed = unread.attempt("installed", read_installed, root, unread, release, dkms)
-    boot = unread.attempt("boot", read_boot, root, unread, mounts, container_kind(root, mounts) is not None)
-    required, reasons = read_reboot(root, unread, release, installed, boot)
+    if container_kind(root, mounts):
+        installed = dkms = boot = required = reasons = None
+        for field in ("installed", "dkms", "boot", "reboot_required"):
+            unread.add(field, "absent", "a container's file system does not hold the node's kernels")
+    else:
+        dkms = unread.attempt("dkms", read_dkms, root)
+        installed = unread.attempt("installed", read_installed, root, unread, release, dkms)
+        boot = unread.attempt("boot", read_boot, root, unread, mounts)
+        required, reasons = read_reboot(root, unread, release, installed, boot)
     return {
         "release": release,
         "version": unread.attempt("version", read_line, root, "/proc/sys/kernel/version", 512),
@@ -118,9 +123,12 @@ def read_module(root, unread, row):
     """One row of the facts of a loaded module."""
     name, users, letters = row
     folder = "/sys/module/" + name
+    version = line_if_there(root, folder + "/version")
+    if version is None:
+        unread.add("modules[{}].version".format(name), "absent", "no {}/version: the module states none".format(folder))
     return {
         "name": name,
-        "version": line_if_there(root, folder + "/version"),
+        "version": version,
         "srcversion": line_if_there(root, folder + "/srcversion"),
         "out_of_tree": "O" in letters,
         "users": users,

@@ -7,6 +7,7 @@ from ..parse.resource_limits import KEYS, parse_limits_conf, parse_proc_limits, 
 from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag_word, parse_meminfo, parse_systemd_settings
 from .mounts import read_mounts
 from .reading import drop_ins, first_there, line_if_there, read_integer, there
+from .virtualization import container_kind
 
 # Under which a user's job is born, each with its units and pid files. Control groups name the pids: no walk through /proc.
 SERVICES = (
@@ -46,7 +47,7 @@ def read_limits(root, unread):
         "swap_total_bytes": memory["swap_total_bytes"],
         "swap_free_bytes": memory["swap_free_bytes"],
         "memory_available_bytes": memory["memory_available_bytes"],
-        "remove_ipc": unread.attempt("remove_ipc", read_remove_ipc, root),
+        "remove_ipc": unread.attempt("remove_ipc", read_remove_ipc, root, mounts),
         "overcommit_memory": unread.attempt("overcommit_memory", read_integer, root, "/proc/sys/vm/overcommit_memory"),
         "temp": None if mounts is None else [row for row in (read_temp(root, unread, mounts, path) for path in TEMP_PATHS) if row],
     }
@@ -187,9 +188,11 @@ def read_temp(root, unread, mounts, path):
     return row
 
 
-def read_remove_ipc(root):
+def read_remove_ipc(root, mounts):
     """True when logind removes a user's shared memory as his last session ends. Raises OSError."""
     if first_there(root, LOGIND) is None:
+        if container_kind(root, mounts):
+            raise FileNotFoundError(2, "a container does not hold the node's logind", LOGIND[0])
         if not there(root, "/usr") and not there(root, "/lib"):
             raise FileNotFoundError(2, "no such folder", "/usr/lib/systemd")
         return False

@@ -16,7 +16,7 @@ from ..parse.addresses import (
 )
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
-from .pci import ADDRESS
+from .pci import pci_address_of
 from .rdma import read_rdma
 from .reading import integer_if_there, line_if_there, link_name, there
 
@@ -128,15 +128,6 @@ def kind_of(root, folder, has_device):
         if there(root, folder + mark):
             return kind
     return "virtual" if number is not None else "other"
-
-
-def pci_address_of(root, path):
-    """The PCI address that a device's link leads to (virtio's sits one level below it), or None."""
-    try:
-        parts = root.resolve(path).split("/")
-    except (OSError, ValueError):
-        return None
-    return next((part for part in reversed(parts) if ADDRESS.fullmatch(part)), None)
 
 
 def is_usable(root, row):

@@ -82,6 +82,15 @@ def bridges_above(root, pci_address):
     return [part for part in path.split("/")[:-1] if ADDRESS.fullmatch(part)]
 
 
+def pci_address_of(root, path):
+    """The PCI address that a device's link leads to (virtio's sits one level below it), or None: a software device has none."""
+    try:
+        parts = root.resolve(path).split("/")
+    except (OSError, ValueError):
+        return None
+    return next((part for part in reversed(parts) if ADDRESS.fullmatch(part)), None)
+
+
 def read_pci_count(_root, unread, nvidia):
     """The part of section `gpus` that the bus knows: {pci_count}. nvidia: a function that gives find_nvidia's answer."""
     found = unread.attempt("pci_count", nvidia)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..parse.values import clean, integer_or_none
-from .pci import ADDRESS
+from .pci import pci_address_of
 from .reading import integer_if_there, line_if_there, link_name, names_if_there, there
 
 CLASS = "/sys/class/infiniband"
@@ -69,16 +69,10 @@ def read_device(root, unread, name):
         "driver": link_name(root, folder + "/device/driver"),
         "firmware": line_if_there(root, folder + "/fw_ver"),
         "board": line_if_there(root, folder + "/board_id"),
-        "pci_address": pci_address_of_link(root, folder + "/device"),
+        "pci_address": pci_address_of(root, folder + "/device") if there(root, folder + "/device") else None,
         "numa_node": node if node is not None and node >= 0 else None,
         "ports": [read_port(root, unread, name, number) for number in numbers[:PORTS]],
     }
-
-
-def pci_address_of_link(root, path):
-    """The PCI address that `device` leads to, or None (a software device has none)."""
-    name = link_name(root, path)
-    return name if name and ADDRESS.fullmatch(name) else None
 
 
 def read_port(root, unread, device, number):
