@@ -66,9 +66,9 @@ class _Child:
         self.exit_status = None
 
 
-def run_sources(sources, context, silence_s=4.0, deadline_s=15.0):
+def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None):
     """[Answer] in the order of `sources`, a list of (name, read) where read(context) yields (section, fields or exception, unread rows),
-    with a fourth item where more pieces of that section follow.
+    with a fourth item where more pieces of that section follow. meanwhile: called once the first source has been started, before the others.
 
     No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
     """
@@ -78,6 +78,8 @@ def run_sources(sources, context, silence_s=4.0, deadline_s=15.0):
             child = _Child(name, (silence_s, deadline_s))
             children.append(child)
             _start(child, read, context)
+            if meanwhile and len(children) == 1:
+                meanwhile()
         _listen([child for child in children if child.pipe is not None])
         _reap([child for child in children if child.pid is not None])
     finally:

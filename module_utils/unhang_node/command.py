@@ -1,0 +1,87 @@
+"""The collector as a command: options in, one JSON document on stdout. Shared by unhang-collect.pyz and `unhang collect`; Ansible does not pack it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .collect import collect
+from .document import clean_text, encode
+
+# name, kind, help; as library/gpu_node_info.py has them. Kinds: text, list (comma or repeated), flag, seconds, or a tuple of choices.
+OPTIONS = (
+    ("gather_subset", "list", "sections to read, as with Ansible's setup: all, min, names, !names"),
+    ("rootfs", "list", "folders that stand for the node's /; with several, the first that has a path wins"),
+    ("procfs", "text", "folder that stands for /proc"),
+    ("sysfs", "text", "folder that stands for /sys"),
+    ("kernel_log", "text", "a file to read instead of the kernel's log"),
+    ("nvml_recording", "text", "a recording of driver answers to read instead of the driver"),
+    ("torch_environments", "list", "Python environments whose torch is read from their files"),
+    ("nccl_roots", "list", "further folders to look for libnccl in"),
+    ("hash_libraries", "flag", "give SHA-256 sums of NCCL libraries (140 ms for 250 MB)"),
+    ("p2p_matrix", ("read", "full"), "what to ask for each pair of GPUs"),
+    ("silence_s", "seconds", "seconds that a single call may take (default 4)"),
+    ("deadline_s", "seconds", "seconds that one source may take while it still gets on (default 15)"),
+    ("first_handle_s", "seconds", "seconds that the driver may take for its first answers"),
+)
+
+
+def main(arguments):
+    """Exit code of unhang-collect: 0 with a document on stdout, 2 and one line on stderr."""
+    if not arguments:  # argparse costs 10 ms
+        return write_document({"carrier": "file"})
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="unhang-collect", description="Reads what matters for multi-GPU training from this node; one JSON document on stdout. Changes nothing."
+    )
+    add_options(parser)
+    return write_document(dict(chosen_options(parser.parse_args(arguments)), carrier="file"))
+
+
+def add_options(parser):
+    """Adds the collector's options to an argparse parser."""
+    for name, kind, text in OPTIONS:
+        flag = "--" + name.replace("_", "-")
+        if kind == "flag":
+            parser.add_argument(flag, action="store_true", default=None, help=text)
+        elif kind == "list":
+            parser.add_argument(flag, action="append", metavar="A,B", help=text)
+        elif isinstance(kind, tuple):
+            parser.add_argument(flag, choices=kind, help=text)
+        else:
+            parser.add_argument(flag, type=float if kind == "seconds" else str, metavar="S" if kind == "seconds" else "PATH", help=text)
+
+
+def chosen_options(parsed):
+    """{option: value} of what was said on the command line."""
+    chosen = {}
+    for name, kind, _ in OPTIONS:
+        value = getattr(parsed, name)
+        if value is not None:
+            chosen[name] = [part for entry in value for part in entry.split(",") if part] if kind == "list" else value
+    return chosen
+
+
+def write_document(options, load_pynvml=None):
+    """Collects and writes one line of JSON to stdout. Returns 0, or 2 with one line on stderr."""
+    try:
+        text = encode(collect(options, load_pynvml or load_nvidia_ml_py)) + "\n"
+    except ValueError as problem:
+        sys.stderr.write("unhang collect: {}\n".format(clean_text(str(problem))))
+        return 2
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as problem:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush at exit says nothing more
+        sys.stderr.write("unhang collect: could not write the document: {}\n".format(problem.strerror))
+        return 2
+    return 0
+
+
+def load_nvidia_ml_py():
+    """nvidia-ml-py's module, beside this package or installed."""
+    import pynvml
+
+    return pynvml

@@ -1,0 +1,128 @@
+"""Builds dist/unhang-collect.pyz: module_utils/unhang_node and nvidia-ml-py in one file that Python 3.8 or newer runs. Same input, same bytes.
+
+    python tools/collector/build.py [--python python3.12 ...] [TARGET]
+
+A zip file is compiled at each start, 100 ms of CPU and more: beside the sources goes what they compile to, for the Python that builds and for those named
+with --python; a node with one of these kinds takes it, any other takes the sources.
+Of nvidia-ml-py (BSD licence, its header is kept) only what the collector calls goes in, by a walk over the names that it uses: importing the whole of it costs 60
+to 90 ms each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import base64
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROJECT = HERE.parent.parent
+PACKAGE = PROJECT / "module_utils" / "unhang_node"
+LONG_AGO = (1980, 1, 1, 0, 0, 0)
+NVML_NAME = re.compile(r"\b(?:nvml|NVML|c_nvml)\w+")
+
+
+# Runs in a fresh process of each Python: sources as JSON on stdin, [magic number, {name: code}] on stdout. The header says: not to be compared with a source.
+COMPILE = """
+import base64, importlib.util, json, marshal, sys
+sources = json.load(sys.stdin)
+header = importlib.util.MAGIC_NUMBER + bytes([1, 0, 0, 0]) + bytes(8)
+codes = {name: compile(text, name, "exec", dont_inherit=True, optimize=2) for name, text in sorted(sources.items())}
+answer = {name + "c": base64.b64encode(header + marshal.dumps(code)).decode() for name, code in codes.items()}
+json.dump([importlib.util.MAGIC_NUMBER.hex(), answer], sys.stdout)
+"""
+
+
+def build(target, pythons=()):
+    """Writes the .pyz to `target` (a Path), atomically. pythons: further interpreters to compile for."""
+    sources = {path.relative_to(PACKAGE.parent).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    spec = find_spec("pynvml")
+    if spec is None or spec.origin is None:
+        raise SystemExit("nvidia-ml-py is not installed for {}; run `make setup` first".format(sys.executable))
+    whole = Path(spec.origin).read_text("utf-8")
+    sources["pynvml.py"] = trim_pynvml(whole, used_names("\n".join(sources.values())))
+    files = {name: text.encode("utf-8") for name, text in sources.items()}
+    for python in [sys.executable, *pythons]:
+        files.update(compiled(python, sources))
+    files["__main__.py"] = (HERE / "__main__.py").read_bytes()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name("{}.{}".format(target.name, os.getpid()))
+    with partial.open("wb") as out:
+        out.write(b"#!/usr/bin/env python3\n")
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(files):
+                entry = zipfile.ZipInfo(name, LONG_AGO)
+                entry.external_attr = 0o644 << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                archive.writestr(entry, files[name])
+    partial.chmod(0o755)
+    partial.replace(target)
+    return target
+
+
+def compiled(python, sources):
+    """{path in the archive: bytes} of the sources compiled by one interpreter."""
+    done = subprocess.run([python, "-I", "-S", "-c", COMPILE], input=json.dumps(sources), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit("{} could not compile the collector: {}".format(python, (done.stderr.strip().splitlines() or ["no word"])[-1]))
+    magic, codes = json.loads(done.stdout)
+    return {"code-{}/{}".format(magic, name): base64.b64decode(code) for name, code in codes.items()}
+
+
+def used_names(text):
+    """nvidia-ml-py's names in the collector's source; of a function each later version too, for some are put together at run time."""
+    return set(NVML_NAME.findall(text))
+
+
+def trim_pynvml(text, used):
+    """nvidia-ml-py's source with the definitions that `used` needs, directly or through others."""
+    tree = ast.parse(text)
+    definitions = {}
+    for node in tree.body:
+        for name in defined_names(node):
+            definitions.setdefault(name, []).append(node)
+    always = [node for node in tree.body if not defined_names(node)]
+    wanted = [name for name in definitions if name in used or re.sub(r"_v\d$", "", name) in used or name.startswith("NVML_ERROR_")]
+    needed, todo = set(), wanted + [name for node in always for name in referenced_names(node)]
+    while todo:
+        name = todo.pop()
+        if name in definitions and name not in needed:
+            needed.add(name)
+            todo += [other for node in definitions[name] for other in referenced_names(node)]
+    kept = [node for node in tree.body if not defined_names(node) or needed & set(defined_names(node))]
+    header = "".join(line for line in text.splitlines(keepends=True)[:32] if line.startswith("#"))
+    return header + ast.unparse(ast.Module(body=kept, type_ignores=[])) + "\n"
+
+
+def defined_names(node):
+    """Names that a top-level statement defines; [] for an import or a call, which always stay."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+    return []
+
+
+def referenced_names(node):
+    """Every name in a statement."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def main():
+    """Builds as the command line says, and says where."""
+    parser = argparse.ArgumentParser(description="Builds the one-file collector.")
+    parser.add_argument("target", nargs="?", type=Path, default=PROJECT / "dist" / "unhang-collect.pyz")
+    parser.add_argument("--python", action="append", default=[], help="a further interpreter to compile for")
+    arguments = parser.parse_args()
+    sys.stdout.write("{}\n".format(build(arguments.target, arguments.python)))
+
+
+if __name__ == "__main__":
+    main()

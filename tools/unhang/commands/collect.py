@@ -1,0 +1,17 @@
+"""`unhang collect`: the facts of this machine, one JSON document on stdout. The same collector as the Ansible module and the one-file unhang-collect.pyz."""
+
+from __future__ import annotations
+
+import argparse
+
+from unhang_node.command import add_options, chosen_options, write_document
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The collector's own options."""
+    add_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 with a document on stdout, 2 when the options make no sense or stdout cannot be written."""
+    return write_document({**chosen_options(args), "carrier": "local"})
