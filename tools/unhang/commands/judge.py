@@ -6,7 +6,7 @@ import argparse
 import datetime
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.policy import PolicyFile, load_policy
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import RunInput, read_run_input
+from unhang.judge.values import printable
 
 FORMATS = ("table", "json", "html")
 MOST_STOPPED = 5
@@ -40,10 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     today = _day(arguments.now)
     head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today)
     _show(folder, arguments)
-    if head["catalogue"]["stopped"]:
-        print(f"unhang: stopped and left out: {', '.join(head['catalogue']['stopped'])}", file=sys.stderr)
-    if head["host_count"] and not head["nodes"].get("ok"):
-        print("unhang: no node was read", file=sys.stderr)
+    if problems := list(_problems(head)):
+        print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)
         return 2
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(head["totals_by_severity"].get(severity) for severity in severe))
@@ -63,6 +62,19 @@ def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str
         stopped.append(found.at)
 
 
+def _problems(head: dict[str, Any]) -> Iterator[str]:
+    """Why the answer is not the whole answer: rules that could not be used, or no node that was read."""
+    refused = head["catalogue"]["refused"]
+    yield from refused[:SHOWN_FAULTS]
+    if refused:
+        more = f" and {len(refused) - SHOWN_FAULTS} more" if len(refused) > SHOWN_FAULTS else ""
+        yield f"{len(refused)} rules or files of rules were not used{more}; the findings of the others stand; next: unhang catalogue --check DIR"
+    for rule in head["catalogue"]["stopped"]:
+        yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
+    if head["host_count"] and not head["nodes"].get("ok"):
+        yield "no node was read"
+
+
 def _limits(nodes: int) -> Limits:
     """Far above what any honest catalogue needs, so that only what never ends meets them."""
     return Limits(60 + nodes // 50, (1 << 30) + nodes * 100_000, 600 + nodes // 5)
@@ -70,19 +82,13 @@ def _limits(nodes: int) -> Limits:
 
 def _work(run_input: RunInput, rules: list[Path], policy: str | None, today: str, without: list[str]) -> Callable[[Callable[[str], None]], Any]:
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
-        catalogue = _usable(load_catalogue(rules))
+        catalogue = load_catalogue(rules)
+        if not catalogue.rules:
+            raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
         chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
         return judge_run(run_input, catalogue, today, chosen, mark, without)
 
     return work
-
-
-def _usable(catalogue: Catalogue) -> Catalogue:
-    if catalogue.faults:
-        more = len(catalogue.faults) - SHOWN_FAULTS
-        shown = "\n".join(catalogue.faults[:SHOWN_FAULTS]) + (f"\n… and {more} more" if more > 0 else "")
-        raise UserError(f"{shown}\nexpected rules without faults; check them with: unhang catalogue --check DIR")
-    return catalogue
 
 
 def _day(given: str | None) -> str:

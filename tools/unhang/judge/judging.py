@@ -95,7 +95,7 @@ def judge_run(
         _count_nodes(state)
         _judge_peers(state, view)
         _add_stopped(state, stopped.values())
-        head = _head(run, state, len(catalogue.rules), sorted(stopped))
+        head = _head(run, state, catalogue, sorted(stopped))
         write_findings(run.folder, head, in_order(state.entries))
     finally:
         gc.enable()
@@ -228,7 +228,7 @@ def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:
         state.entries.append(Entry(rule, "unknown", None, judged, words, {}))
 
 
-def _head(run: RunInput, state: _State, rules: int, stopped: list[str]) -> dict[str, Any]:
+def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:
     totals = {verdict: sum(row[verdict] for row in state.totals.values()) for verdict in VERDICTS}
     severities: dict[str, int] = {}
     for rule in state.engine.rules:
@@ -240,7 +240,7 @@ def _head(run: RunInput, state: _State, rules: int, stopped: list[str]) -> dict[
         "run": {"id": document["id"], "started": document.get("started"), "finished": document.get("finished"), "judged": state.today},
         "host_count": sum(state.nodes.values()),
         "nodes": {status: state.nodes[status] for status in COUNTED if status in state.nodes},
-        "catalogue": {"rules": rules, "evaluations": state.engine.evaluations, "stopped": stopped},
+        "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
         "totals": totals,
         "totals_by_severity": severities,
         "totals_by_rule": state.totals,

@@ -1,0 +1,142 @@
+"""Judges 10,000 node documents of about 40 KB, all different in their samples, and prints a row of docs/benchmarks.md.
+
+    python tests/bench/judge.py [--nodes N] [--rules N]
+
+The documents are written to a temporary folder (400 MB) and go with it. CPU and memory are those of the child that judges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
+
+from unhang.catalogue import Catalogue, load_catalogue  # noqa: E402
+from unhang.judge.judging import judge_run  # noqa: E402
+from unhang.judge.rules import compile_rule  # noqa: E402
+from unhang.judge.run_input import read_run_input  # noqa: E402
+from unhang.judge.shapes import Shape, fact_shapes  # noqa: E402
+
+RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"
+POLICY = {"driver": {"version": "580.159.04"}, "gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}, "pcie": {"width": 16}}
+
+
+def base_facts() -> dict[str, Any]:
+    """Facts of an 8×H200 node: the recorded GPUs, with a driver, NCCL and kernel as such a node has them."""
+    import pynvml
+    from unhang_node.collect import collect
+
+    facts = collect({"nvml_recording": str(RECORDING)}, lambda: pynvml)
+    sections = facts["sections"]
+    ok = {"status": "ok", "duration_ms": 3.2, "error": None, "unread": []}
+    loaded = {"is_loaded": True, "version": "580.159.04", "flavour": "open", "line": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04"}
+    sections["driver"] = {"probe": ok, "loaded": loaded, "branch": "580", "cuda_version": "13.0", "mismatch": False, "install_method": "packages"}
+    sections["nccl"] = {"probe": ok, "libraries": [{"path": "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "version": "2.27.5", "is_loader_default": True}]}
+    sections["nccl"] |= {"net_plugins": [], "settings": [{"name": "NCCL_DEBUG", "value": "WARN", "file": "/etc/nccl.conf", "line": 1}], "effective": {}}
+    return facts
+
+
+def varied(value: Any, shape: Shape, number: int, chance: random.Random) -> Any:
+    """The same facts at another look at another node: samples move by a tenth, names are that node's own."""
+    if value is None:
+        return None
+    if shape.kind == "object":
+        return {key: varied(one, shape.fields[key], number, chance) for key, one in value.items()}
+    if shape.kind == "list" and shape.item is not None:
+        return [varied(one, shape.item, number, chance) for one in value]
+    if shape.identity and isinstance(value, str) and ":" not in value:
+        return f"{value[:-6]}{number:06d}"
+    if shape.sample and isinstance(value, (int, float)) and not isinstance(value, bool) and value > 9:
+        return type(value)(value * chance.uniform(0.9, 1.1))
+    return value
+
+
+def documents(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(host, node document), none like another."""
+    chance = random.Random(1)  # noqa: S311 - the same fleet each time
+    facts, shapes = base_facts(), fact_shapes()
+    for number in range(count):
+        sections = {name: varied(section, shapes[name], number, chance) for name, section in facts["sections"].items()}
+        host = f"gpu{number:05d}"
+        yield host, {
+            "schema": "unhang/node/1", "host": host, "groups": ["all", f"rack{number % 40:02d}"], "policy": POLICY, "status": "ok", "message": None,
+            "facts": {**facts, "sections": sections},
+        }  # fmt: skip
+
+
+def write_run(folder: Path, count: int) -> int:
+    """A run folder; gives the mean size of a node document in bytes."""
+    (folder / "nodes").mkdir()
+    hosts, size = [], 0
+    for host, document in documents(count):
+        hosts.append(host)
+        size += (folder / "nodes" / f"{host}.json").write_text(json.dumps(document, separators=(",", ":")))
+    run = {"schema": "unhang/run/1", "id": "bench", "started": "2026-01-01T00:00:00Z", "finished": None, "hosts": hosts}
+    (folder / "run.json").write_text(json.dumps(run))
+    return size // count
+
+
+def multiplied(catalogue: Catalogue, count: int) -> Catalogue:
+    """The catalogue's rules, copied under new ids until there are `count`."""
+    rules = list(catalogue.rules)
+    for number in range(max(0, count - len(rules))):
+        row = catalogue.rules[number % len(catalogue.rules)].row
+        rules.append(compile_rule({**row, "id": f"{row['id']}-copy-{number}"}, catalogue.tables))
+    return Catalogue(tuple(rules[: max(count, len(catalogue.rules))]), catalogue.tables, catalogue.table_rows, ())
+
+
+def measured(folder: Path, count: int) -> dict[str, float]:
+    """Judges the run in a child: seconds of CPU, peak memory in MB, evaluations, findings."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        started = time.monotonic()
+        own = load_catalogue()
+        head = judge_run(read_run_input(folder), multiplied(own, count) if count else own, "2026-01-01")
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        answer = {
+            "cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started, "peak_mb": used.ru_maxrss / 1000,
+            "evaluations": head["catalogue"]["evaluations"], "rules": head["catalogue"]["rules"], "findings": head["totals"]["fail"],
+            "unknown": head["totals"]["unknown"], "invalid": head["nodes"].get("invalid", 0),
+        }  # fmt: skip
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as source:
+        answer = json.loads(source.read())
+    os.waitpid(child, 0)
+    return answer
+
+
+def main() -> None:
+    """Prints one row for the catalogue as it is and one for 250 rules."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--rules", type=int, default=250)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
+        size = write_run(Path(name), options.nodes)
+        print("| judge | rules | CPU s | wall s | peak MB | evaluations | findings | unknown |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        for count in (0, options.rules):
+            row = measured(Path(name), count)
+            assert not row["invalid"], "the bench writes documents that the judge refuses"
+            print(
+                f"| {options.nodes} nodes × {size / 1000:.0f} KB | {row['rules']} | {row['cpu_s']:.2f} | {row['wall_s']:.2f} | {row['peak_mb']:.0f} "
+                f"| {row['evaluations']} | {row['findings']} | {row['unknown']} |"
+            )
+
+
+if __name__ == "__main__":
+    main()
