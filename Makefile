@@ -22,6 +22,7 @@ setup: $(STAMP) ## The virtual environment alone
 
 setup-dev: $(DEV_STAMP)
 
+# What a stamp depends on is what the installation depends on; a Makefile that changed sets nothing up again.
 $(STAMP): requirements.txt pyproject.toml tools/setup/venv.sh
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements.txt
 
@@ -39,6 +40,12 @@ check: $(DEV_STAMP) ## Lint: ruff, mypy, ansible-lint, ansible-doc
 	$(VENV)/bin/mypy
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/ansible-lint --offline
 	ANSIBLE_CONFIG=ansible.cfg $(VENV)/bin/ansible-doc --type module $(basename $(notdir $(wildcard library/*.py))) >/dev/null
+
+bench: $(DEV_STAMP) ## The measurements of docs/benchmarks.md that need no GPU
+	@for measurement in tests/bench/bench_*.py; do [ -e "$$measurement" ] || continue; $(PYTHON) "$$measurement" $(ARGS) || exit 2; done
+
+bench-gpu: $(DEV_STAMP) ## Those that need a GPU
+	@for measurement in tests/bench/gpu_*.py; do [ -e "$$measurement" ] || continue; $(PYTHON) "$$measurement" $(ARGS) || exit 2; done
 
 collector: $(STAMP) ## The one-file collector, dist/unhang-collect.pyz
 	$(PYTHON) tools/collector/build.py
