@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import pathlib
 import shutil
 import sys
 
-import pytest
-
-HERE = pathlib.Path(__file__).resolve().parent
-for folder in (HERE, HERE.parent):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-
 import audits
 import hardware
+import nccl_libraries
+import pytest
+from fleet import CACHE, NAMES, Fleet
 from testbed import Testbed
 
-NAMES = ("gpu001", "gpu002", "gpu003", "gpu004")
+HERE = pathlib.Path(__file__).resolve().parent
 NEEDED = ("mmdebstrap", "systemd-nspawn", "unshare", "nsenter", "ip", "ssh", "ssh-keygen", "gcc")
-CACHE = audits.PROJECT / ".cache" / "testbed"
 
 
 def why_not():
@@ -65,65 +59,24 @@ def fake_library(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def bed(fake_library, tmp_path_factory):
+def nccl():
+    """Folders of real libnccl files by version."""
+    return {version: nccl_libraries.ready(CACHE, version) for version in nccl_libraries.VERSIONS}
+
+
+@pytest.fixture(scope="session")
+def bed(fake_library, nccl, tmp_path_factory):
     """The booted nodes."""
     from unhang.project import link_pynvml
 
     link_pynvml(audits.PROJECT)
     work = tmp_path_factory.mktemp("profiles")
-    with Testbed(CACHE, NAMES, prepare=lambda node: hardware.install(node, hardware.H200X8, fake_library, work)) as testbed:
+
+    def prepare(node):
+        hardware.install(node, hardware.H200X8, fake_library, work)
+
+    with Testbed(CACHE, NAMES, prepare=prepare, layers=[nccl[nccl_libraries.USUAL]]) as testbed:
         yield testbed
-
-
-@dataclasses.dataclass
-class Fleet:
-    """What a test may do to the nodes; all of it is undone when the test ends."""
-
-    bed: Testbed
-    library: str
-    work: pathlib.Path
-    undo: contextlib.ExitStack
-
-    @property
-    def nodes(self):
-        """Node by name."""
-        return self.bed.nodes
-
-    def plant(self, name, path, content, mode=0o644, owner=0):
-        """A file on the node, until the test ends."""
-        return self.undo.enter_context(self.nodes[name].planted(path, content, mode, owner))
-
-    def shell(self, name, command, undo=None):
-        """A root shell's command on the node; `undo` is another that takes it back."""
-        if undo:
-            self.undo.callback(lambda: self.nodes[name].shell(undo))
-        return self.nodes[name].shell(command)
-
-    def equip(self, name, machine):
-        """Other hardware, until the test ends."""
-        self.undo.callback(self._equip, name, hardware.H200X8)
-        self._equip(name, machine)
-
-    def _equip(self, name, machine):
-        node = self.nodes[name]
-        node.shell("systemctl stop testbed-hardware")
-        hardware.install(node, machine, self.library, self.work)
-        node.shell("systemctl start testbed-hardware")
-
-    def answer(self, name, **answers):
-        """The same hardware, whose driver answers otherwise (a derived recording), until the test ends."""
-        self.undo.callback(hardware.install_profile, self.nodes[name], hardware.H200X8, self.work)
-        hardware.install_profile(self.nodes[name], dataclasses.replace(hardware.H200X8, answers=answers), self.work)
-
-    def power_off(self, name):
-        """Pull the plug; the node boots again when the test ends."""
-        self.undo.callback(self.nodes[name].boot)
-        self.nodes[name].power_off()
-
-    def audit(self, *arguments, groups=None, variables=None, host_variables=None, **options):
-        """Run the audit over the named groups (default: all nodes in one group) and return it."""
-        inventory = audits.inventory_of(self.bed, groups or {"training": list(NAMES)}, variables, host_variables)
-        return audits.run_audit(self.bed, self.work, inventory, *arguments, **options)
 
 
 @pytest.fixture

@@ -119,8 +119,8 @@ def driver_files(machine):
         gpu = re.search(r"/gpus/([^/]+)/", path)
         if gpu and gpu.group(1) not in addresses:
             continue
-        text = text.replace(CAPTURED_DRIVER, machine.driver).replace("NVIDIA H200", machine.model)
-        files["driver/" + path.removeprefix("/proc/driver/")] = text.replace("Open Kernel Module for x86_64", machine.flavour_line)
+        own = text.replace(CAPTURED_DRIVER, machine.driver).replace("NVIDIA H200", machine.model)
+        files["driver/" + path.removeprefix("/proc/driver/")] = own.replace("Open Kernel Module for x86_64", machine.flavour_line)
     return files
 
 

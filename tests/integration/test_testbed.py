@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-import conftest
+import fleet as shared
 from testbed import Testbed
 
 BED_IN_A_PROCESS = """
@@ -25,8 +25,8 @@ with Testbed(sys.argv[2], ["solo"]) as bed:
 
 def test_each_node_answers_over_ssh_with_its_own_name_and_key(fleet):
     names = {name: node.ssh("cat /etc/hostname; cat /etc/ssh/ssh_host_ed25519_key").stdout for name, node in fleet.nodes.items()}
-    assert {name: text.splitlines()[0] for name, text in names.items()} == {name: name for name in conftest.NAMES}
-    assert len(set(names.values())) == len(conftest.NAMES)
+    assert {name: text.splitlines()[0] for name, text in names.items()} == {name: name for name in shared.NAMES}
+    assert len(set(names.values())) == len(shared.NAMES)
 
 
 def test_a_changed_host_key_is_refused(fleet):
@@ -58,9 +58,8 @@ def test_hardware_of_a_node_is_the_recorded_one(fleet):
 
 def test_a_killed_session_leaves_no_process_and_the_next_one_clears_the_rest(tmp_path):
     def start():
-        return subprocess.Popen(
-            [sys.executable, "-c", BED_IN_A_PROCESS, str(conftest.HERE), str(conftest.CACHE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        argv = [sys.executable, "-c", BED_IN_A_PROCESS, str(pathlib.Path(__file__).parent), str(shared.CACHE)]
+        return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     with start() as killed:
         keeper, folder = killed.stdout.readline().split()
@@ -76,12 +75,12 @@ def test_a_killed_session_leaves_no_process_and_the_next_one_clears_the_rest(tmp
         following.send_signal(signal.SIGINT)
         own = following.wait(60)
     assert own != 0
-    records = [json.loads(record.read_text()) for record in (conftest.CACHE / "running").glob("*")]
+    records = [json.loads(record.read_text()) for record in (shared.CACHE / "running").glob("*")]
     assert {killed.pid, following.pid}.isdisjoint(record["pid"] for record in records)
 
 
 def test_two_beds_at_a_time_do_not_meet(bed):
-    with Testbed(conftest.CACHE, ["gpu001"]) as other:
+    with Testbed(shared.CACHE, ["gpu001"]) as other:
         assert other.nodes["gpu001"].address == bed.nodes["gpu001"].address
         assert other.nodes["gpu001"].host_key != bed.nodes["gpu001"].host_key
         assert bed.nodes["gpu001"].ssh("true").returncode == 0

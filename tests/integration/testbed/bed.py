@@ -38,14 +38,16 @@ class Testbed:
 
     cache: folder for the shared tree and for records of running beds. names: one node each, addresses in that order from .11 on.
     prepare: called with each Node after its root is mounted and before it boots, to put files into it.
+    layers: folders whose files all nodes have on top of the shared tree, read-only like it (large libraries, say).
     """
 
     __test__ = False  # pytest must not take it for a test class
 
-    def __init__(self, cache, names, prepare=None):
+    def __init__(self, cache, names, prepare=None, layers=()):
         self.cache = pathlib.Path(cache)
         self.names = list(names)
         self.prepare = prepare
+        self.layers = list(layers)
         self.nodes = {}
         self._answers = queue.Queue()
         self._early = {}
@@ -74,7 +76,7 @@ class Testbed:
         self._start_keeper()
         make_key(self.folder / "id_ed25519")
         for number, name in enumerate(self.names):
-            self.nodes[name] = Node(self, name, f"{NETWORK}.{11 + number}", tree)
+            self.nodes[name] = Node(self, name, f"{NETWORK}.{11 + number}", [*self.layers, tree])
         for node in self.nodes.values():
             node.mount()
             self._install_keys(node)
@@ -91,13 +93,12 @@ class Testbed:
         state.mkdir()
         setup = self.folder / "setup.json"
         setup.write_text(json.dumps({"state": str(state), "bridge": BRIDGE, "controller": f"{CONTROLLER}/24"}))
-        errors = open(self.folder / "keeper.log", "w", encoding="utf-8")
-        # A session of its own: Ctrl-C must reach pytest alone, which then closes the keeper's input.
-        self._process = subprocess.Popen(
-            [*NAMESPACES, sys.executable, "-I", str(KEEPER), str(setup)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
-        )  # fmt: skip
-        errors.close()
+        with open(self.folder / "keeper.log", "w", encoding="utf-8") as errors:
+            # A session of its own: Ctrl-C must reach pytest alone, which then closes the keeper's input.
+            self._process = subprocess.Popen(
+                [*NAMESPACES, sys.executable, "-I", str(KEEPER), str(setup)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            )  # fmt: skip
         self._stack.callback(self._stop_keeper)
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
         self.await_answer("ready")

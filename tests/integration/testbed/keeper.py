@@ -147,7 +147,7 @@ def kill(node):
 def running(pid):
     """True while the process exists and is no zombie."""
     try:
-        with open("/proc/{}/stat".format(pid), encoding="utf-8", errors="replace") as source:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
             return source.read().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
@@ -171,7 +171,7 @@ def reap(nodes):
                 start(node)
             elif node.wait_until:
                 node.wait_until = None
-                say({"node": name, "error": "systemd-nspawn ended with code {}".format(code)})
+                say({"node": name, "error": f"systemd-nspawn ended with code {code}"})
 
 
 def answer_when_up(name, node):
@@ -190,10 +190,10 @@ def answer_when_up(name, node):
 def leader_of(pid):
     """The first process of the node that nspawn process `pid` runs, or None while there is none."""
     try:
-        with open("/proc/{0}/task/{0}/children".format(pid), encoding="ascii") as source:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as source:
             children = [int(child) for child in source.read().split()]
         for child in children:
-            with open("/proc/{}/status".format(child), encoding="utf-8") as source:
+            with open(f"/proc/{child}/status", encoding="utf-8") as source:
                 numbers = next(line.split()[1:] for line in source if line.startswith("NSpid:"))
             if len(numbers) > 1 and numbers[-1] == "1":
                 return child
@@ -206,7 +206,7 @@ def sshd_listens(leader):
     """True when something listens on port 22 in the node's own network."""
     for table in ("tcp", "tcp6"):
         try:
-            with open("/proc/{}/net/{}".format(leader, table), encoding="ascii") as source:
+            with open(f"/proc/{leader}/net/{table}", encoding="ascii") as source:
                 rows = [line.split() for line in source.readlines()[1:]]
         except OSError:
             continue

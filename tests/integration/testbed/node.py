@@ -20,8 +20,8 @@ BOOT_DEADLINE_S = 120
 class Node:
     """A booted Debian over an overlay of its own. `address` is what the inventory should name."""
 
-    def __init__(self, bed, name, address, tree):
-        self.bed, self.name, self.address, self.tree = bed, name, address, tree
+    def __init__(self, bed, name, address, layers):
+        self.bed, self.name, self.address, self.layers = bed, name, address, layers
         self.host_key = None
         self.leader = None  # the node's first process, in the bed's numbers; None while it is off
 
@@ -53,7 +53,7 @@ class Node:
         for part in ("upper", "work", "root"):
             (self._folder / part).mkdir(parents=True)
         inner = f"{self.bed.inner_state}/{self.name}"
-        options = f"lowerdir={self.tree},upperdir={inner}/upper,workdir={inner}/work"
+        options = f"lowerdir={':'.join(str(layer) for layer in self.layers)},upperdir={inner}/upper,workdir={inner}/work"
         self._mounting("mount", "-t", "overlay", "-o", options, "overlay", f"{inner}/root")
         self.write("/etc/hostname", self.name + "\n")
         self.write("/etc/machine-id", uuid.uuid5(uuid.NAMESPACE_DNS, self.name).hex + "\n", mode=0o444)

@@ -1,0 +1,65 @@
+"""What a test may do to the nodes; all of it is undone when the test ends."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+
+import audits
+import hardware
+from testbed import Testbed
+
+NAMES = ("gpu001", "gpu002", "gpu003", "gpu004")
+CACHE = audits.PROJECT / ".cache" / "testbed"
+
+
+@dataclasses.dataclass
+class Fleet:
+    """The nodes, as one test has them. undo: runs when it ends."""
+
+    bed: Testbed
+    library: str
+    work: pathlib.Path
+    undo: contextlib.ExitStack
+
+    @property
+    def nodes(self):
+        """Node by name."""
+        return self.bed.nodes
+
+    def plant(self, name, path, content, mode=0o644, owner=0):
+        """A file on the node, until the test ends."""
+        return self.undo.enter_context(self.nodes[name].planted(path, content, mode, owner))
+
+    def shell(self, name, command, undo=None):
+        """A root shell's command on the node; `undo` is another that takes it back."""
+        if undo:
+            self.undo.callback(lambda: self.nodes[name].shell(undo))
+        return self.nodes[name].shell(command)
+
+    def equip(self, name, machine):
+        """Other hardware, until the test ends."""
+        self.undo.callback(self._equip, name, hardware.H200X8)
+        self._equip(name, machine)
+
+    def _equip(self, name, machine):
+        node = self.nodes[name]
+        node.shell("systemctl stop testbed-hardware")
+        hardware.install(node, machine, self.library, self.work)
+        node.shell("systemctl start testbed-hardware")
+
+    def answer(self, name, **answers):
+        """The same hardware, whose driver answers otherwise (a derived recording), until the test ends."""
+        self.undo.callback(hardware.install_profile, self.nodes[name], hardware.H200X8, self.work)
+        hardware.install_profile(self.nodes[name], dataclasses.replace(hardware.H200X8, answers=answers), self.work)
+
+    def power_off(self, name):
+        """Pull the plug; the node boots again when the test ends."""
+        self.undo.callback(self.nodes[name].boot)
+        self.nodes[name].power_off()
+
+    def audit(self, *arguments, groups=None, variables=None, host_variables=None, **options):
+        """Run the audit over the named groups (default: all nodes in one group) and return it."""
+        inventory = audits.inventory_of(self.bed, groups or {"training": list(NAMES)}, variables, host_variables)
+        return audits.run_audit(self.bed, self.work, inventory, *arguments, **options)
