@@ -10,6 +10,7 @@ from pathlib import Path
 from unhang import run_folder
 from unhang.report.html import render_html
 from unhang.report.json import render_json
+from unhang.report.phrases import left_out
 from unhang.report.run import read_findings
 from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
 
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings; what cannot be read raises UserError."""
+    """0 nothing found, 1 findings, 2 when the run is not the whole answer (as judge says it); what cannot be read raises UserError."""
     folder = run_folder.find_run(arguments.run, Path("runs"))
     findings = read_findings(folder)
     if arguments.format == "html":
@@ -41,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         deliver(render_table(findings, width, colour, plain=plain, full=not sys.stdout.isatty(), run=arguments.run), "-")
     else:
         deliver(render_table(findings, PIPED_WIDTH, run=arguments.run), arguments.out)
+    if left_out(findings) or (findings["host_count"] and not findings["nodes"].get("ok")):
+        return 2
     worst_allowed = SEVERITIES.index(arguments.fail_on)
     return int(any(count for severity, count in findings["totals_by_severity"].items() if SEVERITIES.index(severity) >= worst_allowed))
 

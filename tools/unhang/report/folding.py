@@ -4,6 +4,7 @@ Values in, values out. One pass over the findings; nothing here compares finding
 """
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -54,9 +55,14 @@ class Unread:
 
 def fold_hosts(hosts: Iterable[str]) -> str:
     """`gpu[001-008],login1`. Names that the notation would misread stand alone, made visible."""
+    return _fold_hosts(frozenset(hosts))
+
+
+@functools.lru_cache(maxsize=256)
+def _fold_hosts(hosts: frozenset[str]) -> str:
     foldable: list[str] = []
     odd: list[str] = []
-    for host in set(hosts):
+    for host in hosts:
         (foldable if _FOLDABLE.match(host) else odd).append(host)
     folded = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))] if foldable else []
     return ",".join(folded + [visible(host, 120) for host in sorted(odd)])

@@ -63,7 +63,8 @@ def render_page(findings: Mapping[str, Any], run: Mapping[str, Any], nodes: Sequ
     mapped = panels(nodes, folds, told, anchors) if nodes else []
     joined = _joined(nodes, folds, mapped)
     return _page(
-        header=_header(findings.get("run") or {}, run), tools=_tools(run.get("controller")), run_name=run_name, tally=phrases.tally(findings, folds),
+        header=_header(findings.get("run") or {}, run), tools=_tools(run.get("controller")), run_name=run_name,
+        left_out=phrases.left_out(findings), tally=phrases.tally(findings, folds),
         folds=[_fold_view(number, fold, joined) for number, fold in enumerate(folds, start=1)],
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])], waived=waived, panels=mapped, joined=joined[:MOST_DRAWINGS],
         undrawn=len(joined[MOST_DRAWINGS:]), tables=_tables(mapped, nodes, told, anchors),
@@ -74,9 +75,14 @@ def render_page(findings: Mapping[str, Any], run: Mapping[str, Any], nodes: Sequ
 def _header(judged: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Which run this is: (label, text)."""
     inventory = run.get("inventory")
-    named = ", ".join(str(part) for part in inventory) if isinstance(inventory, list) else inventory
+    named = ", ".join(_end_of_path(str(part)) for part in (inventory if isinstance(inventory, list) else [inventory or ""]))
     rows = (("Run", judged.get("id")), ("Started", judged.get("started")), ("Inventory", named), ("Limit", run.get("limit")))
     return [(label, visible(text, 120)) for label, text in rows if text]
+
+
+def _end_of_path(path: str) -> str:
+    """`inventory/demo` of a path from the root: the rest says nothing to those who read a report elsewhere."""
+    return "/".join(path.rstrip("/").split("/")[-2:]) if path.startswith("/") else path
 
 
 def _tools(controller: object) -> str:
@@ -114,7 +120,8 @@ def _fold_view(number: int, fold: Fold, joined: Sequence[Joined]) -> dict[str, A
     drawn = [group.anchor for group in joined[:MOST_DRAWINGS] if hosts & set(group.hosts)] if _about_interconnect(finding) else []
     return {
         "number": number, "fold": fold, "severity": str(finding["severity"]), "title": finding.get("title"), "rule": finding.get("rule"),
-        "places": shown, "everywhere": [] if shown == everywhere else everywhere, "expected": visible(finding.get("expected") or ""), "found": visible(finding.get("found") or ""),
+        "places": shown, "everywhere": [] if shown == everywhere else everywhere,
+        "expected": visible(finding.get("expected") or ""), "found": visible(finding.get("found") or ""),
         "others": [visible(text) for text in fold.others], "comparison": phrases.comparison(finding, 12), "action": phrases.action(finding),
         "workaround": phrases.workaround(finding), "evidence": phrases.evidence(finding), "situations": phrases.situations(finding),
         "confidence": phrases.confidence(finding), "sources": [_source(row) for row in finding.get("sources") or []], "drawings": drawn[:6],
@@ -137,9 +144,9 @@ def _source(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _about_interconnect(finding: Mapping[str, Any]) -> bool:
-    """Whether a node's drawing helps: the rule read links, pairs, the fabric, RDMA ports or a GPU's PCIe slot."""
+    """Whether a node's drawing helps: the rule read links, pairs, the fabric, RDMA ports, a GPU's PCIe slot, or a GPU that does not answer."""
     paths = [str(row.get("path") or "") for row in finding.get("evidence") or []]
-    return any(path.startswith(_INTERCONNECT) or (path.startswith("gpus.") and ".pcie" in path) for path in paths)
+    return any(path.startswith(_INTERCONNECT) or (path.startswith("gpus.devices") and (".pcie" in path or path.endswith(".error"))) for path in paths)
 
 
 def _joined(nodes: Sequence[NodeSummary], folds: Sequence[Fold], mapped: Sequence[Panel]) -> list[Joined]:

@@ -76,6 +76,14 @@ def headline(told: Tally) -> str:
     return f"{nodes}, {rules}, nothing found"
 
 
+def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
+    """Why the answer is not the whole answer: rules that were refused or had to be stopped."""
+    catalogue = findings.get("catalogue") or {}
+    lines = [f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []]
+    lines += [f"rule {visible(rule, 120)} was stopped: it used up its time or memory" for rule in catalogue.get("stopped") or []]
+    return lines if len(lines) <= most else [*lines[:most], f"and {counted(len(lines) - most, 'more rule')}"]
+
+
 def node_counts(told: Tally) -> str:
     """`14 read, 1 unreachable`."""
     return ", ".join(f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}" for status, count in told.by_status.items())
@@ -155,9 +163,12 @@ def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]
 
 
 def situations(finding: Mapping[str, Any]) -> list[str]:
-    """`situation 2: peer-to-peer deadlock after a driver upgrade`."""
-    marks = finding.get("situations")
-    return [f"situation {number}: {SITUATIONS[number]}" for number in marks if number in SITUATIONS] if isinstance(marks, list) else []
+    """`situation 2: peer-to-peer deadlock after a driver upgrade`, or `situations 1, 3, 4`."""
+    given = finding.get("situations")
+    marks = sorted({number for number in given if isinstance(number, int) and number in SITUATIONS}) if isinstance(given, list) else []
+    if len(marks) > 1:
+        return [f"situations {', '.join(map(str, marks))}"]
+    return [f"situation {number}: {SITUATIONS[number]}" for number in marks]
 
 
 def confidence(finding: Mapping[str, Any]) -> str:

@@ -15,11 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from unhang.report import phrases
-from unhang.report.folding import Fold, Unread, fold_findings, fold_unread
+from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_unread, shortened
 from unhang.report.text import ascii_only, counted, visible
 
 PIPED_WIDTH = 100
 WIDE = 150                 # from here on evidence and action stand beside expected and found
+SHORT_ENOUGH = 5           # up to so many findings fit on a screen and need no summary
+MOST_IN_SHORT = 16
 STYLES = {"critical": "bold white on red", "error": "bold red", "warning": "bold yellow", "info": "bold blue", "unknown": "bold magenta", "waived": "bold cyan"}
 
 
@@ -56,11 +58,12 @@ def render_table(
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
     told = phrases.tally(findings, failed)
-    parts: list[RenderableType] = [Text(visible((findings.get("run") or {}).get("id") or "run"), style="dim"), Text("")]
+    parts: list[RenderableType] = [Text(f"run {visible((findings.get('run') or {}).get('id') or '?')}", style="dim"), Text("")]
     longest = 10**9 if full else 3 * width
     for fold in failed:
         parts += [_finding(fold, width, longest), Text("")]
-    parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest) + _totals(told, run)
+    parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
+    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(told, run)
     return _printed(parts, width, color, plain)
 
 
@@ -142,6 +145,24 @@ def _waived(folds: list[Fold], longest: int) -> list[RenderableType]:
         lines += [("reason", phrases.waiver(fold.example), ""), ("rule", visible(fold.example.get("rule") or "?", 120), "dim")]
         rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
     return rows
+
+
+def _in_short(folds: list[Fold]) -> list[RenderableType]:
+    """The grave ones again, a line each: the end of a long output is what a person sees first."""
+    grave = [fold for fold in folds if fold.example.get("severity") in ("critical", "error")]
+    if len(folds) <= SHORT_ENOUGH or not grave:
+        return []
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold", max_width=28)
+    grid.add_column(overflow="fold")
+    for fold in grave[:MOST_IN_SHORT]:
+        severity = str(fold.example["severity"])
+        style = "bold red" if severity == "critical" else STYLES[severity]
+        where = shortened(fold_hosts(fold.hosts), 40) or phrases.places(fold)[0]
+        grid.add_row(Text(severity, style=style), Text(where, style="bold"), Text(visible(fold.example.get("title") or "?")))
+    more = [Text(f"and {len(grave) - MOST_IN_SHORT} more")] if len(grave) > MOST_IN_SHORT else []
+    return [Text("In short", style="bold"), grid, *more, Text("")]
 
 
 def _totals(told: phrases.Tally, run: str) -> list[RenderableType]:

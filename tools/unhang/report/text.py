@@ -5,7 +5,6 @@ takes no markup at all.
 """
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import unicodedata
@@ -96,8 +95,8 @@ def _without_word(text: str, word: str, sign: str) -> str:
         return text
     parts = text.split(word)
     made = parts[0]
-    for before, after in itertools.pairwise(parts):
-        alone = not (before and _in_word(before[-1])) and not (after and _in_word(after[0]))
+    for after in parts[1:]:
+        alone = not (made and _in_word(made[-1])) and not (after and _in_word(after[0]))
         made += (sign if alone else word) + after
     return made
 

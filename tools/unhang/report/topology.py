@@ -11,6 +11,7 @@ from typing import Any
 from unhang.report.text import visible
 
 MOST_GPUS = 32           # more than any machine has; a node that claims more is not drawn beyond
+ABSURD = 10**9           # no count, index or width in a topology comes near; what does is treated as not read
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Gpu:
     numa_node: int | None
     pcie: str                # `gen5 x16`, `x8 of x16`; empty when not read
     pcie_narrow: bool
-    links: int | None        # NVLinks that it has
+    links: int | None        # NVLinks that it has; None when not read, or when it is a card without a bridge
     links_active: int | None
     remote: str              # gpu switch cpu none unknown mixed
     lost: bool               # NVML gave no handle
@@ -92,32 +93,35 @@ def topology_of(sections: Mapping[str, Any]) -> Topology | None:
         return None
     links = {row["gpu"]: row for row in _rows(sections, "interconnect", "by_gpu") if _whole(row.get("gpu")) is not None}
     known = {row["index"] for row in devices}
-    gpus = tuple(_gpu(row, links.get(row["index"], {})) for row in sorted(devices, key=lambda row: row["index"]))
+    switches = _whole(_section(sections, "fabric_manager").get("nvswitch_count"))
+    gpus = tuple(_gpu(row, links.get(row["index"], {}), bool(switches)) for row in sorted(devices, key=lambda row: row["index"]))
     pairs = tuple(sorted(_pairs(sections, known), key=lambda pair: (pair.a, pair.b)))
     return Topology(
         model=_text(sections["gpus"].get("model")),
         gpus=gpus,
         pairs=pairs,
         ports=tuple(_ports(sections))[:MOST_GPUS],
-        switches=_whole(_section(sections, "fabric_manager").get("nvswitch_count")),
+        switches=switches,
         fabric=_text(_section(sections, "interconnect").get("fabric_state")),
     )
 
 
-def _gpu(row: Mapping[str, Any], links: Mapping[str, Any]) -> Gpu:
+def _gpu(row: Mapping[str, Any], links: Mapping[str, Any], switched: bool) -> Gpu:
     pcie = row.get("pcie")
     pcie = pcie if isinstance(pcie, dict) else {}
     generation, width, widest = (_whole(pcie.get(key)) for key in ("generation_max", "width_now", "width_max"))
     narrow = width is not None and widest is not None and width < widest
     shown = f"gen{generation} " if generation is not None else ""
+    remote, active = _text(links.get("remote")), _whole(links.get("nvlinks_active"))
+    bridgeless = active == 0 and remote in ("", "none", "unknown") and not switched
     return Gpu(
         index=row["index"],
         numa_node=_whole(row.get("numa_node")),
         pcie="" if width is None else f"x{width} of x{widest}" if narrow else f"{shown}x{width}",
         pcie_narrow=narrow,
-        links=_whole(links.get("nvlinks")),
-        links_active=_whole(links.get("nvlinks_active")),
-        remote=_text(links.get("remote")),
+        links=None if bridgeless else _whole(links.get("nvlinks")),
+        links_active=None if bridgeless else active,
+        remote=remote,
         lost=bool(row.get("error")),
     )
 
@@ -164,4 +168,4 @@ def _text(value: object) -> str:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < ABSURD else None

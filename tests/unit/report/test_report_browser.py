@@ -1,0 +1,201 @@
+"""report.html in a real browser: nothing is loaded, nothing is complained about, it fits a phone, the filter finds a host inside a folded set."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import five_situations
+import fleets
+import hostile
+import pytest
+
+from unhang.report.html import render_html
+
+CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+ON_DEBIAN_AS_ROOT = os.geteuid() == 0 and "\nID=debian\n" in "\n" + Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else False
+SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+
+# make test installs it where it can; there a missing browser is a failure and not a skip.
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None and not ON_DEBIAN_AS_ROOT, reason="no Chromium on this machine: the page is not looked at in a browser"),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory) -> Path:
+    folder = fleets.write_run(tmp_path_factory.mktemp("report") / "run", *five_situations.fleet())
+    (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
+    return folder / "report.html"
+
+
+class Visit:
+    """A page that is open, and everything that it complained about or asked for."""
+
+    def __init__(self, browser, path: Path, size: str = "desktop", scheme: str = "light", script: bool = True):
+        width, height = SIZES[size]
+        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=script, offline=True)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.blocked: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("requestfinished", lambda request: self.requests.append(request.url))
+        self.page.on("requestfailed", lambda request: self.blocked.append(request.url))
+        self.page.goto(path.as_uri())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_page_loads_nothing_complains_of_nothing_and_fits(browser, report, size, scheme, tmp_path):
+    with Visit(browser, report, size, scheme) as visit:
+        visit.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        shot = visit.page.screenshot(path=tmp_path / "page.png", full_page=True)
+        assert visit.complaints == []
+        assert visit.requests == [report.as_uri()]
+        assert visit.blocked == []
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0]
+        assert len(shot) > 50_000
+
+
+def test_what_is_broken_where_and_what_to_do_stand_on_the_first_screen(browser, report):
+    with Visit(browser, report) as visit:
+        for words in ("Driver 545.23.08 deadlocks", "dev[01-08] (8 nodes)", "apply role gpu_driver with driver.version"):
+            box = visit.page.get_by_text(words, exact=False).first.bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] < SIZES["desktop"][1]
+
+
+def test_the_policy_stops_foreign_script_and_style(browser, report, tmp_path):
+    tampered = tmp_path / "tampered.html"
+    tampered.write_text(
+        report.read_text(encoding="utf-8").replace(
+            "</main>", '<script>document.title = "owned"</script><style>main { display: none }</style><img src="x.png"></main>'
+        ),
+        encoding="utf-8",
+    )
+    with Visit(browser, tampered) as visit:
+        assert visit.page.title() != "owned"
+        assert visit.page.locator("main").is_visible()
+        assert len(visit.complaints) >= 3
+        assert visit.requests == [tampered.as_uri()]
+        assert [address.rpartition("/")[2] for address in visit.blocked] == ["x.png"]
+
+
+def test_a_hostile_fleet_changes_nothing_but_text(browser, tmp_path):
+    texts = {name: text[:5000].encode("utf-8", "replace").decode() for name, text in hostile.TEXTS.items()}
+    findings = [
+        fleets.finding(text[:60], text, "critical", text, text, text, remedy={"person": text}, sources=[{"url": text, "says": text}])
+        for text in texts.values()
+    ]
+    folder = fleets.write_run(
+        tmp_path / "run", fleets.document(findings, {"ok": len(texts)}), [fleets.node(text, [text], {}) for text in texts.values()]
+    )
+    (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
+    with Visit(browser, folder / "report.html", "phone") as visit:
+        assert visit.complaints == []
+        assert visit.requests == [(folder / "report.html").as_uri()]
+        assert visit.page.locator("article.finding").count() == len(texts)
+        assert visit.page.evaluate("document.scripts.length") == 1
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= SIZES["phone"][0]
+
+
+def test_the_filter_finds_a_host_inside_a_folded_set(browser, report):
+    with Visit(browser, report) as visit:
+        visit.page.get_by_label("Filter").fill("gpu008")
+        shown = visit.page.locator("article.finding:visible h3").all_inner_texts()
+        assert shown == ["An RDMA port is down"]
+        visit.page.get_by_label("Filter").fill("no such thing")
+        assert visit.page.get_by_text("Nothing on this page matches.").is_visible()
+        visit.page.get_by_label("Filter").fill("")
+        assert visit.page.locator("article.finding:visible").count() == 12
+
+
+def test_a_cell_of_the_map_leads_to_its_node_and_from_there_to_its_findings(browser, report):
+    with Visit(browser, report) as visit:
+        visit.page.locator("a:has(text:text-is('gpu004'))").click()
+        row = visit.page.locator("tr:target")
+        assert row.is_visible()
+        row.locator("a.n").first.click()
+        assert visit.page.locator("article:target h3").inner_text() == "An NVLink is down"
+        assert visit.page.locator("article:target dl.facts").is_visible()
+
+
+def test_without_script_everything_can_still_be_opened(browser, report):
+    with Visit(browser, report, script=False) as visit:
+        assert not visit.page.get_by_label("Filter").is_visible()
+        lesser = visit.page.locator("article.warning").first
+        lesser.locator("summary").first.click()
+        assert lesser.locator("dl.facts").is_visible()
+
+
+CONTRAST = """() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const parse = color => {
+    canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
+    return canvas.getImageData(0, 0, 1, 1).data;
+  };
+  const part = value => value / 255 <= .03928 ? value / 255 / 12.92 : ((value / 255 + .055) / 1.055) ** 2.4;
+  const light = ([red, green, blue]) => .2126 * part(red) + .7152 * part(green) + .0722 * part(blue);
+  const seen = new Set(), poor = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; node = walker.nextNode();) {
+    const element = node.parentElement;
+    if (!node.data.trim() || element.closest('svg, script, style') || !element.checkVisibility()) continue;
+    let back = element;
+    while (back && parse(getComputedStyle(back).backgroundColor)[3] < 255) back = back.parentElement;
+    const front = getComputedStyle(element).color, behind = getComputedStyle(back || document.body).backgroundColor;
+    if (seen.has(front + behind)) continue;
+    seen.add(front + behind);
+    const [dark, bright] = [light(parse(front)), light(parse(behind))].sort((one, other) => one - other);
+    const ratio = (bright + .05) / (dark + .05);
+    if (ratio < 4.5) poor.push(`${element.className || element.tagName} ${front} on ${behind}: ${ratio.toFixed(2)}`);
+  }
+  return [seen.size, poor];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_told_from_its_ground(browser, report, scheme):
+    with Visit(browser, report, scheme=scheme) as visit:
+        visit.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        pairs, poor = visit.page.evaluate(CONTRAST)
+        assert poor == []
+        assert pairs > 5
+
+
+def test_print_shows_what_was_folded_away(browser, report, tmp_path):
+    with Visit(browser, report) as visit:
+        visit.page.emulate_media(media="print")
+        visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert visit.page.locator("article.info dl.facts").first.is_visible()
+        assert not visit.page.get_by_label("Filter").is_visible()
+        assert visit.page.pdf(path=tmp_path / "page.pdf").startswith(b"%PDF")
