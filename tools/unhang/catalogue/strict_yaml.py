@@ -31,7 +31,7 @@ class YamlFault(ValueError):
 def load_yaml(path: Path) -> tuple[Any, Mapping[tuple, Place]]:
     """(content, path in the content -> place). Raises YamlFault."""
     try:
-        with open(path, "rb") as source:
+        with path.open("rb") as source:
             data = source.read(MAX_BYTES + 1)
     except OSError as problem:
         raise YamlFault(f"{path}: cannot be read: {problem.strerror}") from None
@@ -61,16 +61,15 @@ def parse_yaml(data: bytes, name: str) -> tuple[Any, Mapping[tuple, Place]]:
 
 def _refuse_bombs(text: str, name: str) -> None:
     """Aliases are how a small file becomes a large one; nothing here needs them."""
-    depth = count = 0
-    for event in yaml.parse(text, _LOADER):
-        line = event.start_mark.line + 1
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, _LOADER)):
+        line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise YamlFault(f"{name}:{line}: aliases and anchors (* and &) are not allowed")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        count += 1
         if depth > MAX_DEPTH:
             raise YamlFault(f"{name}:{line}: nests more than {MAX_DEPTH} deep")
         if count > MAX_NODES:

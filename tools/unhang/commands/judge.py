@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang import run_folder
-from unhang.catalogue import Catalogue, load_catalogue
+from unhang.catalogue import load_catalogue
 from unhang.errors import UserError
 from unhang.judge.judging import judge_run, thresholds_of
 from unhang.judge.limits import Limits, Stopped, run_limited

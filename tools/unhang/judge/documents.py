@@ -10,7 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ from unhang.judge.shapes import read_schema, resolved
 
 MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096
+MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
 
@@ -38,55 +39,63 @@ class NodeDocument:
     sections: Any
 
 
-@cache
-def _type_maker(strict: bool) -> dict[str, Any]:
-    """Typed structures of the whole document. Lenient ones need no required keys: for fragments in examples."""
-    schema = read_schema("node-facts-1")
-    made: dict[int, Any] = {}
+class _Types:
+    """Typed structures of the whole document, made from the schema. Lenient ones need no required keys: for fragments in examples."""
 
-    def of(place: dict[str, Any], name: str) -> Any:
-        place = resolved(place, schema["$defs"])
-        kinds = place.get("type", [])
-        kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    def __init__(self, strict: bool):
+        schema = read_schema("node-facts-1")
+        self.strict = strict
+        self.definitions = schema["$defs"]
+        self.made: dict[int, Any] = {}
+        self.document = self.structure(schema, "Facts")
+        self.sections = self.structure(schema["properties"]["sections"], "Facts_sections")
+
+    def of(self, place: dict[str, Any], name: str) -> Any:
+        """The type of one schema node."""
+        place = resolved(place, self.definitions)
         if "const" in place:
             return Literal[place["const"]]
         if "enum" in place:
             return Literal[tuple(place["enum"])]
-        made_type: Any
+        kinds = place.get("type", [])
+        kinds = [kinds] if isinstance(kinds, str) else kinds
+        made = self.of_kind(place, name, set(kinds))
+        return made | None if "null" in kinds else made
+
+    def of_kind(self, place: dict[str, Any], name: str, kinds: set[str]) -> Any:
+        """The type of a schema node that is not null."""
         if "object" in kinds:
-            made_type = structure(place, name)
-        elif "array" in kinds:
-            made_type = Annotated[list[of(place["items"], name + "_item")], msgspec.Meta(max_length=place.get("maxItems", 4096))]  # type: ignore[misc]
-        elif "string" in kinds:
-            made_type = Annotated[str, msgspec.Meta(max_length=place.get("maxLength", MAX_TEXT))]
-        elif "boolean" in kinds:
-            made_type = bool
-        else:
-            made_type = int if "integer" in kinds else int | float
-        return Optional[made_type] if "null" in kinds else made_type
+            return self.structure(place, name)
+        if "array" in kinds:
+            return Annotated[list[self.of(place["items"], name + "_item")], msgspec.Meta(max_length=place.get("maxItems", MAX_ITEMS))]  # type: ignore[misc]
+        if "string" in kinds:
+            return Annotated[str, msgspec.Meta(max_length=place.get("maxLength", MAX_TEXT))]
+        if "boolean" in kinds:
+            return bool
+        return int if "integer" in kinds else int | float
 
-    def structure(place: dict[str, Any], name: str) -> Any:
+    def structure(self, place: dict[str, Any], name: str) -> Any:
+        """A structure, or a map when its keys are data."""
         if not place.get("properties"):
-            return dict[str, of(place.get("additionalProperties", {}), name)]  # type: ignore[misc]
+            return dict[str, self.of(place.get("additionalProperties", {}), name)]  # type: ignore[misc]
         key = id(place["properties"])
-        if key not in made:
-            required = set(place.get("required", ())) if strict else set()
-            fields = [_field(of(below, f"{name}_{key_}"), key_, key_ in required) for key_, below in place["properties"].items()]
-            fields.sort(key=len)
-            made[key] = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
-        return made[key]
-
-    sections = schema["properties"]["sections"]
-    return {"document": structure(schema, "Facts"), "sections": structure(sections, "Facts_sections")}
+        if key not in self.made:
+            needed = set(place.get("required", ())) if self.strict else set()
+            types = {field: self.of(below, f"{name}_{field}") for field, below in place["properties"].items()}
+            fields: list[tuple] = [(field, kind) for field, kind in types.items() if field in needed]
+            fields += [(field, kind | None, None) for field, kind in types.items() if field not in needed]
+            self.made[key] = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
+        return self.made[key]
 
 
-def _field(kind: Any, name: str, required: bool) -> tuple:
-    return (name, kind) if required else (name, Optional[kind], None)
+@cache
+def _types(strict: bool) -> _Types:
+    return _Types(strict)
 
 
 @cache
 def _facts_decoder() -> msgspec.json.Decoder:
-    return msgspec.json.Decoder(Optional[_type_maker(True)["document"]])
+    return msgspec.json.Decoder(_types(True).document | None)
 
 
 def decode_node(data: bytes, heads: dict[bytes, dict] | None = None) -> NodeDocument:
@@ -170,12 +179,12 @@ def _decode_slowly(data: bytes) -> NodeDocument:
 
 def to_facts(facts: Any) -> Any:
     """A node-facts document from plain values. Raises InvalidNode with path, expected and found type."""
-    return _converted(facts, Optional[_type_maker(True)["document"]], "facts")
+    return _converted(facts, _types(True).document | None, "facts")
 
 
 def to_fragment(sections: Any) -> Any:
     """Sections of an example: required keys may be left out. Raises InvalidNode."""
-    return _converted(sections, _type_maker(False)["sections"], "")
+    return _converted(sections, _types(False).sections, "")
 
 
 def _converted(value: Any, kind: Any, place: str) -> Any:

@@ -6,7 +6,7 @@ values that its rules read; behind it each rule remembers its own. A rule that r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -255,7 +255,7 @@ def _account(section: Any) -> Any:
     return (probe.status, probe.error, tuple([(row.field, row.status, row.reason) for row in probe.unread or ()]))
 
 
-def _policy_value(policy: dict[str, Any], path: Path) -> Any:
+def _policy_value(policy: Mapping[str, Any], path: Path) -> Any:
     if path[0] != "policy":
         return None
     take = taker(policy_shape(), path[1:])

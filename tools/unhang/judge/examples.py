@@ -119,7 +119,7 @@ def _damage(holder: Any, path: list[str], remove: bool) -> bool:
     """Sets what lies at the path to null, or removes it; in every item of a list. False when nothing was there."""
     head, rest = path[0], path[1:]
     if head == "*":
-        return any([_damage(one, rest, remove) for one in holder if rest]) if isinstance(holder, list) else False
+        return any(_damage(one, rest, remove) for one in holder if rest) if isinstance(holder, list) else False
     if not isinstance(holder, dict) or holder.get(head) is None:
         return False
     if rest and rest != ["*"]:

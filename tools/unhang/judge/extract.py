@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from unhang.judge.expression import WHOLE, Path
 from unhang.judge.shapes import Shape
+from unhang.judge.syntax import WHOLE, Path
 
 MISSING = "\0missing"
 Take = Callable[[Any], Any]
@@ -42,7 +42,7 @@ def _step(get: Take, rest: Take | None) -> Take:
 def taker(shape: Shape, path: Path) -> Take | None:
     """What reads `path` from a value of this shape as something hashable; None when the value itself is that."""
     if not path:
-        return {"object": _present, "map": _present, "list": len}.get(shape.kind)  # type: ignore[return-value]
+        return {"object": _present, "map": _present, "list": len}.get(shape.kind)
     head, rest = path[0], path[1:]
     if head == WHOLE:
         return freeze
@@ -70,7 +70,7 @@ class Extractor:
     def __init__(self, shapes: Mapping[str, Shape], paths: Iterable[Path]):
         self.paths = sorted(set(paths))
         self.place = {path: number for number, path in enumerate(self.paths)}
-        self.steps = _tree({name: shape for name, shape in shapes.items()}, list(enumerate(self.paths)))
+        self.steps = _tree(dict(shapes.items()), list(enumerate(self.paths)))
 
     def values(self, sections: Any) -> list[Any]:
         """The value of each path, in the order of `paths`; None where something on the way is null."""

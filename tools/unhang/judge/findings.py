@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -85,7 +84,7 @@ def write_findings(folder: Path, head: dict[str, Any], entries: list[Entry]) -> 
         with temporary.open("xb") as target:
             for piece in _pieces(head, entries):
                 target.write(piece)
-        os.replace(temporary, folder / "findings.json")
+        temporary.replace(folder / "findings.json")
     finally:
         with suppress(OSError):
             temporary.unlink()

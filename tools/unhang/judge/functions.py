@@ -100,7 +100,7 @@ TESTS: dict[str, Function] = {
 TEST_NAMES = {
     "eq": "==", "equalto": "==", "sameas": "==", "ne": "!=", "lt": "<", "lessthan": "<", "le": "<=", "gt": ">", "greaterthan": ">", "ge": ">=",
 }  # fmt: skip
-ARITY = {name: 0 for name in ("true", "false", "all", "any")}  # every other test takes one argument
+ARITY = dict.fromkeys(("true", "false", "all", "any"), 0)  # every other test takes one argument
 
 
 # ---- filters on lists: (world, value, *arguments) -> value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import pickle
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 MARK_BYTES = 256
@@ -85,8 +87,7 @@ def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared:
 
 def _limit(limits: Limits) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    with open("/proc/self/statm", encoding="ascii") as source:
-        used = int(source.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + limits.memory_bytes,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -94,7 +95,7 @@ def _limit(limits: Limits) -> None:
 
 def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
     """(all that the child said, whether the deadline passed first)."""
-    pieces = []
+    pieces: list[bytes] = []
     while True:
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([reader], [], [], left)[0]:
@@ -106,10 +107,8 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
 
 
 def _end(child: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     os.waitpid(child, 0)
 
 

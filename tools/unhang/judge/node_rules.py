@@ -96,10 +96,7 @@ def why_null(sections: Any, path: str) -> Unknown:
 
 def _concerns(field: str, inside: str) -> bool:
     """Whether a row for devices[*].row_remap speaks of devices[3].row_remap.pending."""
-    for place in (inside, _INDEX.sub("[*]", inside)):
-        if place == field or place.startswith((field + ".", field + "[")):
-            return True
-    return False
+    return any(place == field or place.startswith((field + ".", field + "[")) for place in (inside, _INDEX.sub("[*]", inside)))
 
 
 def judge_rule(rule: Rule, world: World) -> list[Judged]:

@@ -66,7 +66,7 @@ def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
 def read_node(host: str, path: Path, heads: dict[bytes, dict] | None = None) -> NodeDocument:
     """One node file; what cannot be used becomes a node with status invalid, its message the reason."""
     try:
-        with open(path, "rb", buffering=0) as source:
+        with path.open("rb", buffering=0) as source:
             data = source.read(MAX_NODE_BYTES + 1)
             while len(data) <= MAX_NODE_BYTES and (more := source.read(MAX_NODE_BYTES + 1 - len(data))):
                 data += more

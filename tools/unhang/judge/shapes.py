@@ -44,7 +44,7 @@ _KINDS = {"string": TEXT, "number": NUMBER, "integer": NUMBER, "boolean": FLAG}
 def read_schema(name: str) -> dict[str, Any]:
     """A schema of this package by its file name without suffix, such as node-facts-1."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"), loader)
+    return yaml.load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"), loader)  # noqa: S506 - either is the safe loader
 
 
 @cache

@@ -50,7 +50,7 @@ class RuleStopped(Exception):
 class Fact:
     """A value with its shape and its path in the document, such as gpus.devices[3].pcie.width_now."""
 
-    __slots__ = ("value", "shape", "path")
+    __slots__ = ("path", "shape", "value")
 
     def __init__(self, value: Any, shape: Shape, path: str):
         self.value = value
@@ -64,7 +64,7 @@ class World:
     roots: name -> Fact, Unknown or plain value. why_null(path): the Unknown for a null at this path.
     """
 
-    __slots__ = ("roots", "why_null", "reads", "steps")
+    __slots__ = ("reads", "roots", "steps", "why_null")
 
     def __init__(self, roots: Mapping[str, Any], why_null: Callable[[str], Unknown]):
         self.roots = roots

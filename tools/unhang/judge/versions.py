@@ -126,7 +126,7 @@ def _nccl_fields(text: str) -> tuple[int, ...]:
     if len(fields) == 1 and fields[0] >= 1000:
         unit = 10000 if fields[0] >= 10000 else 1000
         fields = (fields[0] // unit, fields[0] % unit // 100, fields[0] % 100)
-    return (fields + (0,) * 4)[:4] + (int(found.group(2) or 0),)
+    return (*(fields + (0,) * 4)[:4], int(found.group(2) or 0))
 
 
 def _nccl(left: str, right: str) -> Comparison:
