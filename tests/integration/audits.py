@@ -9,6 +9,9 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
+
+import yaml
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path(sys.executable).parent
@@ -51,6 +54,46 @@ def names_of(entry):
     return {entry.get("host"), *(entry.get("hosts") or [])} - {None}
 
 
+def differences(before, after, schema=None, path=""):
+    """Paths of facts in which two answers differ, samples and counters left out."""
+    if schema is None:
+        schema = {"properties": load_schema()["properties"]["sections"]["properties"]}
+    schema = resolved(schema)
+    if schema.get("x-kind") in ("sample", "counter"):
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            inner = schema.get("properties", {}).get(key, schema.get("additionalProperties") or {})
+            yield from differences(before.get(key), after.get(key), inner if isinstance(inner, dict) else {}, f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, schema.get("items", {}), f"{path}[{number}]")
+    elif before != after:
+        yield f"{path.lstrip('.')}: {before!r} then {after!r}"
+
+
+@functools.cache
+def load_schema():
+    """The schema of node facts."""
+    return yaml.safe_load((PROJECT / "tools" / "unhang" / "schemas" / "node-facts-1.yaml").read_text(encoding="utf-8"))
+
+
+def resolved(schema):
+    """The schema with its reference followed; what stands beside the reference counts too."""
+    if "$ref" not in schema:
+        return schema
+    return {**resolved(load_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]]), **schema}
+
+
+def wait_until(holds, what):
+    """Until `holds()` is true; fails with `what` after the deadline. A look now and then, for there is nothing to be told by."""
+    until = time.monotonic() + DEADLINE_S
+    while not holds():
+        if time.monotonic() > until:
+            raise AssertionError(f"waited {DEADLINE_S} s in vain until {what}")
+        time.sleep(0.1)
+
+
 def inventory_of(bed, groups, variables=None, host_variables=None):
     """An inventory for ansible-playbook, as JSON text. groups: {group: [node names]}; host_variables: {node name: {...}}."""
     common = {
@@ -90,15 +133,21 @@ def playbook_command(inventory, *arguments):
     return ["ansible-playbook", "playbooks/audit.yml", "-i", str(inventory), *arguments]
 
 
-def run_audit(bed, work, inventory, *arguments, command=None, environment=None):
+def run_audit(bed, work, inventory, *arguments, environment=None):
     """Run the audit to its end and return an Audit. inventory: text of inventory_of."""
-    work = pathlib.Path(work)
+    number = len(list(pathlib.Path(work).glob("audit-*")))
+    work = pathlib.Path(work) / f"audit-{number}"
+    work.mkdir()
     path = work / "hosts.json"
     path.write_text(inventory)
     folder = work / "run"
-    argv = command or playbook_command(path, *arguments)
     environment = {**environment_of(bed, work), "UNHANG_NEW_RUN": str(folder), **(environment or {})}
-    done = subprocess.run(
-        bed.inside(argv), cwd=PROJECT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=DEADLINE_S
-    )
+    return run(bed, playbook_command(path, *arguments), environment, folder)
+
+
+def run(bed, command, environment, folder):
+    """Run a command inside the bed and from the project's folder; folder: where its run folder is."""
+    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    done = subprocess.run(bed.inside(command, PROJECT), env=environment, timeout=DEADLINE_S, **said)
+    assert folder.is_dir(), f"no run folder came out; code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return Audit(done.returncode, done.stdout, done.stderr, folder)

@@ -79,8 +79,25 @@ def bed(fake_library, nccl, tmp_path_factory):
         yield testbed
 
 
+def fleet_for(bed, library, work):
+    """The nodes, and everything that was done to them undone at the end."""
+    with contextlib.ExitStack() as undo:
+        yield Fleet(bed, library, work, undo)
+
+
 @pytest.fixture
 def fleet(bed, fake_library, tmp_path):
     """The nodes for one test."""
-    with contextlib.ExitStack() as undo:
-        yield Fleet(bed, fake_library, tmp_path, undo)
+    yield from fleet_for(bed, fake_library, tmp_path)
+
+
+@pytest.fixture(scope="class")
+def class_fleet(bed, fake_library, tmp_path_factory):
+    """The nodes for the tests of one class, which look at one audit."""
+    yield from fleet_for(bed, fake_library, tmp_path_factory.mktemp("class"))
+
+
+@pytest.fixture(scope="module")
+def shared_fleet(bed, fake_library, tmp_path_factory):
+    """The nodes for the tests of one module."""
+    yield from fleet_for(bed, fake_library, tmp_path_factory.mktemp("module"))

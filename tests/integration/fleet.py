@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import sys
 
 import audits
 import hardware
@@ -63,3 +64,14 @@ class Fleet:
         """Run the audit over the named groups (default: all nodes in one group) and return it."""
         inventory = audits.inventory_of(self.bed, groups or {"training": list(NAMES)}, variables, host_variables)
         return audits.run_audit(self.bed, self.work, inventory, *arguments, **options)
+
+    def unhang(self, *arguments, own_inventory=True):
+        """Run a command of `unhang` among the nodes and return it as an Audit."""
+        runs = self.work / "runs"
+        words = list(arguments)
+        if own_inventory:
+            path = self.work / "hosts.json"
+            path.write_text(audits.inventory_of(self.bed, {"training": list(NAMES)}))
+            words[1:1] = ["--inventory", str(path), "--out", str(runs)]
+        command = [sys.executable, "-P", "-m", "unhang", *words]
+        return audits.run(self.bed, command, audits.environment_of(self.bed, self.work), runs / "latest")

@@ -140,9 +140,10 @@ class Testbed:
             self._early[(answer.get("node"), kind)] = answer
         return self._early.pop(slot)
 
-    def inside(self, argv):
-        """argv that runs a command among the nodes: in the bed's network, mounts and processes, so that it ends with the bed at the latest."""
-        return ["nsenter", "--target", str(self.keeper_pid), "--mount", "--net", "--pid", "--ipc", "--uts", "--", *argv]
+    def inside(self, argv, folder="/"):
+        """argv that runs a command among the nodes, in `folder`: in the bed's network, mounts and processes, so that it ends with the bed at the latest."""
+        entered = ["nsenter", "--target", str(self.keeper_pid), "--mount", "--net", "--pid", "--ipc", "--uts"]
+        return [*entered, "--", "env", f"--chdir={folder}", *argv]
 
     def run(self, argv, timeout_s=60, **options):
         """subprocess.run of a command inside the bed, with its output as text."""

@@ -1,0 +1,62 @@
+"""Something on a node never returns: it costs its own section, names the call, and its neighbours' results stand."""
+
+from __future__ import annotations
+
+import pytest
+
+FIFO = "/srv/hangs"
+
+
+@pytest.fixture(scope="module")
+def hung(shared_fleet):
+    """One audit of a driver that stalls in the middle, one that never starts, a file that blocks, and a healthy node."""
+    shared_fleet.answer("gpu001", stall=["nvmlDeviceGetMemoryInfo(3)", "nvmlDeviceGetMemoryInfo_v2(3)"])
+    shared_fleet.answer("gpu002", stall=["nvmlInitWithFlags"])
+    # Reading a FIFO that nobody writes to blocks as a dead NFS server does.
+    away = "mv /var/lib/dpkg/status /var/lib/dpkg/status.kept && mkfifo /var/lib/dpkg/status"
+    shared_fleet.shell("gpu003", away, undo="mv -f /var/lib/dpkg/status.kept /var/lib/dpkg/status")
+    shared_fleet.shell("gpu003", f"mkfifo {FIFO}", undo=f"rm {FIFO}")
+    return shared_fleet.audit(host_variables={"gpu003": {"unhang_nccl_roots": [FIFO]}})
+
+
+def test_a_call_that_never_returns_costs_its_section_and_is_named(hung):
+    gpus = hung.section("gpu001", "gpus")
+    assert gpus["probe"]["status"] == "timeout"
+    assert "nvmlDeviceGetMemoryInfo" in gpus["probe"]["error"]
+
+
+def test_what_was_read_before_the_stall_stands(hung):
+    devices = hung.section("gpu001", "gpus")["devices"]
+    assert [device["index"] for device in devices[:3]] == [0, 1, 2]
+    assert all(device["model"] == "NVIDIA H200" for device in devices[:3])
+
+
+def test_a_driver_that_does_not_even_start_costs_only_what_it_would_have_said(hung):
+    assert hung.section("gpu002", "gpus")["probe"]["status"] == "timeout"
+    assert "nvmlInit" in hung.section("gpu002", "gpus")["probe"]["error"]
+    assert hung.section("gpu002", "driver")["loaded"]["version"] == "580.159.04"
+    assert hung.section("gpu002", "kernel")["probe"]["status"] == "ok"
+
+
+def test_a_blocking_package_database_costs_only_the_packages(hung):
+    packages = hung.section("gpu003", "packages")
+    assert packages["probe"]["status"] == "timeout"
+    assert "/var/lib/dpkg/status" in packages["probe"]["error"]
+    assert hung.section("gpu003", "gpus")["count"] == 8
+    assert hung.section("gpu003", "network")["probe"]["status"] == "ok"
+
+
+def test_the_neighbour_has_everything(hung):
+    assert hung.node("gpu004")["status"] == "ok"
+    assert {section["probe"]["status"] for section in hung.node("gpu004")["facts"]["sections"].values()} <= {"ok", "absent"}
+
+
+def test_what_was_not_read_is_unknown_and_never_a_pass(hung):
+    unknown = hung.rules("gpu001", "unknown")
+    assert any(rule.startswith(("gpu-", "nvlink")) for rule in unknown)
+
+
+def test_a_hung_driver_leaves_no_process_behind(hung, shared_fleet):
+    for name in ("gpu001", "gpu002", "gpu003"):
+        assert "unhang" not in shared_fleet.shell(name, "ps -eo args").replace("unhang-testbed", "")
+        assert "AnsiballZ" not in shared_fleet.shell(name, "ps -eo args")

@@ -1,0 +1,89 @@
+"""A fleet with nothing wrong: what the audit sees of it, through ansible-playbook over ssh."""
+
+from __future__ import annotations
+
+import json
+
+import audits
+import nccl_libraries
+import pytest
+from fleet import NAMES
+
+SERIOUS = ("critical", "error")
+SECTIONS = (
+    "node", "kernel", "driver", "fabric_manager", "cuda", "nccl", "torch", "gpus", "interconnect", "network", "limits", "packages", "faults",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def healthy(shared_fleet):
+    """One audit of the four nodes as they are."""
+    return shared_fleet.audit()
+
+
+def test_every_node_answers_and_the_run_is_complete(healthy):
+    assert healthy.code == 0, healthy.stdout + healthy.stderr
+    run = json.loads((healthy.folder / "run.json").read_text())
+    assert sorted(run["hosts"]) == list(NAMES)
+    assert run["finished"]
+    assert {name: healthy.node(name)["status"] for name in NAMES} == dict.fromkeys(NAMES, "ok")
+    assert (healthy.folder / "report.html").stat().st_size > 1000
+
+
+def test_nothing_serious_is_found(healthy):
+    serious = [(entry["rule"], entry.get("host"), entry["found"]) for entry in healthy.of() if entry["severity"] in SERIOUS]
+    assert serious == []
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_is_there_on_every_node_and_was_not_cut_short(healthy, section):
+    for name in NAMES:
+        probe = healthy.section(name, section)["probe"]
+        assert probe["status"] in ("ok", "absent"), (name, probe)
+
+
+def test_gpus_are_the_recorded_ones_through_the_real_nvidia_ml_py(healthy):
+    for name in NAMES:
+        gpus = healthy.section(name, "gpus")
+        assert gpus["count"] == 8
+        assert {device["model"] for device in gpus["devices"]} == {"NVIDIA H200"}
+        assert [device["pci_address"] for device in gpus["devices"]][:2] == ["0000:00:06.0", "0000:00:07.0"]
+        assert healthy.section(name, "interconnect")["pairs"]
+
+
+def test_driver_and_kernel_are_read_from_the_node_itself(healthy, shared_fleet):
+    for name in NAMES:
+        assert healthy.section(name, "driver")["loaded"]["version"] == "580.159.04"
+        assert healthy.section(name, "kernel")["release"] == shared_fleet.nodes[name].shell("uname -r").strip()
+        assert healthy.section(name, "node")["hostname"] == name
+        assert healthy.section(name, "node")["os"]["id"] == "debian"
+
+
+def test_the_version_of_nccl_is_read_out_of_the_real_file(healthy):
+    for name in NAMES:
+        found = {library["version"] for library in healthy.section(name, "nccl")["libraries"]}
+        assert found == {nccl_libraries.USUAL} or all(version.startswith(nccl_libraries.USUAL) for version in found)
+
+
+def test_two_audits_in_a_row_agree_on_everything_that_is_no_sample(healthy, fleet):
+    again = fleet.audit()
+    changed = {name: list(audits.differences(healthy.node(name)["facts"]["sections"], again.node(name)["facts"]["sections"])) for name in NAMES}
+    assert changed == {name: [] for name in NAMES}
+    assert again.rules() == healthy.rules()
+
+
+def test_unhang_audit_writes_one_json_object_and_nothing_else(fleet):
+    done = fleet.unhang("audit", "--limit", "gpu[001-002]", "--format", "json")
+    document = json.loads(done.stdout)
+    assert document["schema"] == "unhang/findings/1"
+    assert done.code in (0, 1), done.stderr
+    assert sorted(path.stem for path in (done.folder / "nodes").glob("*.json")) == ["gpu001", "gpu002"]
+
+
+def test_an_old_driver_without_the_newer_functions_costs_fields_and_no_section(fleet):
+    fleet.answer("gpu002", missing=["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetSramEccErrorStatus", "nvmlDeviceGetMemoryInfo_v2"])
+    audit = fleet.audit(groups={"training": ["gpu001", "gpu002"]})
+    gpus = audit.section("gpu002", "gpus")
+    assert gpus["probe"]["status"] == "ok"
+    assert gpus["count"] == 8
+    assert any("FUNCTION_NOT_FOUND" in row["reason"] for row in gpus["probe"]["unread"])
