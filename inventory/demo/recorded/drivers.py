@@ -31,6 +31,7 @@ DEVICE_CALLS = (
 TWO_GPU_CALLS = (
     "nvmlDeviceGetMemoryInfo:v2", "nvmlDeviceGetGpuFabricInfoV:v2", "nvmlDeviceGetSramEccErrorStatus", "nvmlDeviceGetTemperatureThreshold:1",
 )  # fmt: skip
+SYSTEM_CALLS = ("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetNVMLVersion", "nvmlSystemGetDriverVersion")
 FIELD_STEMS = ("RETIRED_", "NVLINK_LINK_COUNT", "PCIE_REPLAY", "REMAPPED_")
 LINK_CALLS = ("state", "version", "nvmlDeviceGetNvLinkRemoteDeviceType", "error:0", "error:1", "error:2")
 
@@ -43,7 +44,7 @@ def answer(value: Any) -> dict[str, Any]:
 def h200() -> dict[str, Any]:
     """Eight H200 as captured: the first in full, of the others what tells them apart."""
     eight, two = (json.loads((FIXTURES / name / "nvml.json").read_text()) for name in ("h200x8", "h200x2"))
-    system = {name: answer(eight["system"][name]["v"]) for name in ("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetNVMLVersion", "nvmlSystemGetDriverVersion")}
+    system = {name: answer(eight["system"][name]["v"]) for name in SYSTEM_CALLS}
     devices = [captured(device) for device in eight["devices"]]
     extra = {name: answer(two["devices"][0][name]["v"]) for name in TWO_GPU_CALLS}
     devices[0].update(extra)
@@ -105,7 +106,8 @@ def model(
         "nvmlDeviceGetGraphicsRunningProcesses_v3": [],
         "nvmlDeviceGetMPSComputeRunningProcesses_v3": [],
     } | {f"nvmlDeviceGetTotalEccErrors:{kind}:{span}": 0 for kind in (0, 1) for span in (0, 1)}  # fmt: skip
-    link = {"state": 0} if remote is None else {"state": 1, "version": 4, "nvmlDeviceGetNvLinkRemoteDeviceType": remote, "error:0": 0, "error:1": 0, "error:2": 0}
+    up = {"state": 1, "version": 4, "nvmlDeviceGetNvLinkRemoteDeviceType": remote, "error:0": 0, "error:1": 0, "error:2": 0}
+    link = {"state": 0} if remote is None else up
     remap = 0 if capability == (8, 0) else 3
     fields = {f"NVML_FI_DEV_REMAPPED_{part}": {"ret": remap, "type": 1, "ull": 0, "dbl": None} for part in ("COR", "UNC", "PENDING", "FAILURE")}
     fields |= {f"NVML_FI_DEV_RETIRED_{part}": {"ret": 3, "type": 1, "ull": 0, "dbl": None} for part in ("SBE", "DBE", "PENDING")}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 from boards import Slot, bus, infiniband, interface, machine, meminfo, network
 from drivers import ALLOWED, CHIPSET, HOST_BRIDGE, OTHER_NODE, SAME_SWITCH, h200, model, processes, system_calls
 from drivers import machine as recorded_machine
-from trees import GIB, Link, Tree, compilers, driver, nccl_library, packages, space, system, toolkit, torch_environment
+from trees import GIB, Tree, compilers, driver, nccl_library, packages, space, system, toolkit, torch_environment
 
 NOBLE, JAMMY, FOCAL = "6.8.0-85-generic", "5.15.0-139-generic", "5.4.0-216-generic"
 H200 = [f"0000:00:{device:02x}.0" for device in range(6, 14)]
@@ -43,7 +42,10 @@ def h200_node() -> Tree:
 
 def a100_node() -> Tree:
     """Eight A100 behind PCIe switches, six NVSwitches, bare metal, ACS off."""
-    slots = [Slot(address, "0x20b2", node=place // 2, lanes=(16, 16), speeds=("16.0", "16.0"), above=f"0000:{place // 2:02x}:01.1", acs=0) for place, address in enumerate(A100)]
+    slots = [
+        Slot(address, "0x20b2", node=place // 2, lanes=(16, 16), speeds=("16.0", "16.0"), above=f"0000:{place // 2:02x}:01.1", acs=0)
+        for place, address in enumerate(A100)
+    ]
     slots += [Slot(f"0000:{bus_:02x}:00.0", "0x1af1", "0x068000", lanes=(2, 2), speeds=("5.0", "5.0")) for bus_ in range(0xC4, 0xCA)]
     return machine("NVIDIA", "DGXA100 920-23687-2530-000", "AMD EPYC 7742 64-Core Processor", 256, 8, 1024) | bus(slots) | infiniband(2, "200 Gb/sec (4X HDR)")
 
@@ -51,7 +53,10 @@ def a100_node() -> Tree:
 def a6000_workstation() -> Tree:
     """Three cards, one of them in a slot with eight lanes; ACS and the IOMMU as the board came."""
     lanes = ((16, 16), (8, 16), (16, 16))
-    slots = [Slot(address, "0x2230", lanes=lanes[place], speeds=("2.5", "16.0"), above=f"0000:{4 + place:02x}:01.1", acs=0x1D) for place, address in enumerate(A6000)]
+    slots = [
+        Slot(address, "0x2230", lanes=lanes[place], speeds=("2.5", "16.0"), above=f"0000:{4 + place:02x}:01.1", acs=0x1D)
+        for place, address in enumerate(A6000)
+    ]
     board = machine("ASUSTeK COMPUTER INC.", "Pro WS WRX80E-SAGE SE WIFI", "AMD Ryzen Threadripper PRO 3975WX 32-Cores", 64, 1, 256)
     groups: Tree = {f"sys/kernel/iommu_groups/{group}/devices/.keep": "" for group in range(3)}
     groups |= {f"sys/devices/pci0000:00/0000:{4 + place:02x}:01.1/{address}/iommu_group/name": "" for place, address in enumerate(A6000)}
@@ -88,7 +93,7 @@ def workstation(version: str, release: str, fresh: bool) -> Tree:
     branch, suite = version.split(".")[0], "20.04" if release == FOCAL else "22.04"
     deb, wanted = f"{version}-0ubuntu0.{suite}.1", "hold" if fresh else "install"
     rows = [(f"nvidia-driver-{branch}", deb, wanted), (f"nvidia-dkms-{branch}", deb, wanted), (f"libnvidia-compute-{branch}", deb, wanted)]
-    return {"var/lib/dpkg/status": packages(rows + [(f"linux-image-{release}", release.removesuffix("-generic") + ".1", "install")])}
+    return {"var/lib/dpkg/status": packages([*rows, (f"linux-image-{release}", release.removesuffix("-generic") + ".1", "install")])}
 
 
 TORCH = ("2.9.1", "12.8", "2.27.5")
@@ -115,7 +120,8 @@ def identity(host: str, uptime_s: int = 864000) -> Tree:
     """What every node has of its own."""
     digest = hashlib.sha256(host.encode()).hexdigest()
     boot = f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
-    own = {"proc/sys/kernel/hostname": host, "etc/machine-id": digest[:32], "proc/sys/kernel/random/boot_id": boot, "proc/uptime": f"{uptime_s}.50 {uptime_s * 9}.00"}
+    own = {"proc/sys/kernel/hostname": host, "etc/machine-id": digest[:32], "proc/sys/kernel/random/boot_id": boot}
+    own["proc/uptime"] = f"{uptime_s}.50 {uptime_s * 9}.00"
     return {path: text + "\n" for path, text in own.items()}
 
 
@@ -134,7 +140,8 @@ def hosts() -> dict[str, Tree]:
     """host -> what lies over its layers."""
     trees = {f"gpu{number:03}": identity(f"gpu{number:03}") | ethernet(f"10.1.0.{100 + number}", "eth0") for number in range(1, 9)}
     trees |= {f"dev{number:02}": identity(f"dev{number:02}") | ethernet(f"10.2.0.{10 + number}", "eth0") for number in (1, 2)}
-    trees |= {name: identity(name) | ethernet(f"10.3.0.{20 + place}", "enp225s0f0") for place, name in enumerate(("a100-01", "fsdp01", "fsdp02", "fsdp03", "mega01", "llmc01"))}
+    servers = ("a100-01", "fsdp01", "fsdp02", "fsdp03", "mega01", "llmc01")
+    trees |= {name: identity(name) | ethernet(f"10.3.0.{20 + place}", "enp225s0f0") for place, name in enumerate(servers)}
     trees |= {f"ws-3090-{number}": identity(f"ws-3090-{number}") | ethernet(f"10.5.0.{10 + number}", "enp5s0") for number in (1, 2)}
     trees |= {name: identity(name) for name in ("ws-a6000", "t4-01", "login01")}
     for name, tree in differences().items():
@@ -151,7 +158,7 @@ def differences() -> dict[str, Tree]:
     """What is wrong with whom, as far as files tell it."""
     folk = "NCCL_TIMEOUT=1200000\nNCCL_SOCKET_TIMEOUT=600\nNCCL_DEBUG=INFO\n"
     other_torch = torch_environment(SITE, "2.6.0", "12.4", "2.21.5")
-    cache = "home/anna/.cache/torch_extensions/py312_cu128/scaled_upper_triang_masked_softmax_cuda"
+    build = "opt/Megatron-LM/megatron/fused_kernels/build"
     return {
         "gpu004": {"var/lib/dpkg/status": server_packages("580.159.04", "2.21.5")} | nccl_library("2.21.5", "12.4"),
         "ws-a6000": {
@@ -162,10 +169,12 @@ def differences() -> dict[str, Tree]:
         "fsdp01": {"etc/environment": folk, "etc/passwd": PASSWD} | process(41001, "python", "anna") | process(52001, "python3", "bert"),
         "fsdp02": {"etc/profile.d/nccl.sh": "export NCCL_BLOCKING_WAIT=1\nexport NCCL_ASYNC_ERROR_HANDLING=1\n", "etc/nccl.conf": "NCCL_ALGO=Tree\n"},
         "fsdp03": other_torch | {"etc/nccl.conf": "NCCL_IB_DISABLE=1\n"},
-        "mega01": {"etc/passwd": PASSWD, "proc/meminfo": meminfo(1024 << 20, 6 << 20, 0), ".unhang/space.json": space(64 * GIB, GIB // 4), f"{cache}/lock": "", f"{cache}/build.ninja": ""}
+        "mega01": {f"{build}/lock": "", f"{build}/build.ninja": ""}
+        | {"proc/meminfo": meminfo(1024 << 20, 6 << 20, 0), ".unhang/space.json": space(64 * GIB, GIB // 4)}
         | toolkit("11.8")
         | {path: content for path, content in compilers("python3.12").items() if "ninja" not in path and "Python.h" not in path},
-        "llmc01": {"etc/passwd": PASSWD, "etc/profile.d/cuda.sh": "export CUDA_VISIBLE_DEVICES=0\n"} | {path: text for pid in range(61001, 61005) for path, text in process(pid, "train_gpt2cu", "bert").items()},
+        "llmc01": {"etc/passwd": PASSWD, "etc/profile.d/cuda.sh": "export CUDA_VISIBLE_DEVICES=0\n"}
+        | {path: text for pid in range(61001, 61005) for path, text in process(pid, "train_gpt2cu", "bert").items()},
     }  # fmt: skip
 
 
@@ -191,7 +200,11 @@ def broken_recordings() -> dict[str, dict[str, Any]]:
     """What is wrong with whom, as far as the driver tells it."""
     lost = {"nvml_error": 15, "text": "GPU is lost"}
     return {
-        "h200x8-580.95.05": {"base": "h200x8.json", "system": system_calls("580.95.05", 13000), "all_devices": {"nvmlDeviceGetGspFirmwareVersion": "580.95.05"}},
+        "h200x8-580.95.05": {
+            "base": "h200x8.json",
+            "system": system_calls("580.95.05", 13000),
+            "all_devices": {"nvmlDeviceGetGspFirmwareVersion": "580.95.05"},
+        },
         "gpu006": {"base": "h200x8.json", "devices": {"3": {"nvlink": {"7": {"state": 0}}}}},
         "gpu007": {"base": "h200x8.json", "devices": {"5": {"handle": lost}}},
         "ws-a6000": {
@@ -207,6 +220,3 @@ def broken_recordings() -> dict[str, dict[str, Any]]:
         },
     }  # fmt: skip
 
-
-if __name__ == "__main__":
-    print(json.dumps({name: sorted(tree) for name, tree in hosts().items()}, indent=1))

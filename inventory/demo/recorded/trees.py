@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Union
 
 GIB = 1 << 30
 
@@ -18,7 +17,7 @@ class Link:
     target: str
 
 
-Tree = dict[str, Union[str, bytes, Link]]
+Tree = dict[str, str | bytes | Link]
 
 
 def system(name: str, version: str, codename: str, release: str, python: str, extra_modules: str = "") -> Tree:
@@ -58,6 +57,8 @@ def system(name: str, version: str, codename: str, release: str, python: str, ex
         ),
         f"lib/modules/{release}/modules.dep": "",
         ".unhang/space.json": space(shm=64 * GIB, temp=200 * GIB),
+        "tmp/.keep": "",
+        "var/tmp/.keep": "",
         "sys/kernel/uevent_seqnum": "4242\n",
         "sys/firmware/acpi/pm_profile": "4\n",
         "sys/fs/cgroup/system.slice/ssh.service/cgroup.procs": "700\n",
@@ -66,7 +67,8 @@ def system(name: str, version: str, codename: str, release: str, python: str, ex
 
 def space(shm: int, temp: int) -> str:
     """The recorded answers of statvfs."""
-    sizes = {"/dev/shm": (shm, shm), "/tmp": (max(temp, 20 * GIB), temp), "/var/tmp": (max(temp, 20 * GIB), temp)}
+    scratch = (max(temp, 20 * GIB), temp)
+    sizes = {"/dev/shm": (shm, shm), "/tmp": scratch, "/var/tmp": scratch}  # noqa: S108 - names in a recording, nothing is opened
     return json.dumps({path: {"size_bytes": size, "free_bytes": free} for path, (size, free) in sizes.items()}, indent=1) + "\n"
 
 
@@ -130,7 +132,7 @@ def torch_environment(site: str, torch: str, cuda: str, nccl: str) -> Tree:
     major = cuda.split(".")[0]
     bundled = {f"{site}/nvidia/nccl/lib/libnccl.so.2": elf_with_text(f"NCCL version {nccl}+cuda{cuda}")}
     return bundled | {
-        f"{site}/torch/version.py": f"__version__ = '{torch}+cu{cuda.replace('.', '')}'\ndebug = False\ncuda = '{cuda}'\ngit_version = 'recorded'\nhip = None\n",
+        f"{site}/torch/version.py": f"__version__ = '{torch}+cu{cuda.replace('.', '')}'\ndebug = False\ncuda = '{cuda}'\nhip = None\n",
         f"{site}/torch-{torch}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n",
         f"{site}/nvidia_nccl_cu{major}-{nccl}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: nvidia-nccl-cu{major}\nVersion: {nccl}\n",
     }

@@ -1,0 +1,88 @@
+"""Every row of the catalogue runs on its own examples, also with its facts taken away, and keeps the house's form."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+
+from unhang.catalogue import load_catalogue
+from unhang.judge.examples import catalogue_view, check_examples, verdict_of
+from unhang.judge.schema_check import check_schema
+from unhang.judge.shapes import read_schema
+
+CATALOGUE = load_catalogue()
+RULES = {rule.id: rule for rule in CATALOGUE.rules}
+ROLES = {
+    "gpu_driver", "fabric_manager", "kernel", "nccl_profile", "host_tuning", "build_toolchain", "gpu_binding", "package_hold", "drain", "smoke_test",
+}  # fmt: skip
+PLACES = {
+    "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
+    "manpages.debian.org", "www.gnu.org", "gcc.gnu.org", "man7.org",
+}  # fmt: skip
+"""Hosts that sources may point to: those of the projects and vendors themselves."""
+SITUATIONS = {1, 2, 3, 4, 5}
+
+
+def sources_of_everything():
+    for rule in RULES.values():
+        yield from ((rule.id, source) for source in rule.row["sources"])
+
+
+def test_built_in_catalogue_has_no_fault():
+    assert [str(fault) for fault in CATALOGUE.faults] == []
+
+
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_row_fails_on_its_matches_passes_its_near_misses_and_never_passes_without_its_facts(rule_id):
+    assert [str(one) for one in check_examples(RULES[rule_id], CATALOGUE.tables, tuple(RULES))] == []
+
+
+@pytest.mark.parametrize("rule_id", sorted(rule.id for rule in RULES.values() if rule.scope == "node" and rule.reads_facts))
+def test_row_says_nothing_about_a_node_of_which_nothing_was_read(rule_id):
+    view = catalogue_view(CATALOGUE.tables, tuple(RULES))
+    assert verdict_of(RULES[rule_id], {"run_status": "ok"}, view) in ("unknown", "skip")
+
+
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_remedy_names_a_role_with_real_policy_keys_or_tells_a_person_what_to_look_at(rule_id):
+    remedy = RULES[rule_id].row["remedy"]
+    if "role" in remedy:
+        assert remedy["role"] in ROLES
+        assert list(check_schema(read_schema("policy-1"), remedy.get("policy", {}))) == []
+    else:
+        assert len(remedy["person"]) > 15
+
+
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_sources_are_addresses_of_the_projects_themselves_and_say_what_stands_there(rule_id):
+    for source in RULES[rule_id].row["sources"]:
+        address = urlsplit(source["url"])
+        if source["url"].startswith("docs/"):
+            continue  # rules about the audit itself are explained in the project's own pages
+        assert address.scheme == "https" and address.hostname in PLACES, source["url"]
+        assert len(source["says"]) > 15
+
+
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_near_miss_speaks_of_the_same_facts_as_a_match(rule_id):
+    """One that speaks of other facts proves nothing."""
+    row = RULES[rule_id].row["examples"]
+    for miss in row["near_miss"]:
+        assert any(sections_of(miss) & sections_of(match) for match in row["match"])
+
+
+def sections_of(example):
+    """The sections, and what else stands at the top, of an example of any scope."""
+    return {key for node in (example if isinstance(example, list) else [example]) for key in node}
+
+
+def test_each_situation_has_rules_that_can_be_found_on_a_node():
+    named = {number for rule in RULES.values() for number in rule.row.get("situations", [])}
+    assert named == SITUATIONS
+
+
+def test_kernel_age_alone_is_called_weak_evidence():
+    row = RULES["kernel-below-5-5"].row
+    assert row["severity"] in ("warning", "info") and row["confidence"] == "reported"
+    assert "weak evidence" in row["expected"].lower() and "P2P" in row["expected"] and "ACS" in row["expected"]
