@@ -9,6 +9,7 @@ What no file holds is recorded in files of our own: /.unhang/space.json, {"/dev/
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat as stat_bits
@@ -55,7 +56,7 @@ class Root:
 
     def _lstat(self, path):
         """(place on disk, lstat) of one path whose parents hold no link; raises the last OSError."""
-        error = None
+        error = FileNotFoundError(errno.ENOENT, "no layer to look in", path)
         for place in self.candidates(path):
             try:
                 return place, os.lstat(place)
@@ -132,14 +133,17 @@ class Root:
         """Sorted names in a folder, all layers together. Raises OSError when no layer has it."""
         resolved = self.resolve(path)
         self.watch("list " + path)
-        found, error = set(), None
+        found, error, seen = set(), FileNotFoundError(errno.ENOENT, "no layer to look in", path), False
         for place in self.candidates(resolved):
             try:
                 found.update(os.listdir(place))
-                error = error or False
-            except (FileNotFoundError, NotADirectoryError) as problem:
-                error = problem if error is None else error
-        if error and not found:
+                seen = True
+            except OSError as problem:
+                problem.filename = path
+                if not isinstance(problem, (FileNotFoundError, NotADirectoryError)):
+                    raise
+                error = problem
+        if not seen:
             raise error
         return sorted(found)
 
@@ -187,7 +191,7 @@ def parse_space(text, path):
     recorded = json.loads(text)
     row = recorded.get(path) if isinstance(recorded, dict) else None
     if not isinstance(row, dict):
-        raise FileNotFoundError(2, "not recorded in " + SPACE_FILE, path)
+        raise FileNotFoundError(errno.ENOENT, "not recorded in " + SPACE_FILE, path)
     size, free = row.get("size_bytes"), row.get("free_bytes")
     if not isinstance(size, int) or not isinstance(free, int):
         raise ValueError("{} of {}: expected two whole numbers, found {!r}".format(path, SPACE_FILE, row)[:200])

@@ -82,7 +82,7 @@ def match_ipv4(locals_, routes):
             found.setdefault("lo", []).append(ipv4_text(number) + "/8")
             continue
         covering = [(mask, name) for name, network, mask, direct in routes if direct and mask and number & mask == network]
-        best = max((mask for mask, _name in covering), default=None)
+        best = max((mask for mask, _name in covering), default=0)
         names = {name for mask, name in covering if mask == best}
         if len(names) == 1:
             found.setdefault(names.pop(), []).append("{}/{}".format(ipv4_text(number), bin(best).count("1")))

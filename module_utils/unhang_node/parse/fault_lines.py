@@ -1,6 +1,6 @@
 """One message of the kernel, as a fault or as nothing. Values in, values out.
 
-Each row of PATTERNS: kind; literals of which every such line holds one (looked for first, for a log is long and faults are few); a pattern that must
+Each row: kind; literals of which every such line holds one (looked for first, for a log is long and faults are few); a pattern that must
 match from the message's beginning, so that a process which logs the same words is no fault. Patterns have no nested repeats, and every repeat a bound.
 Sources: NVIDIA "Xid Errors" guide and open-gpu-kernel-modules (NVRM, SXid lines); kernel sources: drivers/pci/pcie/aer.c, kernel/hung_task.c,
 kernel/watchdog.c, mm/oom_kill.c, arch/x86/mm/fault.c, drivers/net/bonding/bond_main.c and the network drivers' own "link is down".
@@ -22,7 +22,7 @@ _DOWN = r"[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b"
 _DOWN_TEXTS = ("ink down", "ink Down", "ink is down", "ink is Down", "ink DOWN", "ink is DOWN")
 _FAILED = r"(?:[Ff]ail|[Ee]rror|[Ff]atal|timed out)"
 
-PATTERNS = (
+_ROWS = (
     ("xid", ("Xid (",), r"NVRM: Xid \(" + _PCI + r"\): (?P<code>\d{1,6})(?:,|$)"),
     ("sxid", ("SXid (",), r"(?P<subject>nvidia-nvswitch\d{1,4}): SXid \(" + _PCI + r"\): (?P<code>\d{1,6}), (?P<severity>Non-fatal|Fatal)\b"),
     ("aer", ("PCIe Bus Error: severity=",), _DEVICE + r": (?:AER: )?PCIe Bus Error: severity=(?P<severity>[\w ()-]{1,40}), type="),
@@ -35,7 +35,7 @@ PATTERNS = (
     ),
     ("segfault", (" in lib",), r".{1,64}\[\d{1,10}\](?:: segfault at | general protection| trap )[^\[]{1,200} in (?P<subject>lib[^\s\[]{1,120})\["),
     ("driver_mismatch", ("API mismatch",), r"NVRM: API mismatch: "),
-    ("link_down", _DOWN_TEXTS, _DEVICE + r":? (?:[\w.-]{1,32}: )?" + _NAME + r":? (?:NIC )?" + _DOWN),
+    ("link_down", _DOWN_TEXTS, _DEVICE + r":? (?:[\w.-]{1,32}: ){0,2}(?!NIC )" + _NAME + r":? (?:NIC )?" + _DOWN),
     ("link_down", _DOWN_TEXTS, r"(?:\w{1,32}: )?" + _NAME + r":? NIC " + _DOWN),
     ("link_down", _DOWN_TEXTS, _DEVICE + r": pciehp: (?P<subject>Slot\([\w-]{1,16}\)): " + _DOWN),
     ("link_down", ("definitely down",), r"(?:bonding: )?[\w.-]{1,32}: \(slave " + _NAME + r"\): link status definitely down"),
@@ -52,7 +52,7 @@ PATTERNS = (
         r"(?P<subject>NVRM|nvidia-nvlink|nvidia-nvswitch\d{0,4}): (?!S?Xid )(?=.{0,200}?[Nn][Vv][Ll]ink)(?=.{0,400}?" + _FAILED + r")",
     ),
 )
-PATTERNS = tuple((kind, needles, re.compile(pattern)) for kind, needles, pattern in PATTERNS)
+PATTERNS = tuple((kind, needles, re.compile(pattern)) for kind, needles, pattern in _ROWS)
 NEEDLES = tuple(sorted({needle for _kind, needles, _pattern in PATTERNS for needle in needles}))
 GPU_LIBRARIES = ("libnccl", "libcuda", "libnvidia", "libtorch_cuda", "libc10_cuda", "libcudart", "libcudnn", "libcublas")
 AER_SEVERITIES = {"Corrected": "corrected", "Correctable": "corrected"}

@@ -30,13 +30,13 @@ def parse_menu(text):
             stack.append([words[1] if len(words) > 1 else "", identifier_of(words), None, [] if first == "submenu" else None])
             count += 1
         elif line.endswith("{"):
-            stack.append(None)
+            stack.append([])
         elif line == "}" and stack:
             closed = stack.pop()
-            if closed is not None:
-                parent = next((each for each in reversed(stack) if each is not None and each[3] is not None), None)
+            if closed:
+                parent = next((each for each in reversed(stack) if each and each[3] is not None), None)
                 (parent[3] if parent else top).append(Entry(*closed))
-        elif first.startswith("linux") and stack and stack[-1] is not None and stack[-1][2] is None:
+        elif first.startswith("linux") and stack and stack[-1] and stack[-1][2] is None:
             words = words_of(line)
             stack[-1][2] = words[1] if len(words) > 1 else None
     return top

@@ -37,12 +37,11 @@ def once(read_it):
     def answer():
         if not answers:
             try:
-                answers.append((read_it(), None))
+                answers.append(read_it())
             except (OSError, ValueError) as problem:
-                answers.append((None, problem))
-        found, problem = answers[0]
-        if problem:
-            raise problem
-        return found
+                answers.append(problem)
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]
 
     return answer
