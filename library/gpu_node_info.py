@@ -20,7 +20,8 @@ options:
   gather_subset:
     description:
       - Sections to read, as with M(ansible.builtin.setup).
-      - V(all) is every section. A leading C(!) leaves one out, V(!all) leaves out all that is not named.
+      - V(all) is every section. A leading C(!) leaves one out, V(!all) leaves out all that is not named but V(min).
+      - V(min) stands for V(node) and V(kernel), which are read unless V(!min) is said.
       - Sections are V(node), V(kernel), V(driver), V(fabric_manager), V(cuda), V(nccl), V(torch), V(gpus), V(interconnect), V(network), V(limits),
         V(packages) and V(faults).
     type: list

@@ -80,7 +80,7 @@ class ActionModule(ActionBase):
     def _read_with_collector(self, interpreter, version, options):
         found = "Python {}.{} at {}".format(*version, interpreter)
         wanted = "expected Python {}.{} or newer for this controller's ansible-core, found {}".format(*OLDEST_PYTHON, found)
-        if version < old_python.OLDEST_FOR_COLLECTOR:
+        if version < old_python.OLDEST_FOR_STARTER:
             return Answer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
         try:
             collector = old_python.collector_file(PROJECT).read_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import re
 import shlex
 import subprocess
@@ -12,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-OLDEST_FOR_COLLECTOR = (3, 7)
+OLDEST_FOR_STARTER = (3, 0)  # from there on the collector itself says what it needs
+FLAGS = ("hash_libraries",)
+TRUE = ("true", "yes", "on", "1", "y", "t")
 VERSION_LINE = re.compile(r"^unhang-python ([0-9]+)\.([0-9]+)$", re.MULTILINE)
 NOT_FOUND = re.compile(r"(?:No such file or directory|not found)")
 ASK_VERSION = 'import sys; print("unhang-python %d.%d" % sys.version_info[:2])'
@@ -49,8 +50,20 @@ def is_missing(stdout: str, stderr: str, interpreter: str) -> bool:
 
 def run_collector(interpreter: str, options: Mapping[str, Any]) -> str:
     """The command line that runs the collector that it gets on standard input, and prints its document. options: as the module takes them."""
-    words = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, "--options", json.dumps({**options, "carrier": "file"})]
+    words = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, *collector_arguments(options)]
     return " ".join(shlex.quote(word) for word in words)
+
+
+def collector_arguments(options: Mapping[str, Any]) -> list[str]:
+    """The module's options as the collector's: a flag for what is true, one argument for each element of a list."""
+    arguments: list[str] = []
+    for name, value in options.items():
+        flag = "--" + name.replace("_", "-")
+        if name in FLAGS:
+            arguments += [flag] if str(value).lower() in TRUE else []
+        elif value is not None:
+            arguments += [f"{flag}={element}" for element in (value if isinstance(value, list | tuple) else [value])]
+    return arguments
 
 
 def collector_file(project: Path) -> Path:

@@ -30,8 +30,8 @@ class Run:
 
 
 def new_run_id() -> str:
-    """Sorts by time; two runs of one second differ in their last six characters."""
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + secrets.token_hex(3)
+    """Sorts by time; two runs of one second differ in their last ten characters."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + secrets.token_hex(5)
 
 
 def list_runs(runs: Path) -> list[Path]:

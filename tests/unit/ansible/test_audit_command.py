@@ -99,8 +99,11 @@ def test_the_exit_code_is_the_judges(four):
     four.answering("rubbish", "no JSON")
     clean = audit(four, "-i", four.inventory, "--limit", "login", "--fail-on", "critical")
     assert clean.returncode == 0, clean.stderr
-    broken = audit(four, "-i", four.inventory, "--limit", "rubbish")
+    broken = audit(four, "-i", four.inventory, "--limit", "rubbish,login")
     assert broken.returncode == 1, broken.stderr
+    blind = audit(four, "-i", four.inventory, "--limit", "rubbish")
+    assert blind.returncode == 2, blind.stderr
+    assert "no node was read" in blind.stderr
 
 
 def test_what_is_behind_the_dashes_goes_to_ansible(four):
