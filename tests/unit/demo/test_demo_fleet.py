@@ -123,3 +123,14 @@ def differing(comparison):
 
 def test_recorded_fleet_stays_small():
     assert sum(path.lstat().st_size for path in RECORDED.rglob("*") if path.is_file() and not path.is_symlink()) < MOST_BYTES
+
+
+def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(run):
+    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
+    command = [sys.executable, "-P", "-m", "unhang", "judge", str(run), "--format", "table"]
+    printed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "PYTHONPATH": path}).stdout
+    page = (PROJECT / "docs" / "situations.md").read_text()
+    quoted = [part.removeprefix("text\n") for part in page.split("```")[1::2]]
+    assert len(quoted) == 5
+    for finding in "\n".join(quoted).split("\n\n"):
+        assert " ".join(finding.split()) in " ".join(printed.split()), finding
