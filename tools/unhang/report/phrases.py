@@ -24,7 +24,7 @@ SITUATIONS = {
 }
 STATUS_WORDS = {
     "ok": "read", "unreachable": "unreachable", "timeout": "timed out", "failed": "failed",
-    "invalid": "answered rubbish", "python_too_old": "Python too old", "missing": "never asked",
+    "invalid": "invalid answer", "python_too_old": "Python too old", "missing": "never asked",
 }
 
 
