@@ -223,7 +223,9 @@ class CallbackModule(CallbackBase):
 
     def _judge(self):
         sys.stdout.flush()
-        done = subprocess.run([sys.executable, "-P", "-m", "unhang", "judge", str(self.run)], stdin=subprocess.DEVNULL, check=False)
+        command = [sys.executable, "-P", "-m", "unhang", "judge", str(self.run)]
+        # Named, because Ansible keeps its own descriptors from being inherited: the judge would start without any.
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
         if done.returncode not in (0, 1, 2):
             self._say(f"the run is in {self.run} and was not judged; judge it with: {PROJECT}/.venv/bin/unhang judge {self.run}")
 

@@ -150,4 +150,5 @@ def run(bed, command, environment, folder):
     said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     done = subprocess.run(bed.inside(command, PROJECT), env=environment, timeout=DEADLINE_S, **said)
     assert folder.is_dir(), f"no run folder came out; code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")  # pytest shows it when a test fails
     return Audit(done.returncode, done.stdout, done.stderr, folder)
