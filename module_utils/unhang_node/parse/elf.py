@@ -41,15 +41,16 @@ def read_sections(descriptor):
     table = struct.unpack_from(order + ("Q" if wide else "I"), head, 40 if wide else 32)[0]
     entry_size, count, names_index = struct.unpack_from(order + "HHH", head, 58 if wide else 46)
     layout = struct.Struct(order + ("IIQQQQ" if wide else "IIIIII"))  # sh_name sh_type sh_flags sh_addr sh_offset sh_size
-    if not count or count > MAX_SECTIONS or entry_size < layout.size or names_index >= count:
+    if not count or count > MAX_SECTIONS or entry_size < layout.size or names_index >= count or table > length:
         raise ValueError("ELF file without a usable section table")
     raw = os.pread(descriptor, entry_size * count, table)
     if len(raw) < entry_size * count:
         raise ValueError("ELF section table cut short")
     rows = [layout.unpack_from(raw, index * entry_size) for index in range(count)]
-    names_size = min(rows[names_index][5], MAX_NAMES_BYTES)
-    names = os.pread(descriptor, names_size, rows[names_index][4])
-    return [Section(_name_at(names, row[0]), row[1], row[4], max(0, min(row[5], length - row[4]))) for row in rows if row[1] != NOBITS]
+    place, names_size = rows[names_index][4:6]
+    names = os.pread(descriptor, min(names_size, MAX_NAMES_BYTES), place) if place <= length else b""
+    inside = [row for row in rows if row[1] != NOBITS and row[4] <= length]
+    return [Section(_name_at(names, row[0]), row[1], row[4], min(row[5], length - row[4])) for row in inside]
 
 
 def _name_at(names, offset):

@@ -45,14 +45,13 @@ def parse_versionlock_toml(text):
 
 def parse_zypp_locks(text):
     """zypper's locks: stanzas of `solvable_name: nvidia*`, with a version at times."""
-    rows, version = [], ""
+    rows = []
     for number, line in enumerate(text.splitlines(), 1):
         word, colon, value = line.partition(":")
         if colon and word.strip() == "solvable_name":
             rows.append((number, value.strip(), "any version"))
         elif colon and word.strip() == "version" and rows:
-            version = value.strip()
-            rows[-1] = (rows[-1][0], rows[-1][1], "version " + version)
+            rows[-1] = (rows[-1][0], rows[-1][1], "version " + value.strip())
     return rows
 
 

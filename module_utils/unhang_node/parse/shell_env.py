@@ -79,7 +79,7 @@ def _without_keywords(words, blocks):
             is_function = True
             words = words[1:] if word.endswith("()") else words[2:]
             continue
-        elif word not in _MIDDLE:
+        elif word not in _MIDDLE and not (blocks and word.endswith(")") and "(" not in word):  # the latter is a pattern of case
             break
         words = words[1:]
     if is_function and (not blocks or blocks[-1] != "function"):
@@ -128,6 +128,8 @@ def _commands(line):
         taken, here, position = _piece(line, position)
         word.append(taken)
         computed = computed or here
+    if started:  # a quote that the next line closes
+        words.append(("".join(word), True))
     if words:
         yield words, joined
 

@@ -30,7 +30,7 @@ LISTED += ("unattended-upgrades", "needrestart", "dnf-automatic")
 TOOLS = ("gcc", "g++", "ninja", "make", "python3-dev", "python3-devel", "python3.", "cpp", "clang", "linux-perf")
 
 
-def read_database(root, unread, field):
+def read_database(root, unread, field, rpm_program=RPM_PROGRAM):
     """(manager, Database): manager is dpkg, rpm, none, or None when its database could not be read (noted under `field`)."""
     try:
         return "dpkg", parse_status(_status_bytes(root), LISTED + TOOLS)
@@ -41,8 +41,8 @@ def read_database(root, unread, field):
         return None, None
     for folder in RPM_FOLDERS:
         if any(_is_there(root, folder + "/" + name) for name in RPM_FILES):
-            database = unread.attempt(field, read_rpm, root, folder)
-            return ("rpm" if database else None), database
+            database = unread.attempt(field, read_rpm, root, folder, rpm_program)
+            return (None if database is None else "rpm"), database
     return "none", Database()
 
 
@@ -80,7 +80,7 @@ def _is_there(root, path):
         return True
 
 
-def read_rpm(root, folder, program=RPM_PROGRAM):
+def read_rpm(root, folder, program):
     """Database out of `rpm -qa`, the one external process of the collector: rpm's own file has three formats. Raises OSError, ValueError."""
     import os
     import subprocess
