@@ -13,7 +13,10 @@ GPU = "pci:v000010DEd00002335sv000010DEsd000018BEbc03sc02i00\n"
 NIC = "pci:v000015B3d00001021sv000015B3sd00000040bc02sc07i00\n"
 BUS = "/sys/bus/pci/devices/{}/modalias"
 PACKAGE = {"/var/lib/dpkg/status": dpkg_status({"nvidia-fabricmanager-535": "535.161.08-0ubuntu3", "nvidia-fabricmanager-dev-535": "535.161.08"})}
-LOG = "[Nov 20 2026 03:41:00] [INFO] [tid 1] started\n[Nov 20 2026 03:41:02] [ERROR] [tid 1] detected NVSwitch fatal error 20034\n[Nov 20 2026 03:41:03] [INFO] [tid 1] bye\n"
+LOG = """[Nov 20 2026 03:41:00] [INFO] [tid 1] started
+[Nov 20 2026 03:41:02] [ERROR] [tid 1] detected NVSwitch fatal error 20034
+[Nov 20 2026 03:41:03] [INFO] [tid 1] bye
+"""
 
 
 def read(tmp_path, files):

@@ -172,7 +172,16 @@ def test_pin_that_names_the_package_wins_over_a_pattern():
     assert pin_priority(pins, "nvidia-x", "4", 500) == 500
 
 
-LIST = "Package: nvidia-driver-535\nVersion: 535.183.01-0ubuntu1\nArchitecture: amd64\n\nPackage: nvidia-driver-535-open\nVersion: 9\n\nPackage: libnccl2\nVersion: 2.22\n"
+LIST = """Package: nvidia-driver-535
+Version: 535.183.01-0ubuntu1
+Architecture: amd64
+
+Package: nvidia-driver-535-open
+Version: 9
+
+Package: libnccl2
+Version: 2.22
+"""
 LISTS = "/var/lib/apt/lists/archive_ubuntu_dists_jammy-updates_restricted_binary-amd64_Packages"
 
 

@@ -15,7 +15,11 @@ from unhang_node.sources import processes
 
 LIB = "/usr/lib/x86_64-linux-gnu/libnccl.so.2.21.5"
 SITE = "/opt/venv/lib/python3.11/site-packages"
-MAPS = "7f00-7f10 r-xp 00000000 08:01 77 {}\n7f10-7f20 r-xp 00000000 08:01 77 {}\n7f20-7f30 r--p 00000000 08:01 78 /lib/libc.so.6\n7f30-7f40 rw-p 0 00:00 0 [heap]\n"
+MAPS = """7f00-7f10 r-xp 00000000 08:01 77 {}
+7f10-7f20 r-xp 00000000 08:01 77 {}
+7f20-7f30 r--p 00000000 08:01 78 /lib/libc.so.6
+7f30-7f40 rw-p 00000000 00:00 0 [heap]
+"""
 DOCKER = "0::/system.slice/docker-" + "0123456789ab" + "c" * 52 + ".scope\n"
 PASSWD = f"root:x:0:0::/root:/bin/sh\nalice:x:{os.getuid() or 1000}:1000::/home/alice:/bin/sh\n"
 
