@@ -9,7 +9,6 @@ import time
 from .names import ALL_LINKS, FIELDS, FUNCTION_NOT_FOUND, INVALID_ARGUMENT, MEMORY_V2, NOT_SUPPORTED
 from .recording import is_error
 
-FIELD_NUMBERS = FIELDS
 FIELD_NAMES = {number: name for name, number in FIELDS.items()}
 LINK_ERRORS = {
     "NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY": "error:0",
@@ -78,11 +77,7 @@ class RecordedSession:
         self._behave("nvmlDeviceGetFieldValues", str(handle.index))
         if "fields" not in handle.device:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
-        return self.field_answers(handle, wanted)
-
-    def field_answers(self, handle, wanted):
-        """What nvmlDeviceGetFieldValues returns, without stalls: structures with nvmlReturn and value.ullVal."""
-        return [_field_value(handle.device, *(entry if isinstance(entry, tuple) else (entry, None))) for entry in wanted]
+        return [field_value(handle.device, *(entry if isinstance(entry, tuple) else (entry, None))) for entry in wanted]
 
     def nvmlDeviceGetNvLinkState(self, handle, link):
         return self._of_link("nvmlDeviceGetNvLinkState", "state", handle, link)
@@ -175,7 +170,8 @@ def _value(value):
     return value
 
 
-def _field_value(device, number, scope):
+def field_value(device, number, scope):
+    """What nvmlDeviceGetFieldValues answers for one field: a structure with nvmlReturn and value.ullVal. scope: a link, ALL_LINKS or None."""
     name = FIELD_NAMES.get(number)
     said = device.get("fields", {}).get("{}:{}".format(name, scope)) or device.get("fields", {}).get(name)
     links = device.get("nvlink", [])

@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import subprocess
 
-from unhang_node.nvml.recorded import FIELD_NUMBERS, RecordedSession, base_name
+from unhang_node.nvml.names import ALL_LINKS, FIELDS
+from unhang_node.nvml.recorded import base_name, field_value
 from unhang_node.nvml.recording import is_error, load_recording
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_nvml.c")
-ERROR_FIELDS = ("NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY", "NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY", "NVML_FI_DEV_NVLINK_ERROR_DL_CRC")
+FIELDS_OF_LINKS = tuple(name for name in FIELDS if name.startswith(("NVML_FI_DEV_NVLINK_ERROR_DL_", "NVML_FI_DEV_NVLINK_GET_SPEED")))
 # Python's name in a recording -> the function of the C library that nvidia-ml-py calls for it.
 C_NAMES = {
     "nvmlDeviceGetMemoryInfo:v2": "nvmlDeviceGetMemoryInfo_v2",
@@ -55,7 +56,7 @@ def profile_lines(recording):
         yield from _line("system", name, answer, missing)
     for index, device in enumerate(recording["devices"]):
         yield from _device_lines(str(index), device, missing)
-        yield from _field_lines(RecordedSession(recording), index, device)
+        yield from _field_lines(index, device, missing)
     for pair, answers in recording["pairs"].items():
         for name, answer in answers.items():
             name = "nvmlDeviceGetTopologyCommonAncestor" if name == "ancestor" else name.replace("p2p:", "nvmlDeviceGetP2PStatus:")
@@ -96,22 +97,16 @@ def _device_lines(scope, device, missing):
             yield from _line(scope, "{}:{}".format(name, number), {"v": {"nvml_error": 3}}, missing)
 
 
-def _field_lines(session, index, device):
-    if "nvmlDeviceGetFieldValues" in session.missing or "fields" not in device:
+def _field_lines(index, device, missing):
+    if "nvmlDeviceGetFieldValues" in missing or "fields" not in device:
         return
     yield "{} nvmlDeviceGetFieldValues 0".format(index)
-    handle = session.nvmlDeviceGetHandleByIndex(index) if "handle" not in device else None
-    for name, number in FIELD_NUMBERS.items():
-        scopes = [None]
-        if name in ERROR_FIELDS or name == "NVML_FI_DEV_NVLINK_GET_SPEED":
-            scopes += list(range(len(device.get("nvlink", [])))) + [0xFFFFFFFF]
-        for scope in scopes:
-            if handle is None:
-                continue
-            (value,) = session.field_answers(handle, [number if scope is None else (number, scope)])
-            yield "{} field:{}{} {} {} {}".format(
-                index, number, "" if scope is None else ":{}".format(scope), value.nvmlReturn, 3, value.value.ullVal
-            )
+    links = [*range(len(device.get("nvlink", []))), ALL_LINKS]
+    for name, number in FIELDS.items():
+        for scope in [None, *(links if name in FIELDS_OF_LINKS else [])]:
+            value = field_value(device, number, scope)
+            key = "field:{}".format(number) if scope is None else "field:{}:{}".format(number, scope)
+            yield "{} {} {} 3 {}".format(index, key, value.nvmlReturn, value.value.ullVal)
 
 
 def _line(scope, name, answer, missing):
