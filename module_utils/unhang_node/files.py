@@ -40,7 +40,7 @@ def resolve_local(root, mounts, path):
         if mount:
             raise NotLocal(errno.EXDEV, "lies on {} at {}, which nobody named: not touched".format(mount.fs_type, mount.point), path)
         root.watch("lstat " + here)
-        place = _lstat_place(root, here)
+        place = lstat_place(root, here)
         if not stat_bits.S_ISLNK(os.lstat(place).st_mode):
             done = here
             continue
@@ -71,8 +71,8 @@ def read_mounts_or_none(root):
         return []
 
 
-def _lstat_place(root, path):
-    """Where a path without links in its parents lies on this machine's disk. Raises FileNotFoundError, PermissionError."""
+def lstat_place(root, path):
+    """Where a path without links in its parents lies on this machine's disk; a link at its end is not followed. Raises FileNotFoundError, PermissionError."""
     for place in root.candidates(path):
         try:
             os.lstat(place)
@@ -92,7 +92,7 @@ def open_regular(root, path, follow=True, owner=None):
         follow = root.is_live and not root.mounts  # elsewhere all links were followed inside the root, and none may be left
     else:
         parent, name = os.path.split(path)
-        place = _lstat_place(root, root.resolve(parent).rstrip("/") + "/" + name)
+        place = lstat_place(root, root.resolve(parent).rstrip("/") + "/" + name)
         root.watch("open " + path)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     # What is no regular file is not opened at all: to open a device may itself do something.

@@ -6,7 +6,8 @@ import re
 
 from .allowed_names import Assignment
 
-_MAPPED = re.compile(rb"(/[^\n]*?/(?:libnccl\.so[^/\n ]*|libtorch_cuda\.so|libtorch_cpu\.so|libnccl-(?:net|tuner)[^/\n ]*\.so[^/\n ]*))( \(deleted\))?\n")
+_NEEDLES = (b"/libnccl", b"/torch/lib/libtorch_cuda.so\n", b"/torch/lib/libtorch_cpu.so\n")
+_DELETED = " (deleted)"
 _CONTAINERS = (
     (re.compile(r"docker[-/]([0-9a-f]{12})[0-9a-f]{52}"), "docker"),
     (re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]{52}"), "podman"),
@@ -33,9 +34,17 @@ def _device_order(device):
 def mapped_libraries(maps):
     """{path: replaced} of the libraries of interest in /proc/<pid>/maps (bytes); replaced: the file was deleted or overwritten since it was mapped."""
     found = {}
-    for path, deleted in _MAPPED.findall(maps):
-        name = path.decode("utf-8", "replace")
-        found[name] = found.get(name, False) or bool(deleted)
+    for needle in _NEEDLES:
+        at = maps.find(needle)  # a search at memory speed: a training process has a megabyte of these lines
+        while at >= 0:
+            start, end = maps.rfind(b"\n", 0, at) + 1, maps.find(b"\n", at + 1)
+            line = maps[start : end if end >= 0 else len(maps)].decode("utf-8", "replace")
+            path = line[line.find("/") :]
+            deleted = path.endswith(_DELETED)
+            path = path[: -len(_DELETED)] if deleted else path
+            if ".so" in path.rpartition("/")[2]:
+                found[path] = found.get(path, False) or deleted
+            at = maps.find(needle, end if end >= 0 else len(maps))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat as stat_bits
 
-from ..files import resolve_local
+from ..files import lstat_place, resolve_local
 
 CACHE = "/.cache/torch_extensions"
 MEGATRON_BUILDS = ("/megatron/fused_kernels/build", "/megatron/legacy/fused_kernels/build", "/fused_kernels/build")
@@ -65,8 +65,8 @@ def _look(root, folder):
 
 
 def _names_of_folder(root, path):
-    place = root.candidates(path)[0]
     try:
+        place = lstat_place(root, path)
         return sorted(os.listdir(place)) if stat_bits.S_ISDIR(os.lstat(place).st_mode) else []
     except OSError:
         return []
@@ -74,7 +74,7 @@ def _names_of_folder(root, path):
 
 def _add_lock(root, locks, path):
     try:
-        status = os.lstat(root.candidates(path)[0])
+        status = os.lstat(lstat_place(root, path))
     except OSError:
         return
     if stat_bits.S_ISREG(status.st_mode):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import namedtuple
 
+from ..files import lstat_place
 from ..parse.allowed_names import told
 from ..parse.launch_paths import Setting
 from ..parse.process_files import container_of, held_devices, mapped_libraries, parse_environ, parse_uid, site_packages_of
@@ -59,9 +60,15 @@ def read_holders(root, unread, users):
     return [_identify(root, pid, devices, users) for pid, devices in held.items()]
 
 
+def _place(root, path):
+    """Where something of /proc lies on this machine's disk; magic links (/proc/<pid>/root) are never followed by their text."""
+    places = root.candidates(path)
+    return places[0] if len(places) == 1 else lstat_place(root, path)
+
+
 def _open_devices(root, pid):
     """([targets that are NVIDIA devices], number of descriptors)."""
-    folder = root.candidates("/proc/" + pid + "/fd")[0]
+    folder = _place(root, "/proc/" + pid + "/fd")
     names = os.listdir(folder)
     targets = []
     for name in names:
@@ -86,9 +93,8 @@ def _where(root, pid, container):
     """A process whose root folder is another than ours is in a container, whichever runtime made it; without that view its control group must do."""
     if container:
         return "container"
-    place = root.candidates("/proc/" + pid + "/root")[0]
     try:
-        status = os.stat(place)
+        status = os.stat(_place(root, "/proc/" + pid + "/root"))
         own = root.stat("/")
     except FileNotFoundError:
         return None if root.is_live else "host"
@@ -139,7 +145,7 @@ def _container_key(root, holder):
     if holder.container:
         return holder.container
     try:
-        status = os.stat(root.candidates("/proc/{}/root".format(holder.pid))[0])
+        status = os.stat(_place(root, "/proc/{}/root".format(holder.pid)))
         return "root:{}:{}".format(status.st_dev, status.st_ino)
     except OSError:
         return "pid:" + holder.pid
@@ -149,7 +155,7 @@ def process_root(root, holder):
     """The file tree that a process sees. Symbolic links are followed inside it: one that a container planted never leads to the host's files."""
     if holder.where != "container":
         return root
-    inside = Root([root.candidates("/proc/{}/root".format(holder.pid))[0]])
+    inside = Root([_place(root, "/proc/{}/root".format(holder.pid))])
     inside.watch = root.watch
     return inside
 
