@@ -25,6 +25,10 @@ from unhang_plugin.answer import Answer, read_answer, read_facts
 from unhang_plugin.text import clean
 
 PROJECT = _PLUGINS.parent
+# How the command that runs the module is told from those that only prepare it.
+MODULE_COPIED = "AnsiballZ_gpu_node_info"
+MODULE_PIPED = b"gpu_node_info"
+NOTHING_SAID = '{"changed": false}'
 OLDEST_PYTHON = getattr(basic, "_PY_MIN", (3, 8))
 
 
@@ -54,15 +58,20 @@ class ActionModule(ActionBase):
 
     def _read(self, options, task_vars):
         """An Answer. Raises AnsibleError, and AnsibleConnectionFailure among them with its message as the connection gave it."""
-        answered = self._execute_module(module_name="gpu_node_info", module_args={**options, "answer_as": "text"}, task_vars=task_vars)
-        answer = answered.get("unhang_answer") or Answer("failed", message=clean(answered.get("msg", "the module gave no answer")))
-        if answer.status == "ok":
-            return answer
-        return self._explain(answer, answered, options)
+        self.heard = None
+        given_up = self._execute_module(module_name="gpu_node_info", module_args={**options, "answer_as": "text"}, task_vars=task_vars)
+        if self.heard is None:
+            return Answer("failed", message=clean(given_up.get("msg", "the module was not run")))
+        answer = read_answer(self.heard["stdout"])
+        return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
 
-    def _parse_returned_data(self, res, *_profile):
-        """Ansible's own reading of the answer, replaced: its limits and strictness are ours, and values of a node need no tags."""
-        return {"unhang_answer": read_answer(res.get("stdout", "")), "stderr_said": res.get("stderr", ""), "rc": res.get("rc", 0)}
+    def _low_level_execute_command(self, cmd, *arguments, **more):
+        """Keeps what the module said from Ansible, whose own reading has no limits and tags each value; Ansible gets an empty result instead."""
+        said = super()._low_level_execute_command(cmd, *arguments, **more)
+        if MODULE_COPIED in cmd or (self.heard is None and MODULE_PIPED in (more.get("in_data") or b"")):
+            self.heard = dict(said)
+            said = {**said, "stdout": NOTHING_SAID, "stdout_lines": [NOTHING_SAID]}
+        return said
 
     def _explain(self, answer, answered, options):
         """The Answer, or a better one for a node whose interpreter is missing or too old for the module. Costs a failed node one more command."""
@@ -115,5 +124,5 @@ def _with_reason(answer, answered):
     """A module that ended without a word names its reason in the last line of standard error, or in its exit code."""
     if answer.raw is None or answer.raw.strip() or not answered.get("rc"):
         return answer
-    last = [line for line in answered.get("stderr_said", "").splitlines() if line.strip()][-1:]
+    last = [line for line in answered.get("stderr", "").splitlines() if line.strip()][-1:]
     return Answer("failed", message=clean(f"the module ended without an answer: {last[0] if last else 'exit code {}'.format(answered['rc'])}"))
