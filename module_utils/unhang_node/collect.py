@@ -87,7 +87,7 @@ def _import_ahead(names):
                 from .sources import system  # noqa: F401
             elif name == "kernel_log":
                 from .sources import kernel_log  # noqa: F401
-        except Exception:  # noqa: BLE001, S110 - its own child meets it again and tells it
+        except Exception:  # noqa: S110 - its own child meets it again and tells it
             pass
 
 
@@ -116,24 +116,21 @@ def collect(options, load_pynvml):
     chosen = [source for source in SOURCES if wanted & (set(source[2]) | set(source[3]))]
     pairs = [(name, read) for name, read, _, _ in chosen]
     answers = run_sources(pairs, context, options["silence_s"], options["deadline_s"], lambda: _import_ahead([name for name, _ in pairs[1:]]))
-    document = {
-        "schema": "unhang/node-facts/1",
-        "collector": {
-            "version": VERSION,
-            "carrier": options["carrier"],
-            "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.now_s)),
-            "duration_ms": 0.0,
-            "cpu_ms": 0.0,
-            "as_root": os.geteuid() == 0,
-            "gather_subset": [clean_text(name, 64) for name in options["gather_subset"]][:64],
-            "recorded": bool(not context.root.is_live or options["nvml_recording"]),
-            "cut": [],
-        },
-        "sections": {name: _section(name, chosen, answers) for name in SECTIONS if name in wanted},
+    collector = {
+        "version": VERSION,
+        "carrier": options["carrier"],
+        "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.now_s)),
+        "duration_ms": 0.0,
+        "cpu_ms": 0.0,
+        "as_root": os.geteuid() == 0,
+        "gather_subset": [clean_text(name, 64) for name in options["gather_subset"]][:64],
+        "recorded": bool(not context.root.is_live or options["nvml_recording"]),
+        "cut": [],
     }
-    cut_to_size(document)
-    document["collector"]["duration_ms"] = round((time.monotonic() - started) * 1000, 1)
-    document["collector"]["cpu_ms"] = round((_cpu_s() - cpu_before) * 1000, 1)
+    sections = {name: _section(name, chosen, answers) for name in SECTIONS if name in wanted}
+    document = cut_to_size({"schema": "unhang/node-facts/1", "collector": collector, "sections": sections})
+    collector["duration_ms"] = round((time.monotonic() - started) * 1000, 1)
+    collector["cpu_ms"] = round((_cpu_s() - cpu_before) * 1000, 1)
     return document
 
 
@@ -176,11 +173,11 @@ def choose_sections(subset):
 
 def _section(name, chosen, answers):
     own, others, adds = None, [], {}
-    for (source, _, sections, extra), answer in zip(chosen, answers):
+    for index, (source, _, sections, extra) in enumerate(chosen):
         if name in sections:
-            own = answer
+            own = answers[index]
         elif name in extra:
-            others.append(answer)
+            others.append(answers[index])
             adds[source] = extra[name]
     return merge_section(name, own, others, adds)
 

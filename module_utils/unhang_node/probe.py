@@ -145,7 +145,7 @@ def _close_others(keep):
         numbers = range(3, 256)
     for number in numbers:
         if number > 2 and number != keep:
-            try:
+            try:  # noqa: SIM105 - contextlib would be imported for this alone
                 os.close(number)
             except OSError:
                 pass
@@ -154,14 +154,14 @@ def _close_others(keep):
 def _answer(read, context, writer):
     before = time.monotonic()
     try:
-        for section, fields, unread, *more in read(context):
-            status = error = None
-            if isinstance(fields, Exception):
-                status, error, fields = status_of_error(fields), one_line(fields), {}
+        for section, answer, unread, *more in read(context):
+            fields, status, error = answer, None, None
+            if isinstance(answer, Exception):
+                fields, status, error = {}, status_of_error(answer), one_line(answer)
             now = time.monotonic()
             _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1), bool(more)])
             before = now
-    except Exception as problem:  # noqa: BLE001 - whatever it is, it is this source's answer
+    except Exception as problem:  # whatever it is, it is this source's answer
         _send(writer, [None, status_of_error(problem), one_line(problem)])
     else:
         _send(writer, [None, "ok", None])
@@ -287,7 +287,7 @@ def _reap(children):
 
 def _kill(child):
     for kill in (os.killpg, os.kill):  # the group exists only once the child has called setsid
-        try:
+        try:  # noqa: SIM105
             kill(child.pid, signal.SIGKILL)
         except OSError:
             pass

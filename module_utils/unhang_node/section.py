@@ -43,7 +43,7 @@ def read_section(name, read, root, *arguments):
     unread = Unread()
     try:
         return name, read(root, unread, *arguments), unread.rows
-    except Exception as problem:  # noqa: BLE001 - whatever it is, it is this section's answer
+    except Exception as problem:  # whatever it is, it is this section's answer
         return name, problem, unread.rows
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: UP031, UP036
 # Entry of unhang-collect.pyz. This file alone must parse on any Python, so that an old one gets a clear line and no syntax error.
 import sys
 

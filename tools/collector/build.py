@@ -4,8 +4,8 @@
 
 A zip file is compiled at each start, 100 ms of CPU and more: beside the sources goes what they compile to, for the Python that builds and for those named
 with --python; a node with one of these kinds takes it, any other takes the sources.
-Of nvidia-ml-py (BSD licence, its header is kept) only what the collector calls goes in, by a walk over the names that it uses: importing the whole of it costs 60
-to 90 ms each time.
+Of nvidia-ml-py (BSD licence, its header is kept) only what the collector calls goes in, by a walk over the names that it uses: importing the whole of
+it costs 60 to 90 ms each time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def build(target, pythons=()):
     sources = {path.relative_to(PACKAGE.parent).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     spec = find_spec("pynvml")
     if spec is None or spec.origin is None:
-        raise SystemExit("nvidia-ml-py is not installed for {}; run `make setup` first".format(sys.executable))
+        raise SystemExit(f"nvidia-ml-py is not installed for {sys.executable}; run `make setup` first")
     whole = Path(spec.origin).read_text("utf-8")
     sources["pynvml.py"] = trim_pynvml(whole, used_names("\n".join(sources.values())))
     files = {name: text.encode("utf-8") for name, text in sources.items()}
@@ -53,7 +53,7 @@ def build(target, pythons=()):
         files.update(compiled(python, sources))
     files["__main__.py"] = (HERE / "__main__.py").read_bytes()
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name("{}.{}".format(target.name, os.getpid()))
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
     with partial.open("wb") as out:
         out.write(b"#!/usr/bin/env python3\n")
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -73,7 +73,7 @@ def compiled(python, sources):
     if done.returncode:
         raise SystemExit("{} could not compile the collector: {}".format(python, (done.stderr.strip().splitlines() or ["no word"])[-1]))
     magic, codes = json.loads(done.stdout)
-    return {"code-{}/{}".format(magic, name): base64.b64decode(code) for name, code in codes.items()}
+    return {f"code-{magic}/{name}": base64.b64decode(code) for name, code in codes.items()}
 
 
 def used_names(text):
@@ -84,7 +84,7 @@ def used_names(text):
 def trim_pynvml(text, used):
     """nvidia-ml-py's source with the definitions that `used` needs, directly or through others."""
     tree = ast.parse(text)
-    definitions = {}
+    definitions: dict[str, list[ast.stmt]] = {}
     for node in tree.body:
         for name in defined_names(node):
             definitions.setdefault(name, []).append(node)
@@ -121,7 +121,7 @@ def main():
     parser.add_argument("target", nargs="?", type=Path, default=PROJECT / "dist" / "unhang-collect.pyz")
     parser.add_argument("--python", action="append", default=[], help="a further interpreter to compile for")
     arguments = parser.parse_args()
-    sys.stdout.write("{}\n".format(build(arguments.target, arguments.python)))
+    sys.stdout.write(f"{build(arguments.target, arguments.python)}\n")
 
 
 if __name__ == "__main__":

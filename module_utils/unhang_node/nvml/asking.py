@@ -22,7 +22,10 @@ class Lost(Exception):
 
 
 class Asking:
-    """Calls of one session. handle: the GPU that is asked; prefix: where in the section the answers go ("devices[3]."); label: what a call's mark says in parentheses."""
+    """Calls of one session.
+
+    handle: the GPU that is asked; prefix: where in the section the answers go ("devices[3]."); label: what a call's mark says in parentheses.
+    """
 
     def __init__(self, session, mark, unread, prefix="", label="", handle=None):
         self.handle = handle
@@ -78,4 +81,4 @@ class Asking:
         values, code = self.try_ask("nvmlDeviceGetFieldValues", self.handle, list(wanted))
         if code:
             return {}
-        return {entry: (value.nvmlReturn, value.value.ullVal) for entry, value in zip(wanted, values)}
+        return {entry: (values[index].nvmlReturn, values[index].value.ullVal) for index, entry in enumerate(wanted)}

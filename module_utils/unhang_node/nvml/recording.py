@@ -75,10 +75,8 @@ def apply_layer(recording, layer):
     del merged["devices"][count:]
     for index in range(before, count):
         merged["devices"].append(_copied_device(merged["devices"], index))
-    for index, device in enumerate(merged["devices"]):
-        for changes in (layer.get("all_devices"), _by_index(layer.get("devices"), index)):
-            if changes:
-                merged["devices"][index] = device = _merge_device(device, changes)
+    for changes_of in (lambda _: layer.get("all_devices"), lambda index: _by_index(layer.get("devices"), index)):
+        merged["devices"] = [_merge_device(device, changes_of(index) or {}) for index, device in enumerate(merged["devices"])]
     merged["pairs"] = _merge_pairs(merged["pairs"], layer.get("pairs", {}), count)
     for name in ("missing", "stall", "crash"):
         said = layer.get(name, [])
@@ -131,8 +129,8 @@ def _merge_links(links, changes):
     if isinstance(changes, list) and not links:
         links = [{} for _ in changes]
     merged = []
-    for index, link in enumerate(links):
-        link = dict(link)
+    for index, before in enumerate(links):
+        link = dict(before)
         for change in (changes.get("all") if isinstance(changes, dict) else None, _by_index(changes, index)):
             for name, answer in (change or {}).items():
                 link[name] = _merge_answer(link.get(name), answer)

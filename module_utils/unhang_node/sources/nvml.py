@@ -39,8 +39,7 @@ def read(ctx):
         yield read_driver(session, ctx.mark, handles)
     devices = []
     if ctx.wanted("gpus") or ctx.wanted("interconnect"):
-        for index, error in sorted(lost.items()):
-            handles[index] = None
+        handles.update(dict.fromkeys(lost))
         devices = [_identity(asking, index, handles, lost) for index in sorted(handles)]
     if ctx.wanted("gpus"):
         yield "gpus", {"count": len(handles), "model": one_model(devices), "first_handle_ms": first_handle_ms, "devices": devices}, [], MORE

@@ -4,7 +4,8 @@
     write_profile("tests/fixtures/h200x8/nvml.json", out)   # any recording, derived ones too
     LD_LIBRARY_PATH=folder UNHANG_FAKE_NVML_PROFILE=out python3 ...
 
-Without the variable the library reads /etc/unhang-fake-nvml.profile; replace that file whole (write beside it, rename), it is read at every nvmlInit of a process.
+Without the variable the library reads /etc/unhang-fake-nvml.profile: replace that file whole (write beside it, rename). It is read at a process's first
+nvmlInit.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ def build_fake_nvml(folder):
     """Builds the library into `folder`; returns its path. Raises RuntimeError with gcc's words."""
     os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, "libnvidia-ml.so.1")
-    partial = "{}.{}".format(target, os.getpid())
+    partial = f"{target}.{os.getpid()}"
     command = ["gcc", "-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1", "-o", partial, SOURCE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RuntimeError("gcc could not build the fake NVML: {}".format(done.stderr.strip()))
+        raise RuntimeError(f"gcc could not build the fake NVML: {done.stderr.strip()}")
     os.rename(partial, target)
     return target
 
@@ -41,7 +42,7 @@ def build_fake_nvml(folder):
 def write_profile(recording_path, out):
     """Writes what the recording answers as a profile of the fake library to the path `out`; returns `out`."""
     recording = load_recording(recording_path)
-    partial = "{}.{}".format(out, os.getpid())
+    partial = f"{out}.{os.getpid()}"
     with open(partial, "w", encoding="utf-8") as target:
         target.writelines(line + "\n" for line in profile_lines(recording))
     os.rename(partial, out)
@@ -58,8 +59,8 @@ def profile_lines(recording):
         yield from _device_lines(str(index), device, missing)
         yield from _field_lines(index, device, missing)
     for pair, answers in recording["pairs"].items():
-        for name, answer in answers.items():
-            name = "nvmlDeviceGetTopologyCommonAncestor" if name == "ancestor" else name.replace("p2p:", "nvmlDeviceGetP2PStatus:")
+        for key, answer in answers.items():
+            name = "nvmlDeviceGetTopologyCommonAncestor" if key == "ancestor" else key.replace("p2p:", "nvmlDeviceGetP2PStatus:")
             yield from _line(pair, name, answer, missing)
     for kind in ("stall", "crash"):
         for call in recording[kind]:
@@ -83,30 +84,34 @@ def _device_lines(scope, device, missing):
         if name not in ("nvlink", "fields", "handle"):
             yield from _line(scope, C_NAMES.get(name, name), answer, missing)
     for number, link in enumerate(device.get("nvlink", [])):
-        for name, answer in link.items():
-            name = {"state": "nvmlDeviceGetNvLinkState", "version": "nvmlDeviceGetNvLinkVersion"}.get(name, name)
-            if name.startswith("error:"):
-                name = "nvmlDeviceGetNvLinkErrorCounter:{}:{}".format(number, name[6:])
-            elif name == "nvmlDeviceGetNvLinkRemotePciInfo":
-                name = "nvmlDeviceGetNvLinkRemotePciInfo_v2:{}".format(number)
-            elif name.startswith("nvml"):
-                name = "{}:{}".format(name, number)
-            yield from _line(scope, name, answer, missing)
-    for name in ("nvmlDeviceGetNvLinkState",):  # links beyond the last one
-        for number in range(len(device.get("nvlink", [])), 18):
-            yield from _line(scope, "{}:{}".format(name, number), {"v": {"nvml_error": 3}}, missing)
+        for key, answer in link.items():
+            yield from _line(scope, link_name(key, number), answer, missing)
+    for number in range(len(device.get("nvlink", [])), 18):  # links beyond the last one
+        yield from _line(scope, f"nvmlDeviceGetNvLinkState:{number}", {"v": {"nvml_error": 3}}, missing)
+
+
+def link_name(key, number):
+    """The profile's name of one answer about a link."""
+    if key.startswith("error:"):
+        return f"nvmlDeviceGetNvLinkErrorCounter:{number}:{key[6:]}"
+    names = {
+        "state": "nvmlDeviceGetNvLinkState",
+        "version": "nvmlDeviceGetNvLinkVersion",
+        "nvmlDeviceGetNvLinkRemotePciInfo": "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    }
+    return f"{names.get(key, key)}:{number}"
 
 
 def _field_lines(index, device, missing):
     if "nvmlDeviceGetFieldValues" in missing or "fields" not in device:
         return
-    yield "{} nvmlDeviceGetFieldValues 0".format(index)
+    yield f"{index} nvmlDeviceGetFieldValues 0"
     links = [*range(len(device.get("nvlink", []))), ALL_LINKS]
     for name, number in FIELDS.items():
         for scope in [None, *(links if name in FIELDS_OF_LINKS else [])]:
             value = field_value(device, number, scope)
-            key = "field:{}".format(number) if scope is None else "field:{}:{}".format(number, scope)
-            yield "{} {} {} 3 {}".format(index, key, value.nvmlReturn, value.value.ullVal)
+            key = f"field:{number}" if scope is None else f"field:{number}:{scope}"
+            yield f"{index} {key} {value.nvmlReturn} 3 {value.value.ullVal}"
 
 
 def _line(scope, name, answer, missing):
@@ -116,7 +121,7 @@ def _line(scope, name, answer, missing):
     if is_error(value):
         yield "{} {} {}".format(scope, name, value["nvml_error"])
     elif _text(name, value) is not None:
-        yield "{} {} 0 {}".format(scope, name, _text(name, value))
+        yield f"{scope} {name} 0 {_text(name, value)}"
 
 
 def _text(name, value):

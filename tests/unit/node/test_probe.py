@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
 from unhang_node import probe
 from unhang_node.context import DEFAULTS, Context
 from unhang_node.root import Root
@@ -56,10 +62,8 @@ def floods(ctx):
 
 def babbles(ctx):
     for number in range(3, 64):
-        try:
+        with contextlib.suppress(OSError):
             os.write(number, b"no json\n")
-        except OSError:
-            pass
     time.sleep(3600)
     yield
 
@@ -204,12 +208,12 @@ def test_a_section_that_raises_costs_itself_only():
 
 
 def test_a_child_holds_none_of_the_callers_files(tmp_path):
-    held = open(tmp_path / "held", "w")
+    held = (tmp_path / "held").open("w")
 
     def read(ctx):
         numbers = sorted(int(name) for name in os.listdir("/proc/self/fd"))
-        targets = [os.readlink("/proc/self/fd/%d" % number) for number in numbers[:3]]
-        yield "node", {"targets": targets, "held": any("held" in os.path.realpath("/proc/self/fd/%d" % number) for number in numbers)}, []
+        targets = [os.readlink(f"/proc/self/fd/{number}") for number in numbers[:3]]
+        yield "node", {"targets": targets, "held": any("held" in os.path.realpath(f"/proc/self/fd/{number}") for number in numbers)}, []
         yield "gpus", {"session": os.getsid(0) == os.getpid()}, []
 
     (answer,) = run(read)
@@ -235,7 +239,7 @@ def test_grandchildren_die_with_a_stuck_child(tmp_path):
     pid = int(note.read_text())
     for _ in range(600):
         try:
-            state = open("/proc/%d/stat" % pid).read().rsplit(")", 1)[1].split()[0]
+            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
         except FileNotFoundError:
             return
         if state == "Z":
@@ -248,3 +252,34 @@ def test_no_descriptor_is_left_open():
     before = len(os.listdir("/proc/self/fd"))
     run(good, crashes, exits, stalls, silence_s=0.5)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# The parent gives up root, its child takes it back: then the parent may not kill it, as it cannot kill one in state D.
+SURVIVOR = """
+import json, os, sys, time
+from unhang_node import probe
+from unhang_node.context import DEFAULTS, Context
+from unhang_node.root import Root
+
+def immortal(ctx):
+    os.setresuid(0, 0, 0)
+    ctx.mark("nvmlDeviceGetName(0)")
+    print(json.dumps(os.getpid()), file=open(sys.argv[1], "w"))
+    time.sleep(3600)
+    yield
+
+os.setresuid(65534, 65534, 0)
+(answer,) = probe.run_sources([("nvml", immortal)], Context(Root(), DEFAULTS, [], None), 2.0, 60.0)
+print(json.dumps([answer.status, answer.error]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a process that its parent may not kill")
+def test_a_child_that_survives_sigkill_is_a_fact_and_is_not_waited_for(tmp_path):
+    tmp_path.chmod(0o777)
+    note = tmp_path / "pid"
+    path = str(Path(probe.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", SURVIVOR, str(note)], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240)
+    pid = json.loads(note.read_text())
+    os.kill(pid, signal.SIGKILL)
+    assert json.loads(done.stdout) == ["timeout", f"nvmlDeviceGetName(0) did not return within 2 s; process {pid} survives SIGKILL (state S)"]

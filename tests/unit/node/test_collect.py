@@ -1,0 +1,160 @@
+"""The whole collector: which sections, which options, and what one stuck source does to the others."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fakes.nvml_runs import H200X2, H200X8, collect_in_process, schema_faults, write_recording
+
+from unhang_node.collect import MINIMUM, SECTIONS, SOURCES, check_options, choose_sections, collect
+
+EVERYTHING = frozenset(SECTIONS)
+COLLECTOR_FILES = sorted((Path(__file__).resolve().parents[3] / "module_utils" / "unhang_node").rglob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("subset", "expected"),
+    [
+        ([], EVERYTHING),
+        (["all"], EVERYTHING),
+        (["min"], {"node", "kernel"}),
+        (["gpus"], {"node", "kernel", "gpus"}),
+        (["!all", "gpus"], {"node", "kernel", "gpus"}),
+        (["!all"], {"node", "kernel"}),
+        (["!all", "!min"], set()),
+        (["!all", "!min", "faults"], {"faults"}),
+        (["!packages"], EVERYTHING - {"packages"}),
+        (["!packages", "!nccl", "!torch"], EVERYTHING - {"packages", "nccl", "torch"}),
+        (["gpus", "!gpus"], {"node", "kernel", "gpus"}),
+        (["all", "!kernel"], EVERYTHING - {"kernel"}),
+        (["gpus", "!min"], {"gpus"}),
+    ],
+)
+def test_gather_subset_is_read_as_setup_reads_it(subset, expected):
+    assert choose_sections(subset) == frozenset(expected)
+
+
+@pytest.mark.parametrize("name", ["gpu", "!gpu", "ALL", "", "!", "node "])
+def test_an_unknown_subset_says_what_was_found_and_what_is_allowed(name):
+    with pytest.raises(ValueError, match="allowed are all, min, node, kernel") as caught:
+        choose_sections(["gpus", name])
+    assert repr(name) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"p2p": "full"}, "unknown option p2p"),
+        ({"p2p_matrix": "all"}, "found 'all', allowed are read, full"),
+        ({"silence_s": -1}, "silence_s: found -1"),
+        ({"deadline_s": "soon"}, "deadline_s: found 'soon'"),
+        ({"deadline_s": float("nan")}, "deadline_s: found nan"),
+    ],
+)
+def test_options_that_make_no_sense_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        check_options(options)
+
+
+def test_none_stands_for_the_default():
+    assert check_options({"silence_s": None, "p2p_matrix": None})["silence_s"] == 4.0
+
+
+def test_every_section_has_one_source_that_decides_its_status():
+    own = [section for _, _, sections, _ in SOURCES for section in sections]
+    assert sorted(own) == sorted(SECTIONS)
+    assert {section for _, _, _, adds in SOURCES for section in adds} <= set(SECTIONS)
+
+
+@pytest.fixture(scope="module")
+def whole_document():
+    options = {"nvml_recording": str(H200X8), "silence_s": 120.0, "deadline_s": 120.0}
+    return collect(options, load_pynvml=None)
+
+
+def test_this_machine_gives_a_document_that_the_schema_accepts(whole_document):
+    assert schema_faults(whole_document) == []
+    assert list(whole_document["sections"]) == list(SECTIONS)
+    assert whole_document["collector"]["recorded"] is True
+    assert whole_document["collector"]["cut"] == []
+    assert not [name for name, section in whole_document["sections"].items() if section["probe"]["status"] in ("error", "timeout")]
+
+
+def test_two_looks_have_the_same_keys_in_the_same_order(whole_document):
+    again = collect({"nvml_recording": str(H200X8), "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None)
+    for name, section in whole_document["sections"].items():
+        assert list(section) == list(again["sections"][name]), name
+
+
+def test_a_subset_reads_only_what_it_needs():
+    document = collect({"gather_subset": ["!all"], "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None)
+    assert list(document["sections"]) == list(MINIMUM)
+
+
+def test_sixteen_gpus_fit_the_schema_and_the_size(tmp_path):
+    recording = write_recording(tmp_path, device_count=16)
+    document = collect({"nvml_recording": str(recording), "silence_s": 120.0, "deadline_s": 120.0, "p2p_matrix": "full"}, load_pynvml=None)
+    assert schema_faults(document) == []
+    assert len(document["sections"]["interconnect"]["links"]) == 16 * 18
+    assert document["collector"]["cut"] == []
+
+
+def test_a_stuck_driver_call_costs_its_sections_and_one_deadline(tmp_path):
+    recording = write_recording(tmp_path, H200X2, stall="nvmlDeviceGetMemoryInfo(1)")
+    started = time.monotonic()
+    document = collect({"nvml_recording": str(recording)}, load_pynvml=None)
+    assert time.monotonic() - started < 60
+    sections = document["sections"]
+    assert schema_faults(document) == []
+    assert {name for name, section in sections.items() if section["probe"]["status"] == "timeout"} == {"gpus", "interconnect"}
+    assert "nvmlDeviceGetMemoryInfo(1) did not return within 4 s" in sections["gpus"]["probe"]["error"]
+    assert sections["node"]["probe"]["status"] == "ok"
+
+
+def test_a_file_that_blocks_costs_its_source_alone(tmp_path):
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    os.mkfifo(tmp_path / "kernel.log")
+    options = {"nvml_recording": str(H200X2), "kernel_log": str(tmp_path / "kernel.log"), "silence_s": 3.0, "gather_subset": ["faults", "gpus"]}
+    sections = collect(options, load_pynvml=None)["sections"]
+    assert sections["faults"]["probe"]["status"] in ("timeout", "error")
+    assert "kernel.log" in sections["faults"]["probe"]["error"]
+    assert sections["gpus"]["probe"]["status"] == "ok"
+
+
+def test_a_recording_that_is_none_is_named_with_its_place(tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"devices": [')
+    gpus = collect({"nvml_recording": str(bad), "gather_subset": ["!all", "!min", "gpus"]}, load_pynvml=None)["sections"]["gpus"]["probe"]
+    assert gpus["status"] == "error"
+    assert "bad.json" in gpus["error"]
+    assert "line 1" in gpus["error"]
+
+
+# Imports first: the interpreter itself may lie where only root can read.
+WITHOUT_ROOT = """
+import os, sys
+from unhang_node.command import write_document
+from unhang_node.sources import kernel_log, libraries, nvml, processes, software, system
+if os.geteuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+sys.exit(write_document({"silence_s": 120.0, "deadline_s": 120.0}))
+"""
+
+
+def test_without_root_the_document_is_as_valid():
+    document = collect_in_process(command=[sys.executable, "-c", WITHOUT_ROOT])
+    assert document["collector"]["as_root"] is False
+    assert schema_faults(document) == []
+    assert not [name for name, section in document["sections"].items() if section["probe"]["status"] == "timeout"]
+
+
+@pytest.mark.parametrize("path", COLLECTOR_FILES, ids=lambda path: path.name)
+def test_the_collector_is_written_for_python_3_8(path):
+    tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 8))
+    newer = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("removeprefix", "removesuffix")]
+    assert not newer

@@ -1,0 +1,122 @@
+"""The one-file collector: same bytes each time, needs nothing but Python 3.8, and says so to an older one."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from fakes.nvml import build_fake_nvml, write_profile
+from fakes.nvml_runs import H200X2, H200X8, LONG_ENOUGH_S, collect_in_process, schema_faults
+
+from unhang_node.collect import SECTIONS
+
+PROJECT = Path(__file__).resolve().parents[3]
+BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
+PATIENT = ["--silence-s", "120", "--deadline-s", "120"]
+
+
+def build(target):
+    done = subprocess.run([*BUILD, str(target)], capture_output=True, text=True, timeout=LONG_ENOUGH_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("pyz") / "unhang-collect.pyz")
+
+
+def run(*words):
+    return subprocess.run(words, capture_output=True, text=True, timeout=LONG_ENOUGH_S, check=False, cwd="/")
+
+
+def test_the_same_sources_give_the_same_bytes(pyz, tmp_path):
+    assert build(tmp_path / "again.pyz").read_bytes() == pyz.read_bytes()
+
+
+@pytest.mark.parametrize("flags", [[], ["-I", "-S"]], ids=["plain", "isolated"])
+def test_it_reads_this_machine_without_any_package(pyz, flags):
+    done = run(sys.executable, *flags, str(pyz), *PATIENT)
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert schema_faults(document) == []
+    assert list(document["sections"]) == list(SECTIONS)
+    assert document["collector"]["carrier"] == "file"
+
+
+def test_without_options_it_needs_no_argument_parser_and_still_reads_everything(pyz):
+    document = json.loads(run(sys.executable, "-I", "-S", str(pyz)).stdout)
+    assert list(document["sections"]) == list(SECTIONS)
+
+
+def test_a_python_that_has_no_compiled_code_in_it_takes_the_sources(pyz, tmp_path):
+    bare = tmp_path / "bare.pyz"
+    with zipfile.ZipFile(pyz) as archive, zipfile.ZipFile(bare, "w") as copy:
+        for name in archive.namelist():
+            if not name.startswith("code-"):
+                copy.writestr(name, archive.read(name))
+    document = json.loads(run(sys.executable, "-I", "-S", str(bare), "--gather-subset", "!all", *PATIENT).stdout)
+    assert document["sections"]["node"]["probe"]["status"] == "ok"
+
+
+def test_its_nvml_is_enough_for_every_call(pyz, tmp_path):
+    build_fake_nvml(str(tmp_path))
+    for recording in (H200X8, H200X2):
+        profile = write_profile(str(recording), str(tmp_path / "profile"))
+        env = {"LD_LIBRARY_PATH": str(tmp_path), "UNHANG_FAKE_NVML_PROFILE": profile, "PYTHONPATH": ""}
+        arguments = ["--gather-subset", "!all,gpus,interconnect", "--p2p-matrix", "full", *PATIENT]
+        trimmed = collect_in_process(*arguments, env=env, command=[sys.executable, "-I", "-S", str(pyz)])["sections"]
+        whole = collect_in_process(*arguments, env=env, command=[sys.executable, str(PROJECT / "tests" / "fakes" / "whole_pynvml.py")])["sections"]
+        for name in ("gpus", "interconnect"):
+            for section in (trimmed[name], whole[name]):
+                section.pop("first_handle_ms", None)
+                section["probe"].pop("duration_ms")
+            assert trimmed[name] == whole[name]
+            assert trimmed[name]["probe"]["status"] == "ok"
+
+
+def test_it_keeps_the_licence_of_what_it_carries(pyz):
+    with zipfile.ZipFile(pyz) as archive:
+        carried = archive.read("pynvml.py").decode("utf-8")
+    assert "NVIDIA Corporation" in carried
+    assert "Redistribution and use in source and binary forms" in carried
+
+
+def test_an_old_python_gets_one_clear_line(pyz, tmp_path):
+    with zipfile.ZipFile(pyz) as archive:
+        entry = archive.read("__main__.py").decode("utf-8")
+    ast.parse(entry, feature_version=(3, 4))
+    assert "f'" not in entry
+    pretend = "import sys, runpy; sys.version_info = (3, 6, 9, 'final', 0); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = run(sys.executable, "-c", pretend, str(pyz))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("unhang-collect: expected Python 3.8 or newer, found 3.6 (")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--gather-subset", "gpu"], "unhang collect: gather_subset: found 'gpu', allowed are all, min, node,"),
+        (["--silence-s", "0"], "unhang collect: silence_s: found 0.0, allowed is a number of seconds above 0"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(pyz, words, message):
+    done = run(sys.executable, str(pyz), *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(message)
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_full_disk_is_one_line_and_exit_code_2(pyz):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, str(pyz), "--gather-subset", "!all", *PATIENT], stdout=full, stderr=subprocess.PIPE, text=True, timeout=LONG_ENOUGH_S, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "unhang collect: could not write the document: No space left on device\n"
