@@ -1,4 +1,4 @@
-"""The catalogue: rules and tables as YAML rows, loaded strictly, each fault told with its file and line."""
+"""The catalogue: rules, tables and entries as YAML rows, loaded strictly, each fault told with its file and line."""
 
 from __future__ import annotations
 
@@ -14,25 +14,30 @@ from unhang.judge.rules import Rule, RuleError, compile_rule
 from unhang.judge.schema_check import Fault, check_schema
 from unhang.judge.shapes import fact_shapes, nearest, read_schema
 
-BUILT_IN = Path(__file__).resolve().parent / "rules"
+BUILT_IN = Path(__file__).resolve().parent  # rules/, tables/, entries/
 MAX_FILES = 500
 MAX_RULES = 5000
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Compiled rules and tables. faults: one line each, with file and place; rows that are at fault are left out."""
+    """Compiled rules and tables. faults: one line each, with file and place; rows that are at fault are left out.
+
+    entries: what no rule can decide, as rows of the schema's `entry`.
+    """
 
     rules: tuple[Rule, ...] = ()
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     table_rows: tuple[dict[str, Any], ...] = ()
     faults: tuple[str, ...] = ()
+    entries: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
 class _File:
     path: Path
     rows: list[tuple[int, dict[str, Any]]]  # (place in the file, row)
+    entries: list[tuple[int, dict[str, Any]]]
     tables: dict[str, dict[str, Any]]
     places: Mapping[tuple, Place]
 
@@ -53,19 +58,35 @@ def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Ca
     seen: dict[str, str] = {}
     for file in files:
         for place, row in file.rows:
-            where = file.at("rules", place)
-            if row["id"] in seen:
-                faults.append(f"{file.at('rules', place, 'id')}: the id {row['id']} is already used at {seen[row['id']]}")
+            if not _is_new(file, "rules", place, row, seen, faults):
                 continue
-            seen[row["id"]] = where
             found = _rule(file, place, row, tables)
             if isinstance(found, Rule):
                 rules[found.id] = found
             else:
                 faults += found
+    entries = [row for file in files for place, row in file.entries if _is_new(file, "entries", place, row, seen, faults)]
     if len(rules) > MAX_RULES:
         faults.append(f"{len(rules)} rules, at most {MAX_RULES} are allowed")
-    return Catalogue(tuple(rules.values()), tables, tuple(table_rows), tuple(faults))
+    faults += [fault for file in files for fault in _also(file, seen)]
+    return Catalogue(tuple(rules.values()), tables, tuple(table_rows), tuple(faults), tuple(entries))
+
+
+def _is_new(file: _File, kind: str, place: int, row: Mapping[str, Any], seen: dict[str, str], faults: list[str]) -> bool:
+    """Whether an id of a rule or an entry is used for the first time."""
+    if row["id"] in seen:
+        faults.append(f"{file.at(kind, place, 'id')}: the id {row['id']} is already used at {seen[row['id']]}")
+        return False
+    seen[row["id"]] = file.at(kind, place)
+    return True
+
+
+def _also(file: _File, ids: Mapping[str, str]) -> Iterator[str]:
+    """Ids in `also` that no rule has."""
+    for place, row in file.rows:
+        for number, other in enumerate(row.get("also", ())):
+            if other not in ids:
+                yield f"{file.at('rules', place, 'also', number)}: rule {row['id']}: also: there is no rule {other}{nearest(other, ids)}"
 
 
 def _files(folders: list[Path], faults: list[str]) -> Iterator[_File]:
@@ -88,24 +109,26 @@ def _file(path: Path, faults: list[str]) -> Iterator[_File]:
     except YamlFault as problem:
         faults.append(str(problem))
         return
-    file = _File(path, [], {}, places)
+    file = _File(path, [], [], {}, places)
     found = list(check_schema(content, read_schema("rule-1")))
     faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
     if any(len(one.path) < 2 for one in found):
         return  # the file itself is at fault, not one of its rows
     bad = {one.path[:2] for one in found}
     file.rows.extend((place, row) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
+    file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
     file.tables.update({name: table for name, table in content.get("tables", {}).items() if ("tables", name) not in bad})
     yield file
 
 
 def _named(content: Any, fault: Fault) -> str:
     """A fault with the id of the rule that it is in."""
-    if len(fault.path) >= 2 and fault.path[0] == "rules":
-        row = content["rules"][fault.path[1]]
+    if len(fault.path) >= 2 and fault.path[0] in ("rules", "entries"):
+        row = content[fault.path[0]][fault.path[1]]
         inside = ".".join(str(part) for part in fault.path[2:])
         name = row.get("id") if isinstance(row, dict) else None
-        return ": ".join(part for part in (f"rule {name if isinstance(name, str) else fault.path[1]}", inside, fault.message) if part)
+        kind = "rule" if fault.path[0] == "rules" else "entry"
+        return ": ".join(part for part in (f"{kind} {name if isinstance(name, str) else fault.path[1]}", inside, fault.message) if part)
     return ": ".join(part for part in (".".join(str(part) for part in fault.path), fault.message) if part)
 
 

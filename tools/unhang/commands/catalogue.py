@@ -66,7 +66,7 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
 def _is_own(folder: Path) -> bool:
     from unhang.catalogue import BUILT_IN
 
-    return folder.resolve() in (BUILT_IN, BUILT_IN.parent)
+    return folder.resolve() in (BUILT_IN, BUILT_IN / "rules")
 
 
 def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
@@ -77,7 +77,11 @@ def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
         }
         for rule in catalogue.rules
     ]  # fmt: skip
-    return rows + [dict(row) for row in catalogue.table_rows], list(catalogue.faults)
+    entries = [
+        {"id": row["id"], "kind": "entry", "confidence": row["confidence"], "sources": row["sources"], "title": row["title"], "known_to": row["known_to"]}
+        for row in catalogue.entries
+    ]
+    return rows + entries + [dict(row) for row in catalogue.table_rows], list(catalogue.faults)
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
