@@ -15,6 +15,8 @@ PATH_LISTS = frozenset(["LD_LIBRARY_PATH", "LD_PRELOAD"])
 PATH_WORDS = ("nccl", "cuda", "nvidia", "ofi", "ucx", "hpcx", "sharp", "tcpx")
 # A name that speaks of a secret never leaves, whatever it begins with.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "APIKEY", "PRIVATE")
+# What images say about themselves: nobody reads these as settings.
+NOT_SETTINGS = frozenset(["NCCL_VERSION", "CUDA_VERSION", "CUDNN_VERSION"])
 VALUE_LIMIT = 4096
 NAME_LIMIT = 256
 
@@ -31,7 +33,7 @@ class Assignment(namedtuple("Assignment", "name value line certain", defaults=(T
 def is_allowed(name):
     """True for a variable whose value may be told. Case is not looked at: nccl_debug is a mistake worth telling. A "#" or blanks before it neither."""
     bare = name.strip(" \t#").upper()
-    if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT:
+    if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT or bare in NOT_SETTINGS:
         return False
     return bare.startswith(PREFIXES) or bare in NAMES or bare in PATH_LISTS
 

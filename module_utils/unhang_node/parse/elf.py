@@ -13,13 +13,15 @@ from collections import namedtuple
 
 MAX_SECTIONS = 4096
 MAX_NAMES_BYTES = 1 << 20
+MAX_NAME_BYTES = 256
+MAX_SEARCHED_SECTIONS = 8
 SEARCH_LIMIT_BYTES = 64 << 20
 CHUNK_BYTES = 1 << 20
 OVERLAP_BYTES = 256
 NOBITS = 8
 
-NCCL_BANNER = re.compile(rb"NCCL version (\d+\.\d+[0-9A-Za-z.\-]*)(?:\+cuda(\d+(?:\.\d+)*))?")
-NCCL_BANNER_WITH_CUDA = re.compile(rb"NCCL version (\d+\.\d+[0-9A-Za-z.\-]*)\+cuda(\d+(?:\.\d+)*)")
+NCCL_BANNER = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}[0-9A-Za-z.\-]{0,32})")
+NCCL_BANNER_WITH_CUDA = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}[0-9A-Za-z.\-]{0,32})\+cuda(\d{1,3}(?:\.\d{1,3}){0,3})")
 
 
 class Section(namedtuple("Section", "name kind offset size")):
@@ -54,7 +56,7 @@ def read_sections(descriptor):
 
 
 def _name_at(names, offset):
-    end = names.find(b"\0", offset)
+    end = names.find(b"\0", offset, offset + MAX_NAME_BYTES)
     return names[offset : end if end >= 0 else offset].decode("ascii", "replace")
 
 
@@ -77,8 +79,9 @@ def find_banner(descriptor, sections):
     The banner with its +cuda wins over other texts that begin alike ("NCCL version mismatch", or a bare version).
     """
     bare = None
-    for section in sorted((each for each in sections if each.name.startswith(".rodata")), key=lambda each: each.name):
-        for chunk in section_bytes(descriptor, section):
+    searched = sorted((each for each in sections if each.name.startswith(".rodata")), key=lambda each: each.name)[:MAX_SEARCHED_SECTIONS]
+    for section in searched:
+        for chunk in section_bytes(descriptor, section, SEARCH_LIMIT_BYTES // len(searched)):
             full = NCCL_BANNER_WITH_CUDA.search(chunk)
             if full:
                 return full.group(1).decode("ascii"), full.group(2).decode("ascii")

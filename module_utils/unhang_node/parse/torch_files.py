@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-_VERSION = re.compile(r"^__version__\s*(?::[^=]*)?=\s*['\"]([^'\"]{1,128})['\"]", re.M)
-_CUDA = re.compile(r"^cuda\s*(?::[^=]*)?=\s*(?:['\"]([^'\"]{1,64})['\"]|(None))", re.M)
+_VERSION = re.compile(r"^__version__ {0,8}(?::[^=\n]{0,64})?= {0,8}['\"]([^'\"]{1,128})['\"]", re.M)
+_CUDA = re.compile(r"^cuda {0,8}(?::[^=\n]{0,64})?= {0,8}(?:['\"]([^'\"]{1,64})['\"]|(None))", re.M)
 _DISTRIBUTION = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._]*?)-([0-9][^-]*?)(?:-py[0-9.]+)?\.(?:dist-info|egg-info)$")
 # What changes how a job starts, compiles or communicates.
 PACKAGES = frozenset(

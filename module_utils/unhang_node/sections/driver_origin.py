@@ -38,8 +38,9 @@ def _method(root, userspace, packages, has_module):
 
 
 def is_mounted_in(root, path):
-    """True when this very file is a mount of its own, as container runtimes put the host's driver in."""
-    return any(mount.point == path for mount in read_mounts_or_none(root))
+    """True when this very file is a mount of its own, or lies on one that holds nothing but the driver (/usr/local/nvidia): both come from outside."""
+    points = [mount.point for mount in read_mounts_or_none(root)]
+    return path in points or any("nvidia" in os.path.basename(point) and path.startswith(point + "/") for point in points)
 
 
 def owner_of(root, paths, packages):

@@ -44,7 +44,7 @@ def read_cache(root, unread, mounts, path, user, now_s, owner=None):
 
 def _look(root, folder):
     """([build], [(path of lock, time of change, (device, inode))]) one and two levels down; links are not followed."""
-    builds, locks = [], []
+    builds, locks, looked_into = [], [], 0
     for first in root.names(folder)[:MAX_BUILDS]:
         top = folder + "/" + first
         if first == "lock":
@@ -55,7 +55,8 @@ def _look(root, folder):
             _add_lock(root, locks, top + "/lock")
         if "build.ninja" in inside or any(name.endswith(".so") for name in inside):
             builds.append(first)
-        for second in inside[:MAX_BUILDS]:
+        for second in inside[: max(0, MAX_BUILDS - looked_into)]:
+            looked_into += 1
             deeper = _names_of_folder(root, top + "/" + second)
             if "lock" in deeper:
                 _add_lock(root, locks, top + "/" + second + "/lock")

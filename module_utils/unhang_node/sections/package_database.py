@@ -13,7 +13,7 @@ RPM_PROGRAM = "/usr/bin/rpm"
 RPM_DEADLINE_S = 10.0
 RPM_QUERY = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 
-DRIVER = ("nvidia-", "libnvidia-", "cuda-drivers", "cuda-compat", "libcuda1", "libcuda-", "kmod-nvidia", "kmod-open-nvidia", "xserver-xorg-video-nvidia")
+DRIVER = ("nvidia-", "libnvidia-", "cuda-drivers", "libcuda1", "libcuda-", "kmod-nvidia", "kmod-open-nvidia", "xserver-xorg-video-nvidia")
 DRIVER += ("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia", "firmware-nvidia", "nvlsm", "libnvsdm", "akmod-nvidia")
 NOT_DRIVER = ("nvidia-container", "libnvidia-container", "nvidia-cuda", "nvidia-docker", "nvidia-cudnn", "nvidia-gds", "nvidia-fs", "libnvidia-egl-wayland")
 NOT_DRIVER += ("nvidia-detect", "nvidia-installer-cleanup", "nvidia-visual-profiler", "nvidia-nsight", "nvidia-mlnx")

@@ -132,8 +132,12 @@ def test_nouveau_alone_is_not_absent(tmp_path):
 
 
 PACKAGES = {
-    "/var/lib/dpkg/status": dpkg_status({"libnvidia-compute-535": "535.104.05-0ubuntu1", "nvidia-container-toolkit": "1.17", "nvidia-cuda-toolkit": "12"})
+    "/var/lib/dpkg/status": dpkg_status(
+        {"libnvidia-compute-535": "535.104.05-0ubuntu1", "nvidia-container-toolkit": "1.17", "cuda-compat-13-0": "580.95.05", "nvidia-cuda-toolkit": "12"}
+    )
 }
+MOUNTED = {"/proc/self/mountinfo": "9 1 8:1 / / rw - ext4 /dev/sda1 rw\n8 9 8:2 / /usr/local/nvidia ro - squashfs /dev/vdb ro\n"}
+CACHED = {"/etc/ld.so.cache": ld_cache([("libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1")])}
 OWNED = {"/var/lib/dpkg/info/libnvidia-compute-535:amd64.list": f"/.\n/usr/lib\n{LIB}libcuda.so.535.104.05\n"}
 
 
@@ -147,6 +151,8 @@ OWNED = {"/var/lib/dpkg/info/libnvidia-compute-535:amd64.list": f"/.\n/usr/lib\n
         ([userspace("535.104.05")], "unknown"),
         ([PACKAGES], "packages"),
         ([userspace("535.104.05"), {"/proc/self/mountinfo": f"9 1 8:1 /x {LIB}libcuda.so.535.104.05 ro - ext4 /dev/sda1 rw\n"}], "container"),
+        ([userspace("535.104.05", "/usr/local/nvidia/lib64/"), MOUNTED, CACHED], "container"),
+        ([userspace("535.104.05", "/usr/local/nvidia/lib64/"), CACHED], "unknown"),
     ],
 )
 def test_way_of_installation_is_told_from_who_owns_the_files(tmp_path, parts, method):

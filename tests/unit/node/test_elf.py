@@ -30,6 +30,7 @@ def read(tmp_path, content, what):
         (b"NCCL version 2.25.1.post1+cuda12.8", ("2.25.1.post1", "12.8")),
         (b"NCCL version 2.4.8\0", ("2.4.8", None)),
         (b"NCCL version mismatch\0", None),
+        (b"NCCL version 2." + b"1" * 5000 + b"+cuda12.4\0", ("2." + "1" * 35, None)),
         (b"", None),
     ],
 )

@@ -199,6 +199,7 @@ def test_apptainers_prefix_sets_the_bare_name_inside():
         ("TORCH_HUB_TOKEN", False),
         ("NCCL_" + "X" * 300, False),
         ("PATH", False),
+        ("NCCL_VERSION", False),
     ],
 )
 def test_only_named_variables_may_leave_the_node(name, allowed):
