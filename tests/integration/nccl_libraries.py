@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 
 USUAL = "2.20.5"
-OTHER = "2.18.3"
+OTHER = "2.21.5"  # newer, for ldconfig leads libnccl.so.2 to the newest that it finds
 VERSIONS = (USUAL, OTHER)
 PLACE = "usr/lib/x86_64-linux-gnu"
 IN_WHEEL = "nvidia/nccl/lib/libnccl.so.2"

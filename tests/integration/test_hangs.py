@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
-FIFO = "/srv/hangs"
+GONE = "/mnt/gone"
+SCRIPT = (pathlib.Path(__file__).parent / "hung_files.py").read_text(encoding="utf-8")
+
+
+def mount_hung_files(fleet, name):
+    """A file system below /mnt/gone that answers nobody."""
+    fleet.plant(name, "/srv/hung_files.py", SCRIPT)
+    fleet.shell(name, "test -e /dev/fuse || mknod -m 666 /dev/fuse c 10 229")
+    started = f"systemd-run --quiet --service-type=notify --unit=gone python3 /srv/hung_files.py {GONE}"
+    fleet.shell(name, started, undo=f"systemctl stop gone; umount {GONE}")
 
 
 @pytest.fixture(scope="module")
 def hung(shared_fleet):
-    """One audit of a driver that stalls in the middle, one that never starts, a file that blocks, and a healthy node."""
-    shared_fleet.answer("gpu001", stall=["nvmlDeviceGetMemoryInfo(3)", "nvmlDeviceGetMemoryInfo_v2(3)"])
+    """One audit of a driver that stalls in the middle, one that never starts, files that block, and a dead mount that nobody asks about."""
+    shared_fleet.answer("gpu001", stall=["nvmlDeviceGetMemoryInfo(3)"])
     shared_fleet.answer("gpu002", stall=["nvmlInitWithFlags"])
-    # Reading a FIFO that nobody writes to blocks as a dead NFS server does.
-    away = "mv /var/lib/dpkg/status /var/lib/dpkg/status.kept && mkfifo /var/lib/dpkg/status"
-    shared_fleet.shell("gpu003", away, undo="mv -f /var/lib/dpkg/status.kept /var/lib/dpkg/status")
-    shared_fleet.shell("gpu003", f"mkfifo {FIFO}", undo=f"rm {FIFO}")
-    return shared_fleet.audit(host_variables={"gpu003": {"unhang_nccl_roots": [FIFO]}})
+    mount_hung_files(shared_fleet, "gpu003")
+    away = f"mv /var/lib/dpkg/status /var/lib/dpkg/status.kept && ln -s {GONE}/status /var/lib/dpkg/status"
+    shared_fleet.shell("gpu003", away, undo="rm /var/lib/dpkg/status && mv /var/lib/dpkg/status.kept /var/lib/dpkg/status")
+    mount_hung_files(shared_fleet, "gpu004")
+    named = {"unhang_nccl_roots": [GONE + "/lib"], "unhang_policy": {"torch": {"environments": [GONE + "/env"]}}}
+    return shared_fleet.audit(host_variables={"gpu003": named})
 
 
 def test_a_call_that_never_returns_costs_its_section_and_is_named(hung):
@@ -38,15 +50,23 @@ def test_a_driver_that_does_not_even_start_costs_only_what_it_would_have_said(hu
     assert hung.section("gpu002", "kernel")["probe"]["status"] == "ok"
 
 
-def test_a_blocking_package_database_costs_only_the_packages(hung):
+def test_a_blocking_package_database_costs_only_what_comes_from_it(hung):
     packages = hung.section("gpu003", "packages")
     assert packages["probe"]["status"] == "timeout"
     assert "/var/lib/dpkg/status" in packages["probe"]["error"]
     assert hung.section("gpu003", "gpus")["count"] == 8
     assert hung.section("gpu003", "network")["probe"]["status"] == "ok"
+    assert hung.section("gpu003", "node")["probe"]["status"] == "ok"
 
 
-def test_the_neighbour_has_everything(hung):
+def test_a_named_folder_that_hangs_is_named_and_costs_only_itself(hung):
+    nccl = hung.section("gpu003", "nccl")
+    reasons = str([nccl["probe"], hung.section("gpu003", "torch")["probe"]])
+    assert GONE in reasons
+    assert [library["path"] for library in nccl["libraries"] or []], nccl
+
+
+def test_a_dead_mount_that_nobody_asks_about_costs_nothing(hung):
     assert hung.node("gpu004")["status"] == "ok"
     assert {section["probe"]["status"] for section in hung.node("gpu004")["facts"]["sections"].values()} <= {"ok", "absent"}
 

@@ -18,14 +18,16 @@ ENVIRONMENTS = {"unhang_policy": {"torch": {"environments": ["/opt/envs/train"]}
 
 def second_interface(fleet, name):
     """A further network interface with an address, as nodes with several have them."""
-    fleet.shell(name, "ip link add eth1 type dummy && ip address add 10.99.0.2/24 dev eth1 && ip link set eth1 up", undo="ip link del eth1")
+    up = "ip link add eth1 type veth peer name eth2 && ip address add 10.99.0.2/24 dev eth1 && ip link set eth1 up && ip link set eth2 up"
+    fleet.shell(name, up, undo="ip link del eth1")
 
 
 class TestOldKernelAndWorkstationGpus:
     """Situation 1: kernel 5.4, three RTX A6000 below x16, no InfiniBand, several interfaces and none named."""
 
     @pytest.fixture(scope="class")
-    def audit(self, class_fleet):
+    @classmethod
+    def audit(cls, class_fleet):
         machine = consumer_gpus(RTX_A6000, 3, "535.154.05", kernel="5.4.0-150-generic", pcie_width=8)
         machine.answers["all_devices"]["nvmlDeviceGetCurrPcieLinkWidth"] = 8
         class_fleet.equip("gpu001", machine)
@@ -49,7 +51,8 @@ class TestDriverThatDeadlocksPeerToPeer:
     """Situation 2: driver 545.23.08 with several RTX 3090, another driver in the development group, the workaround in force."""
 
     @pytest.fixture(scope="class")
-    def audit(self, class_fleet):
+    @classmethod
+    def audit(cls, class_fleet):
         class_fleet.equip("gpu001", consumer_gpus(RTX_3090, 4, "545.23.08"))
         class_fleet.equip("gpu002", consumer_gpus(RTX_3090, 4, "535.154.05"))
         class_fleet.plant("gpu001", "/etc/nccl.conf", "NCCL_P2P_DISABLE=1\n")
@@ -77,14 +80,14 @@ class TestTimeoutFolkloreAndDisagreement:
     """Situation 3: variables that do nothing or were renamed, processes on GPUs, a link down, NCCL versions that differ."""
 
     @pytest.fixture(scope="class")
-    def audit(self, class_fleet, nccl):
+    @classmethod
+    def audit(cls, class_fleet, nccl):
         class_fleet.plant("gpu001", "/etc/nccl.conf", "# from a forum\nNCCL_TIMEOUT=1200000\n")
         class_fleet.plant("gpu001", "/etc/profile.d/training.sh", "export NCCL_BLOCKING_WAIT=1\nexport NCCL_ASYNC_ERROR_HANDLING=1\n")
-        library = f"{nccl_libraries.PLACE}/libnccl.so.2"
-        other = f"libnccl.so.{nccl_libraries.OTHER}"
-        class_fleet.plant("gpu002", f"/{nccl_libraries.PLACE}/{other}", (nccl[nccl_libraries.OTHER] / nccl_libraries.PLACE / other).read_bytes())
-        usual = f"libnccl.so.{nccl_libraries.USUAL}"
-        class_fleet.shell("gpu002", f"ln -sfn {other} /{library} && ldconfig", undo=f"ln -sfn {usual} /{library} && ldconfig")
+        other = f"{nccl_libraries.PLACE}/libnccl.so.{nccl_libraries.OTHER}"
+        class_fleet.undo.callback(class_fleet.shell, "gpu002", "ldconfig")  # runs when the file is gone again
+        class_fleet.plant("gpu002", f"/{other}", (nccl[nccl_libraries.OTHER] / other).read_bytes())
+        class_fleet.shell("gpu002", "ldconfig")
         down = {"devices": {"2": {"nvlink": {"all": {"state": 1}, "3": {"state": 0}}}}}
         class_fleet.answer("gpu003", **down)
         return class_fleet.audit()
@@ -114,7 +117,8 @@ class TestFusedKernelsThatCannotBeBuilt:
     """Situation 4: extensions are compiled at start, and nothing to compile with is there; a lock of a dead build stays."""
 
     @pytest.fixture(scope="class")
-    def audit(self, class_fleet):
+    @classmethod
+    def audit(cls, class_fleet):
         class_fleet.plant("gpu001", f"{TORCH}/torch/version.py", "__version__ = '2.3.0+cu121'\ncuda: Optional[str] = '12.1'\nhip: Optional[str] = None\n")
         class_fleet.plant("gpu001", "/opt/envs/train/pyvenv.cfg", "home = /usr/bin\nversion = 3.11.2\n")
         lock = class_fleet.plant("gpu001", "/root/.cache/torch_extensions/py311_cu121/fused_kernels/lock", "")
@@ -136,7 +140,8 @@ class TestEveryRankOnTheFirstGpu:
     """Situation 5: CUDA_VISIBLE_DEVICES pinned in a unit file and in a profile, and exclusive compute mode."""
 
     @pytest.fixture(scope="class")
-    def audit(self, class_fleet):
+    @classmethod
+    def audit(cls, class_fleet):
         class_fleet.plant("gpu001", "/etc/systemd/system/trainer.service", "[Service]\nEnvironment=CUDA_VISIBLE_DEVICES=0\nExecStart=/bin/true\n")
         class_fleet.plant("gpu002", "/etc/profile.d/gpu.sh", "export CUDA_VISIBLE_DEVICES=0\n")
         exclusive = dataclasses.replace(H200X8, answers={"all_devices": {"nvmlDeviceGetComputeMode": 3}})
