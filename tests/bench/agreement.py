@@ -114,8 +114,8 @@ def main(arguments):
     """Exit code: 0 when all agree, 1 otherwise."""
     with open(arguments[0], encoding="utf-8") as facts, open(arguments[1], encoding="utf-8") as xml:
         lines, compared = disagreements(json.load(facts), xml.read())
-    print("\n".join(lines))
-    print(f"{compared} values compared with nvidia-smi, {len(lines)} differ")
+    for line in [*lines, f"{compared} values compared with nvidia-smi, {len(lines)} differ"]:
+        sys.stdout.write(line + "\n")
     return 1 if lines else 0
 
 

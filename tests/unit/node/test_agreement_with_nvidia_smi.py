@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+
 from unhang_node.collect import collect
 
 TESTS = Path(__file__).parents[2]
@@ -50,5 +51,5 @@ def test_a_fact_that_differs_is_named_with_its_gpu(agreement, facts, xml, field,
 def test_a_gpu_that_only_one_of_the_two_sees_is_an_error(agreement, facts, xml):
     altered = copy.deepcopy(facts)
     del altered["sections"]["gpus"]["devices"][7]
-    with pytest.raises(ValueError, match="0000:00:0d.0"):
+    with pytest.raises(ValueError, match=r"0000:00:0d\.0"):
         agreement.disagreements(altered, xml)
