@@ -13,12 +13,13 @@ from .fault_lines import MESSAGE_LIMIT, NEEDLES, parse_fault
 CANDIDATES = 10000  # lines looked at closely: a hostile log may have a million
 GROUPS = 512  # the schema's bound
 ORDER = ("xid", "sxid", "driver_mismatch", "nvlink", "aer", "segfault", "link_down", "hung_task", "soft_lockup", "oom", "other")
-_KMSG = re.compile(r"(\d{1,6}),(\d{1,20}),(\d{1,20}),[^;]{0,64};")
-_DMESG = re.compile(r"(?:<\d{1,4}>)?\[ {0,12}(\d{1,12}\.\d{1,9})\](?:\[ {0,8}[TC]\d{1,10}\])? ?")
-_HUMAN = re.compile(r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}\] ")
-_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,]\d{1,9})?(Z|[+-]\d\d:?\d\d) ")
-_SYSLOG = re.compile(r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d ")
-_TAG = re.compile(r"\S{1,255} ([^\s:\[]{1,64})(?:\[\d{1,10}\])?: ")
+# Texts, not compiled: re compiles and keeps each at its first use, and a log has one or two of these shapes.
+_KMSG = r"(\d{1,6}),(\d{1,20}),(\d{1,20}),[^;]{0,64};"
+_DMESG = r"(?:<\d{1,4}>)?\[ {0,12}(\d{1,12}\.\d{1,9})\](?:\[ {0,8}[TC]\d{1,10}\])? ?"
+_HUMAN = r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}\] "
+_ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,]\d{1,9})?(Z|[+-]\d\d:?\d\d) "
+_SYSLOG = r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d "
+_TAG = r"\S{1,255} ([^\s:\[]{1,64})(?:\[\d{1,10}\])?: "
 
 
 def find_faults(log, boot_time_s=None):
@@ -37,7 +38,7 @@ def find_faults(log, boot_time_s=None):
         fault = parse_fault(message) if message else None
         if fault:
             # The head of a kmsg record is for programs; of the other shapes the whole line is what people see.
-            add_to_group(groups, fault, stamp_s, message if _KMSG.match(line) else line)
+            add_to_group(groups, fault, stamp_s, message if re.match(_KMSG, line) else line)
     events = sorted(groups.values(), key=lambda event: ORDER.index(event["kind"]))  # a stable sort: by time within a kind
     if len(events) > GROUPS:
         cut = "{} different events, the first {} kept, most telling kinds first".format(len(events), GROUPS)
@@ -86,29 +87,29 @@ def line_at(log, offset):
 
 def split_line(line, boot_time_s):
     """(seconds since boot or None, the kernel's message or "" when the line is not the kernel's)."""
-    match = _KMSG.match(line)
+    match = re.match(_KMSG, line)
     if match:
         # The facility stands above bit 3; whatever a process writes into /dev/kmsg is not facility 0.
         return int(match.group(3)) / 1e6, line[match.end() :] if int(match.group(1)) >> 3 == 0 else ""
-    match = _DMESG.match(line)
+    match = re.match(_DMESG, line)
     if match:
         return float(match.group(1)), untagged(line[match.end() :])
-    match = _HUMAN.match(line)
+    match = re.match(_HUMAN, line)
     if match:
         return None, line[match.end() :]
-    match = _ISO.match(line)
+    match = re.match(_ISO, line)
     wall_s = since_boot(match.groups(), boot_time_s) if match else None
-    match = match or _SYSLOG.match(line)
+    match = match or re.match(_SYSLOG, line)
     if not match:
         return None, line
     message = untagged(line[match.end() :], False)
-    stamp = _DMESG.match(message)
+    stamp = re.match(_DMESG, message)
     return (float(stamp.group(1)), message[stamp.end() :]) if stamp else (wall_s, message)
 
 
 def untagged(text, may_be_bare=True):
     """The message after "host kernel: "; "" when another program's tag stands there; the text itself when none does and none must."""
-    match = _TAG.match(text)
+    match = re.match(_TAG, text)
     if match and match.group(1) == "kernel":
         return text[match.end() :]
     return text if may_be_bare else ""

@@ -38,6 +38,12 @@ def test_the_running_kernel_its_taints_and_modules_are_read(workstation):
     assert kernel["out_of_tree"] == ["nvidia_uvm", "nvidia_drm", "nvidia"]
 
 
+def test_a_module_of_the_kernels_own_tree_is_not_out_of_tree(workstation):
+    write(workstation, "/proc/modules", "ib_core 540000 4 - Live 0x0\nnvidia 56377344 610 - Live 0x0 (POE)\nzfs 1 1 - Live 0x0 (P)\n")
+    assert [(module["name"], module["out_of_tree"]) for module in facts(workstation, "kernel")["modules"]] == [("ib_core", False), ("nvidia", True), ("zfs", False)]
+    assert unread(workstation, "kernel")["modules[ib_core].version"]["status"] == "absent"
+
+
 def test_a_secret_on_the_kernel_command_line_stays_on_the_node(workstation):
     cmdline = facts(workstation, "kernel")["cmdline"]
     assert "abc123" not in cmdline
@@ -206,6 +212,7 @@ def test_titles_ids_and_numbers_all_pick_an_entry():
 
 def test_the_one_shot_branch_is_not_the_default():
     assert parse_default('set default="${next_entry}"\nset default="${saved_entry}"\n') == "saved"
+    assert parse_default('set default="${saved_entry}"\nset default="${next_entry}"\n') == "saved"
     assert parse_default('  set default="2"\n') == "2"
     assert parse_default("set timeout=5\n") is None
 

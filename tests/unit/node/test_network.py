@@ -58,6 +58,14 @@ def test_bonds_vlans_and_infiniband_are_told_apart_and_slaves_are_not_usable(tmp
     assert network["usable_interfaces"] == ["ens1np0", "ib0", "bond0", "bond0.100"]
 
 
+def test_a_bonds_slave_is_not_usable_even_with_an_address(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, "/proc/net/if_inet6", "fd000000000000000000000000000002 02 40 00 82 eno8303\n")
+    network = facts(folder, "network")
+    assert interface(network, "eno8303")["addresses"] == ["fd00::2/64"]
+    assert "eno8303" not in network["usable_interfaces"]
+
+
 def test_a_containers_only_interface_is_usable_though_it_is_virtual(tmp_path):
     assert facts(copied("container", tmp_path), "network")["usable_interfaces"] == ["eth0"]
 

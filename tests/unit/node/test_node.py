@@ -86,6 +86,12 @@ def test_a_clouds_bare_metal_is_no_virtual_machine(tmp_path, flags):
     assert facts(folder, "node")["virtualization"] == {"kind": "none", "is_vm": False, "is_container": False}
 
 
+def test_the_cpus_own_flag_beats_a_clouds_name(tmp_path):
+    folder = copied("a6000x3-kernel-5.4", tmp_path)
+    write(folder, DMI + "product_name", "Google Compute Engine")
+    assert facts(folder, "node")["virtualization"]["is_vm"] is False
+
+
 def test_firecracker_is_named_by_its_acpi_table(tmp_path):
     folder = copied("h200x8", tmp_path)
     write(folder, "/sys/firmware/acpi/tables/DSDT", b"DSDT\x00\x00\x00\x00\x02\x00FIRECKFCVMDSDT")
