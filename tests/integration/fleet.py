@@ -66,13 +66,14 @@ class Fleet:
         inventory = audits.inventory_of(self.bed, groups or {"training": list(NAMES)}, variables, host_variables)
         return audits.run_audit(self.bed, self.work, inventory, *arguments, **options)
 
-    def unhang(self, *arguments, own_inventory=True):
-        """Run a command of `unhang` among the nodes and return it as an Audit."""
+    def unhang_audit(self, *arguments):
+        """`unhang audit` over all nodes, as an Audit."""
+        path = self.work / "hosts.json"
+        path.write_text(audits.inventory_of(self.bed, {"training": list(NAMES)}))
         runs = self.work / "runs"
-        words = list(arguments)
-        if own_inventory:
-            path = self.work / "hosts.json"
-            path.write_text(audits.inventory_of(self.bed, {"training": list(NAMES)}))
-            words[1:1] = ["--inventory", str(path), "--out", str(runs)]
-        command = [sys.executable, "-P", "-m", "unhang", *words]
-        return audits.run(self.bed, command, audits.environment_of(self.bed, self.work), runs / "latest")
+        return self.unhang("audit", "--inventory", str(path), "--out", str(runs), *arguments, folder=runs / "latest")
+
+    def unhang(self, *arguments, folder):
+        """A command of `unhang` among the nodes, as an Audit. folder: of its run."""
+        command = [sys.executable, "-P", "-m", "unhang", *arguments]
+        return audits.run(self.bed, command, audits.environment_of(self.bed, self.work), folder)

@@ -73,7 +73,7 @@ def test_two_audits_in_a_row_agree_on_everything_that_is_no_sample(healthy, flee
 
 
 def test_unhang_audit_writes_one_json_object_and_nothing_else(fleet):
-    done = fleet.unhang("audit", "--limit", "gpu[001-002]", "--format", "json")
+    done = fleet.unhang_audit("--limit", "gpu[001-002]", "--format", "json")
     document = json.loads(done.stdout)
     assert document["schema"] == "unhang/findings/1"
     assert done.code in (0, 1), done.stderr

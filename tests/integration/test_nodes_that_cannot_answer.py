@@ -18,7 +18,7 @@ sys.version_info = (3, 7, 3, "final", 0)
 sys.version = "3.7.3 (default)"
 sys.hexversion = 0x030703F0
 """
-SITECUSTOMIZE = "/usr/lib/python3/dist-packages/sitecustomize.py"
+SITECUSTOMIZE = "/etc/python3.11/sitecustomize.py"  # read at every start of Debian's Python, but not with -I -S
 # Accepts connections in the place of sshd and says nothing, as an sshd does whose machine is out of memory.
 MUTE = "systemd-run --quiet --unit=mute python3 -c 'import socket, time; s = socket.create_server((\"\", 22), backlog=64); time.sleep(100000)'"
 
@@ -50,7 +50,7 @@ def test_a_changed_host_key_is_unreachable_and_never_trusted(fleet):
     fleet.shell("gpu001", "systemctl restart ssh")
     audit = fleet.audit(groups={"training": ["gpu001", "gpu002"]})
     assert audit.node("gpu001")["status"] == "unreachable"
-    assert "verification failed" in audit.node("gpu001")["message"]
+    assert "host key" in audit.node("gpu001")["message"].lower()
     assert audit.node("gpu002")["status"] == "ok"
 
 
@@ -127,5 +127,5 @@ def test_a_controller_that_is_killed_leaves_what_was_collected(fleet):
     assert sorted(run["hosts"]) == list(NAMES)
     for name in NAMES[:3]:
         assert json.loads((marker / "nodes" / f"{name}.json").read_text())["status"] == "ok"
-    judged = fleet.unhang("judge", str(marker), "--format", "json", own_inventory=False)
+    judged = fleet.unhang("judge", str(marker), "--format", "json", folder=marker)
     assert json.loads(judged.stdout)["schema"] == "unhang/findings/1"

@@ -66,13 +66,22 @@ class Node:
 
     def write(self, path, content, mode=0o644, owner=0):
         """Write a file into the node, with the folders that it needs."""
-        place = self.root / path.lstrip("/")
+        place = self.place(path)
         made = [folder for folder in place.parents if not folder.exists()]
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content.encode() if isinstance(content, str) else content)
         place.chmod(mode)
         for item in (place, *made):
             os.chown(item, owner, owner)
+
+    def place(self, path):
+        """Where a file of the node lies for us. Raises ValueError for a path through a link that we would follow out of the node, into this machine."""
+        place = self.root / path.lstrip("/")
+        inside = [folder for folder in (place, *place.parents) if self.root in folder.parents]
+        for link in inside:
+            if link.is_symlink() and os.readlink(link).startswith("/"):
+                raise ValueError(f"{path}: {link.name} is a link to {os.readlink(link)}; name that place itself")
+        return place
 
     def order_boot(self):
         """Press the power button."""
@@ -129,14 +138,14 @@ class Node:
     @contextlib.contextmanager
     def planted(self, path, content, mode=0o644, owner=0):
         """A file as given for as long as the block lasts; then what was there before, or nothing."""
-        place = self.root / path.lstrip("/")
+        place = self.place(path)
         before = (place.read_bytes(), place.stat()) if place.exists() else None
         new_folders = [folder for folder in place.parents if not folder.exists()]
         self.write(path, content, mode, owner)
         try:
             yield place
         finally:
-            place = self.root / path.lstrip("/")  # the node may have rebooted
+            place = self.place(path)  # looked up again, for the node may have rebooted
             if before:
                 place.write_bytes(before[0])
                 place.chmod(before[1].st_mode & 0o7777)
