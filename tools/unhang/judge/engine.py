@@ -17,7 +17,7 @@ from unhang.judge.groups import Compared, compare_node
 from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world, words
 from unhang.judge.rules import Rule
 from unhang.judge.shapes import Shape, fact_shapes, policy_shape
-from unhang.judge.values import Undecided, World
+from unhang.judge.values import RuleStopped, Undecided, World
 
 FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given up
 
@@ -212,9 +212,10 @@ class Engine:
 
     def _items(self, rule: Rule, world: World) -> dict[str, Any]:
         assert rule.for_each is not None
+        world.begin()
         try:
             return {one.path: one for one in world.items(rule.for_each.evaluate(world)) if hasattr(one, "path")}
-        except Undecided:
+        except (Undecided, RuleStopped):
             return {}
 
 

@@ -60,6 +60,7 @@ class Compared:
 def compare_node(rule: Rule, world: World) -> Compared:
     """The value that one node brings to the comparison."""
     assert rule.compare is not None
+    world.begin()
     path = next(iter(sorted(".".join(path) for path in rule.compare.reads)), "")
     try:
         if rule.applies is not None and not plain(rule.applies.evaluate(world)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import pickle
@@ -50,13 +49,14 @@ def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) ->
         os.close(reader)
         _child(work, limits, shared, writer)
     os.close(writer)
+    late = True
     try:
         answer, late = _read(reader, time.monotonic() + limits.wall_s)
     finally:
         os.close(reader)
-        _end(child)
+        signal_number = _end(child, 0 if late else 10)
     at = shared[:].split(b"\0")[0].decode("utf-8", "replace")
-    return _result(answer, late, at)
+    return _result(answer, late, signal_number, at)
 
 
 def _mark(shared: mmap.mmap) -> Callable[[str], None]:
@@ -106,17 +106,24 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
         pieces.append(piece)
 
 
-def _end(child: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(child, signal.SIGKILL)
+def _end(child: int, patience_s: float) -> int:
+    """Waits for a child that is on its way out, ends it after that; gives the signal that it died of by itself, else 0."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    return 0
 
 
-def _result(answer: bytes, late: bool, at: str) -> Any:
+def _result(answer: bytes, late: bool, signal_number: int, at: str) -> Any:
     if late:
         return Stopped("time", at)
     if not answer:
-        return Stopped("cpu", at)
+        return Stopped("cpu" if signal_number in (signal.SIGXCPU, signal.SIGKILL) else "crash", at)
     kind, value = pickle.loads(answer)  # noqa: S301 - from our own child, over a pipe that nobody else has
     if kind == "memory":
         return Stopped("memory", at)

@@ -101,6 +101,7 @@ def _concerns(field: str, inside: str) -> bool:
 
 def judge_rule(rule: Rule, world: World) -> list[Judged]:
     """All verdicts of one rule on one node: one, or one per item of for_each."""
+    world.begin()
     try:
         return _judge(rule, world)
     except RuleStopped as problem:
@@ -118,7 +119,7 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
         return [_undecided(problem, None)]
     if not items:
         return [Judged("skip")]
-    return _folded([_decide(rule, World({**world.roots, "item": item}, world.why_null), _path(item)) for item in items])
+    return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items])
 
 
 def _folded(found: list[Judged]) -> list[Judged]:
@@ -195,7 +196,7 @@ def words(rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]) ->
     """expected, found and the other texts of one verdict. items: path -> item, of this node."""
     if rule.for_each is not None:
         path, status, reason = judged.missing[0] if judged.missing else ("", "absent", "there is no item")
-        world = World({**world.roots, "item": items.get(judged.item or "", Unknown("unread", path, status, reason))}, world.why_null)
+        world = world.with_item(items.get(judged.item or "", Unknown("unread", path, status, reason)))
     found = {name: rendered(rule, name, world) for name in rule.texts}
     if judged.verdict == "unknown":
         path, status, reason = judged.missing[0]
@@ -205,6 +206,7 @@ def words(rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]) ->
 
 def rendered(rule: Rule, name: str, world: World) -> str:
     """One text; a failure to render is said in its place."""
+    world.begin()
     try:
         return str(rule.texts[name].evaluate(world))
     except (Undecided, RuleStopped) as problem:

@@ -9,7 +9,7 @@ from typing import Any
 from unhang.judge.shapes import Shape
 
 LONGEST_TEXT = 65536
-STEPS = 2_000_000  # elementary steps that one evaluation may take; a rule over 8,128 pairs takes about 100,000
+STEPS = 500_000  # elementary steps that one rule may take on one node: one pass over the largest list, 8,128 pairs, takes 16,000
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,26 @@ class World:
     roots: name -> Fact, Unknown or plain value. why_null(path): the Unknown for a null at this path.
     """
 
-    __slots__ = ("reads", "roots", "steps", "why_null")
+    __slots__ = ("budget", "reads", "roots", "why_null")
 
-    def __init__(self, roots: Mapping[str, Any], why_null: Callable[[str], Unknown]):
+    def __init__(self, roots: Mapping[str, Any], why_null: Callable[[str], Unknown], budget: list[int] | None = None):
         self.roots = roots
         self.why_null = why_null
         self.reads: list[tuple[str, Any]] | None = None
-        self.steps = STEPS
+        self.budget = [STEPS] if budget is None else budget
+
+    def begin(self) -> None:
+        """One rule starts: what others took is not its doing."""
+        self.budget[0] = STEPS
+
+    def with_item(self, item: Any) -> World:
+        """The same world with `item` bound; all items of a rule share its steps."""
+        return World({**self.roots, "item": item}, self.why_null, self.budget)
 
     def step(self, count: int = 1) -> None:
         """Counts work. Raises RuleStopped."""
-        self.steps -= count
-        if self.steps < 0:
+        self.budget[0] -= count
+        if self.budget[0] < 0:
             raise RuleStopped("it takes too many steps")
 
     def note(self, path: str, value: Any) -> None:

@@ -1,0 +1,159 @@
+"""The command: exit codes, formats, faults in one line, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import resource
+
+import pytest
+from judge_cases import node, rule, sections, write_rules, write_run
+
+from unhang.cli import main
+from unhang.commands.judge import judge_folder
+from unhang.errors import UserError
+from unhang.judge.limits import Limits
+
+
+@pytest.fixture
+def run(tmp_path):
+    return write_run(tmp_path / "run", node("a1"), node("a2"))
+
+
+def test_a_run_with_findings_exits_with_one_and_leaves_findings_and_page(run, tmp_path, capsys):
+    rules = write_rules(tmp_path / "rules", rule("gpus.count == 2", id="own-rule", severity="critical"))
+    assert main(["judge", str(run), "--rules", str(rules)]) == 1
+    assert "own-rule" in capsys.readouterr().out
+    assert json.loads((run / "findings.json").read_text())["totals"]["fail"] >= 2
+    assert (run / "report.html").read_text().startswith("<!")
+    assert sorted(entry.name for entry in run.iterdir()) == ["findings.json", "nodes", "report.html", "run.json"]
+
+
+def test_json_on_stdout_is_one_object_and_nothing_else(run, capsys):
+    main(["judge", str(run), "--format", "json"])
+    assert json.loads(capsys.readouterr().out)["schema"] == "unhang/findings/1"
+
+
+def test_fail_on_decides_what_counts(run, tmp_path):
+    rules = str(write_rules(tmp_path / "rules", rule("gpus.count == 2", id="own-rule", severity="error")))
+    worst = {one["severity"] for one in _judged(run, rules)["findings"] if one["verdict"] == "fail"}
+    assert main(["judge", str(run), "--rules", rules, "--fail-on", "critical"]) == int("critical" in worst)
+    assert main(["judge", str(run), "--rules", rules, "--fail-on", "error"]) == 1
+
+
+def _judged(run, rules):
+    main(["judge", str(run), "--rules", rules])
+    return json.loads((run / "findings.json").read_text())
+
+
+def test_judging_twice_gives_the_same_bytes(run):
+    main(["judge", str(run), "--now", "2026-06-01"])
+    first = (run / "findings.json").read_bytes()
+    main(["judge", str(run), "--now", "2026-06-01"])
+    assert (run / "findings.json").read_bytes() == first
+
+
+def test_a_policy_file_judges_the_run_again(run, tmp_path, capsys):
+    policy = tmp_path / "policy.yml"
+    policy.write_text("gpu: {count: 8}\n")
+    main(["judge", str(run), "--policy", str(policy), "--format", "json"])
+    rules = {one["rule"] for one in json.loads(capsys.readouterr().out)["findings"] if one["verdict"] == "fail"}
+    assert "policy-gpu-count" in rules
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "expected a run folder"),
+        (["RUN", "--policy", "none.yml"], "none.yml: cannot be read"),
+        (["RUN", "--now", "tomorrow"], "--now: expected a date"),
+    ],
+)
+def test_what_cannot_be_judged_exits_with_two_and_one_line(run, capsys, arguments, words):
+    assert main(["judge", *(str(run) if one == "RUN" else one for one in arguments)]) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
+
+
+def test_a_run_file_at_fault_is_told(run, capsys):
+    (run / "run.json").write_text('{"schema": "unhang/run/1", "id": "../x", "started": "", "hosts": []}')
+    assert main(["judge", str(run)]) == 2
+    assert "id: found '../x'" in capsys.readouterr().err
+
+
+def test_a_rule_at_fault_is_named_and_the_findings_of_the_others_stand(run, tmp_path, capsys):
+    rules = write_rules(tmp_path / "rules", rule("gpus.cuont == 2", id="bad"), rule("gpus.count == 2", id="good"))
+    (rules / "broken.yml").write_text("rules: [\n")
+    assert main(["judge", str(run), "--rules", str(rules)]) == 2
+    said = capsys.readouterr()
+    assert "did you mean count?" in said.err
+    assert "broken.yml:2: YAML" in said.err
+    found = json.loads((run / "findings.json").read_text())
+    assert {"good"} <= {one["rule"] for one in found["findings"]}
+    assert len(found["catalogue"]["refused"]) == 2
+
+
+ENDLESS = [
+    "{% for x in range(10 ** 9) %}{% endfor %}",
+    "range(10 ** 9) | list | length > 0",
+    "'a' * 10 ** 10 == 'b'",
+    "gpus.model is match('(a+)+$')",
+    "gpus.model.__class__.__mro__ | length > 0",
+    "lipsum() == 'x'",
+    "cycler.__init__.__globals__.os.system('true') == 0",
+]
+
+
+@pytest.mark.parametrize("when", ENDLESS)
+def test_a_rule_that_would_never_end_is_refused_by_name(run, tmp_path, capsys, when):
+    rules = write_rules(tmp_path / "rules", rule(when, id="endless"), rule("gpus.count == 2", id="good"))
+    assert main(["judge", str(run), "--rules", str(rules)]) == 2
+    assert "rule endless: when: " in capsys.readouterr().err
+    assert "good" in {one["rule"] for one in json.loads((run / "findings.json").read_text())["findings"]}
+
+
+def test_a_rule_that_works_too_long_is_stopped_for_that_node_and_named(tmp_path):
+    pairs = [{"a": number, "b": number + 1, "read": "ok"} for number in range(8128)]
+    facts = {"interconnect": {"probe": {"status": "ok"}, "pairs": pairs}}
+    heavy = " + ".join(["(interconnect.pairs | selectattr('read', '!=', 'ok') | list | length)"] * 50) + " > 0"
+    run = write_run(tmp_path / "run", node("a1", facts))
+    main(["judge", str(run), "--rules", str(write_rules(tmp_path / "rules", rule(heavy, id="heavy")))])
+    (found,) = [one for one in json.loads((run / "findings.json").read_text())["findings"] if one["rule"] == "heavy"]
+    assert found["verdict"] == "unknown"
+    assert "stopped: it takes too many steps" in found["found"]
+
+
+def test_judging_that_is_not_done_in_time_is_an_error_and_not_a_crash(run):
+    with pytest.raises(UserError, match="judging was stopped: it used up its time"):
+        judge_folder(run, [], None, "2026-06-01", Limits(wall_s=0))
+
+
+def test_a_rule_that_uses_up_the_time_of_all_is_left_out_and_the_others_stand(tmp_path):
+    heavy = " + ".join(["(interconnect.pairs | selectattr('a', '>', 99999) | list | length)"] * 29) + " > 0"
+    nodes = []
+    for number in range(25):
+        pairs = [{"a": one + number, "b": one} for one in range(8128)]
+        nodes.append(node(f"a{number}", {**sections(), "interconnect": {"probe": {"status": "ok"}, "pairs": pairs}}))
+    run = write_run(tmp_path / "run", *nodes)
+    rules = write_rules(tmp_path / "rules", rule(heavy, id="heavy"), rule("gpus.count == 2", id="good"))
+    head = judge_folder(run, [rules], None, "2026-06-01", Limits(cpu_s=3))
+    assert head["catalogue"]["stopped"] == ["heavy"]
+    assert head["totals_by_rule"]["good"]["fail"] == 25
+    (found,) = [one for one in json.loads((run / "findings.json").read_text())["findings"] if one["rule"] == "heavy"]
+    assert "was stopped" in found["found"]
+
+
+def test_a_full_disk_is_told_and_the_findings_of_before_stand(run, capsys):
+    assert main(["judge", str(run)]) in (0, 1)
+    before = (run / "findings.json").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # writing beyond fails as it does on a full disk
+    try:
+        code = main(["judge", str(run)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2
+    assert "File too large" in capsys.readouterr().err
+    assert (run / "findings.json").read_bytes() == before
+    assert [entry.name for entry in run.iterdir() if entry.name.startswith(".")] == []

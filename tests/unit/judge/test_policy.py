@@ -1,0 +1,98 @@
+"""Policies: faults with path, what was found and what is allowed; policies by group; waivers."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.errors import UserError
+from unhang.judge.policy import load_policy, one_line, policy_faults, waivers_of
+
+WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ({"drvier": {}}, "drvier: unknown key (did you mean driver?); allowed are driver, kernel"),
+        ({"driver": {"verison": "1"}}, "driver.verison: unknown key (did you mean version?); allowed are version, min"),
+        ({"driver": {"version": 535.1}}, "driver.version: expected a text, found a number 535.1; write '535.1' in quotes"),
+        ({"driver": {"version": "latest"}}, "driver.version: 'latest' is not a driver version"),
+        ({"cuda": {"min": "{{ 7*7 }}"}}, "cuda.min: '{{ 7*7 }}' is not a cuda version"),
+        ({"driver": {"flavour": "opne"}}, "driver.flavour: found 'opne' (did you mean open?); allowed are open, proprietary"),
+        ({"driver": "535"}, "driver: expected a map, found a text '535'"),
+        ({"gpu": {"count": "8"}}, "gpu.count: expected a whole number, found a text '8'"),
+        ({"gpu": {"count": -1}}, "gpu.count: found -1"),
+        ({"pcie": {"width": 7}}, "pcie.width: found 7; allowed are 1, 2, 4, 8, 16"),
+        ({"nccl": {"settings": {"nccl_debug": "WARN"}}}, "nccl.settings"),
+        ({"waivers": [{"rule": "a-rule"}]}, "waivers.0: the key reason is missing"),
+        ({"waivers": [{**WAIVER, "until": "2026-02-31"}]}, "waivers.0.until: '2026-02-31' is no date"),
+        ({"waivers": [{**WAIVER, "until": "next week"}]}, "waivers.0.until: found 'next week'"),
+        ({"waivers": [{**WAIVER, "hosts": ["gpu[001-"]}]}, "waivers.0.hosts.0: "),
+        ({"waivers": [{**WAIVER, "hosts": ["gpu[1-999999999]"]}]}, "at most 100000 hosts"),
+        ([], "unhang_policy: expected a map, found a list"),
+    ],
+)
+def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, words):
+    found = [one_line(one) for one in policy_faults(policy)]
+    assert words in found[0]
+    assert "\n" not in found[0]
+
+
+def test_a_threshold_that_no_rule_reads_is_a_fault_once_the_rules_are_known():
+    assert policy_faults({"thresholds": {"temprature_c": 80}}) == []
+    (found,) = policy_faults({"thresholds": {"temprature_c": 80}}, ["temperature_c"])
+    assert "did you mean temperature_c?" in one_line(found)
+
+
+@pytest.mark.parametrize("policy", [{}, {"driver": {"version": "535.154.05", "held": True}}, {"waivers": [WAIVER]}, {"limits": {"memlock_bytes": -1}}])
+def test_a_good_policy_has_no_fault(policy):
+    assert policy_faults(policy) == []
+
+
+def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
+    path = tmp_path / "policy.yml"
+    path.write_text("unhang_policy: {gpu: {count: 8}}\n")
+    assert load_policy(path).for_groups(["x"]) == {"gpu": {"count": 8}}
+    path.write_text("groups:\n  all: {gpu: {count: 8, model: A}}\n  small: {gpu: {count: 2}}\n")
+    assert load_policy(path).for_groups(["small"]) == {"gpu": {"count": 2, "model": "A"}}
+    assert load_policy(path).for_groups(["big"]) == {"gpu": {"count": 8, "model": "A"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("driver:\n  verison: '1'\n", ":2: driver.verison: unknown key (did you mean version?)"),
+        ("groups:\n  gpu:\n    kernel:\n      min: none\n", ":4: groups.gpu.kernel.min: 'none' is not a kernel version"),
+        ("driver: [\n", ":2: YAML: "),
+        ("driver: &a {}\nkernel: *a\n", ":1: aliases and anchors"),
+        ("cuda: {version: 12.10}\n", "write '12.1' in quotes"),
+    ],
+)
+def test_a_policy_file_at_fault_is_told_with_file_and_line(tmp_path, text, words):
+    path = tmp_path / "policy.yml"
+    path.write_text(text)
+    with pytest.raises(UserError) as problem:
+        load_policy(path)
+    assert str(problem.value).startswith(f"{path}")
+    assert words in str(problem.value)
+
+
+def test_a_policy_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        load_policy(tmp_path / "none.yml")
+
+
+@pytest.mark.parametrize(
+    ("hosts", "covered"),
+    [
+        ([], {"gpu001", "gpu004", "login"}),
+        (["gpu[001-003]"], {"gpu001"}),
+        (["gpu*"], {"gpu001", "gpu004"}),
+        (["login"], {"login"}),
+        (["racks"], {"gpu001", "gpu004", "login"}),
+        (["gpu00"], set()),
+    ],
+)
+def test_a_waiver_covers_the_hosts_that_it_names(hosts, covered):
+    (waiver,) = waivers_of({"waivers": [{**WAIVER, "hosts": hosts}]})
+    assert {host for host in ("gpu001", "gpu004", "login") if waiver.covers(host, ("racks",))} == covered
