@@ -44,6 +44,7 @@ PATTERNS = (
     ("other", ("RmInitAdapter failed",), r"NVRM: GPU " + _PCI + r": (?P<subject>RmInitAdapter) failed"),
     ("other", ("probe routine failed",), r"NVRM: The NVIDIA (?P<subject>probe routine) failed for \d"),
     ("other", ("disagrees about version of symbol",), r"(?P<subject>nvidia[\w-]{0,32}|nv_peer_mem): disagrees about version of symbol "),
+    ("other", ("request_free_mem_region",), r"(?P<subject>nvidia-uvm): .{0,200}request_free_mem_region"),
     ("other", ("hard LOCKUP",), r"(?:NMI )?watchdog: Watchdog detected (?P<subject>hard LOCKUP) on cpu "),
     ("other", ("detected stall",), r"(?:rcu: )?INFO: (?P<subject>rcu_\w{1,20}) (?:self-)?detected stalls? on "),
     (

@@ -1,11 +1,15 @@
-"""PCI configuration space, as far as Access Control Services (ACS) need it. PCI Express Base Specification, extended capabilities."""
+"""PCI configuration space, as far as Access Control Services (ACS) and Address Translation Services (ATS) need it.
+
+PCI Express Base Specification, extended capabilities.
+"""
 
 from __future__ import annotations
 
 import struct
 
 EXTENDED_START = 0x100
-ACS = 0x000D
+ACS, ATS = 0x000D, 0x000F
+ATS_ENABLE = 0x8000
 # Bits of the control word that send traffic between two devices below a switch up to the root complex.
 SOURCE_VALIDATION, REQUEST_REDIRECT, COMPLETION_REDIRECT = 0x01, 0x04, 0x08
 REDIRECTS = SOURCE_VALIDATION | REQUEST_REDIRECT | COMPLETION_REDIRECT
@@ -33,6 +37,16 @@ def parse_acs(config):
     if offset is None or offset + 8 > len(config):
         return False, None
     return True, struct.unpack_from("<H", config, offset + 6)[0]
+
+
+def parse_ats(config):
+    """True when a device translates addresses itself, False when it is off or not able to. Raises PermissionError as parse_acs does."""
+    if len(config) <= 64:
+        raise PermissionError(1, "only root reads PCI configuration beyond its first 64 bytes")
+    offset = find_extended_capability(config, ATS)
+    if offset is None or offset + 8 > len(config):
+        return False
+    return bool(struct.unpack_from("<H", config, offset + 6)[0] & ATS_ENABLE)
 
 
 def is_redirecting(control):

@@ -5,14 +5,19 @@ from __future__ import annotations
 from .values import integer_or_none
 
 UNLIMITED = -1
-KEYS = ("memlock_soft_bytes", "memlock_hard_bytes", "nofile_soft", "nofile_hard")
+KEYS = ("memlock_soft_bytes", "memlock_hard_bytes", "nofile_soft", "nofile_hard", "stack_soft_bytes", "stack_hard_bytes")
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
-PROC_NAMES = (("Max locked memory", "memlock_soft_bytes", "memlock_hard_bytes"), ("Max open files", "nofile_soft", "nofile_hard"))
+PROC_NAMES = (
+    ("Max locked memory", "memlock_soft_bytes", "memlock_hard_bytes"),
+    ("Max open files", "nofile_soft", "nofile_hard"),
+    ("Max stack size", "stack_soft_bytes", "stack_hard_bytes"),
+)
+CONF_NAMES = {"memlock": ("memlock_{}_bytes", 1024), "nofile": ("nofile_{}", 1), "stack": ("stack_{}_bytes", 1024)}
 ROWS = 48
 
 
 def parse_proc_limits(text):
-    """{memlock_soft_bytes, memlock_hard_bytes, nofile_soft, nofile_hard} of /proc/<pid>/limits; None for what it does not say."""
+    """{key: number} for each of KEYS, of /proc/<pid>/limits; None for what it does not say."""
     values = dict.fromkeys(KEYS)
     for line in text.splitlines():
         for title, soft, hard in PROC_NAMES:
@@ -32,24 +37,24 @@ def parse_limit(word):
 
 
 def parse_limits_conf(text, path):
-    """[{domain, evidence, key: value …}] of a limits.conf, one row per domain with memlock or nofile, evidence path:line of its last such line.
+    """[{domain, evidence, key: value …}] of a limits.conf, one row per domain with memlock, nofile or stack, evidence path:line of its last such line.
 
-    memlock stands there in KiB; "-" sets soft and hard: limits.conf(5).
+    memlock and stack stand there in KiB; "-" sets soft and hard: limits.conf(5).
     """
     rows = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
-        if len(words) != 4 or words[2] not in ("memlock", "nofile") or words[1] not in ("soft", "hard", "-"):
+        if len(words) != 4 or words[2] not in CONF_NAMES or words[1] not in ("soft", "hard", "-"):
             continue
         value = parse_limit(words[3])
         if value is None or (words[0] not in rows and len(rows) >= ROWS):
             continue
-        if words[2] == "memlock" and value >= 0:
-            value *= 1024
+        name, unit = CONF_NAMES[words[2]]
+        value = value * unit if value >= 0 else value
         row = rows.setdefault(words[0], {"domain": words[0]})
         row["evidence"] = "{}:{}".format(path, number)
         for kind in ("soft", "hard") if words[1] == "-" else (words[1],):
-            row["memlock_{}_bytes".format(kind) if words[2] == "memlock" else "nofile_" + kind] = value
+            row[name.format(kind)] = value
     return list(rows.values())
 
 

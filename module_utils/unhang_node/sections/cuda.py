@@ -74,9 +74,11 @@ def read_forward_compat(root, unread, loader, mounts):
     """The libcuda of a cuda-compat package, when the loader would take it before the driver's own; None when not."""
     taken = taken_for(root, loader, "libcuda.so.1")
     if taken is None:
+        unread.add("forward_compat", "absent", "the loader finds no libcuda")
         return None
     real = _resolved(root, unread, mounts, taken) or taken
     if "/compat" not in taken and "/compat" not in real:
+        unread.add("forward_compat", "absent", "the loader takes {}, which is no cuda-compat".format(taken))
         return None
     # .../cuda-12.4/compat/libcuda.so.550.54.15: the folder's name says which CUDA it brings.
     version = next((word for word in (version_of_folder(part) for part in real.split("/")) if word), None)

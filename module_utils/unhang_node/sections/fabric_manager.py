@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import stat
+
 from ..files import names_or_none, read_tail
 from ..parse.nvidia_driver import upstream_version
 from ..parse.values import clean
-from .daemons import is_running
+from .daemons import is_running, started_s
 
 BRIDGE_CLASS = "bc06sc80"  # PCI "bridge, other": what NVSwitches are
 NVIDIA_VENDOR = "pci:v000010DE"
@@ -16,6 +18,8 @@ UNIT = "nvidia-fabricmanager.service"
 WANTED_BY = ("/etc/systemd/system/multi-user.target.wants", "/etc/systemd/system/graphical.target.wants")
 PACKAGES = ("nvidia-fabricmanager", "nvidia-fabric-manager", "cuda-drivers-fabricmanager")
 IMEX_BINARY = "/usr/bin/nvidia-imex"
+IMEX_CHANNELS = "/dev/nvidia-caps-imex-channels"
+PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 
 
 def read_fabric_manager(root, unread, database):
@@ -28,13 +32,15 @@ def read_fabric_manager(root, unread, database):
     version = upstream_version(package.version) if package else None
     if installed and version is None:
         unread.add("version", "absent", "{} is not from a package that the package database knows".format(BINARY))
+    running = _is_running(root, "nv-fabricmanager", UNIT, installed or switches, PID_FILE)
     return {
         "nvswitch_present": None if switches is None else switches > 0,
         "nvswitch_count": switches,
         "installed": installed,
         "version": version,
         "package": package.name if package else None,
-        "running": _is_running(root, "nv-fabricmanager", UNIT, installed or switches, "/run/nvidia-fabricmanager/nv-fabricmanager.pid"),
+        "running": running,
+        "started_s": _started(root, unread) if running else None,
         "enabled": any(_is_link(root, folder + "/" + UNIT) for folder in WANTED_BY),
         "last_error": read_last_error(root, unread) if installed else None,
         "imex": read_imex(root, unread, database),
@@ -106,7 +112,25 @@ def read_imex(root, unread, database):
         "installed": installed,
         "version": upstream_version(package.version) if package else None,
         "running": _is_running(root, "nvidia-imex", "nvidia-imex.service", installed, "/run/nvidia-imex/nvidia-imex.pid"),
+        "channels": unread.attempt("imex.channels", read_channels, root),
     }
+
+
+def read_channels(root):
+    """[{path, mode, open_to_all}] of the channels by which jobs share memory between nodes; [] without any. Raises OSError."""
+    rows = []
+    for name in names_or_none(root, IMEX_CHANNELS)[:64]:
+        mode = root.stat(IMEX_CHANNELS + "/" + name).st_mode
+        rows.append({"path": IMEX_CHANNELS + "/" + name, "mode": "{:04o}".format(stat.S_IMODE(mode)), "open_to_all": bool(mode & stat.S_IWOTH)})
+    return rows
+
+
+def _started(root, unread):
+    """started_s, with the reason when it cannot be told."""
+    seconds = unread.attempt("started_s", started_s, root, "nv-fabricmanager", UNIT, (PID_FILE, "/var" + PID_FILE))
+    if seconds is None:
+        unread.add("started_s", "absent", "the process of the running daemon was not found")
+    return seconds
 
 
 def _is_running(root, comm, unit, expected, pid_file):

@@ -23,7 +23,11 @@ CONFIG_FOLDERS = ("/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/us
 LOGIND = ("/usr/lib/systemd/systemd-logind", "/lib/systemd/systemd-logind")
 TEMP_PATHS = ("/tmp", "/var/tmp")  # noqa: S108 - looked at, never written to
 SHM = "/dev/shm"  # noqa: S108 - looked at, never written to
-SYSTEMD_LIMITS = (("DefaultLimitMEMLOCK", "memlock_soft_bytes", "memlock_hard_bytes"), ("DefaultLimitNOFILE", "nofile_soft", "nofile_hard"))
+SYSTEMD_LIMITS = (
+    ("DefaultLimitMEMLOCK", "memlock_soft_bytes", "memlock_hard_bytes"),
+    ("DefaultLimitNOFILE", "nofile_soft", "nofile_hard"),
+    ("DefaultLimitSTACK", "stack_soft_bytes", "stack_hard_bytes"),
+)
 # Red Hat builds systemd with the default turned round: systemd.spec of RHEL 7 to 9.
 KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
 SCOPES = 64
@@ -68,7 +72,7 @@ def read_meminfo(root):
 
 
 def read_scopes(root, unread):
-    """[{scope, evidence, memlock and nofile}] of the collector, of the services that start jobs, and of the configuration."""
+    """[{scope, evidence, memlock, nofile and stack}] of the collector, of the services that start jobs, and of the configuration."""
     scopes = []
     own = unread.attempt("scopes[collector]", read_process_limits, root, "self")
     if own:
@@ -85,7 +89,7 @@ def read_scopes(root, unread):
 
 
 def read_process_limits(root, pid):
-    """The four limits of one process. Raises OSError and ValueError."""
+    """The limits of one process. Raises OSError and ValueError."""
     values = parse_proc_limits(root.text("/proc/{}/limits".format(pid), 16384))
     if all(value is None for value in values.values()):
         raise ValueError("/proc/{}/limits has none of the limits looked for".format(pid))

@@ -16,6 +16,7 @@ from ..parse.addresses import (
 )
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
+from .efa import read_efa
 from .pci import pci_address_of
 from .rdma import read_rdma
 from .reading import integer_if_there, line_if_there, link_name, there
@@ -58,6 +59,7 @@ LOCAL_STEMS = [
     "lo",
 ]
 DMABUF_KERNEL = (5, 12)
+PEERS = "/sys/kernel/mm/memory_peers"
 
 
 def read_network(root, unread):
@@ -71,7 +73,8 @@ def read_network(root, unread):
         "has_rdma": None if rdma is None else bool(rdma),
         "has_infiniband": None if layers is None else "infiniband" in layers,
         "rdma": rdma,
-        "peermem": unread.attempt("peermem", read_peermem, root),
+        "peermem": unread.attempt("peermem", read_peermem, root, unread),
+        "efa": unread.attempt("efa", read_efa, root, unread),
         "dmabuf": read_dmabuf(root, unread),
     }
 
@@ -190,12 +193,17 @@ def ask_kernel(root):
     return found
 
 
-def read_peermem(root):
-    """{loaded, module} of nvidia_peermem, or the older nv_peer_mem. Raises OSError."""
+def read_peermem(root, unread):
+    """{loaded, module, registered} of nvidia_peermem, or the older nv_peer_mem. Raises OSError."""
     if not root.exists("/sys/module"):
         raise FileNotFoundError(2, "no such folder", "/sys/module")
     module = next((name for name in ("nvidia_peermem", "nv_peer_mem") if root.exists("/sys/module/" + name)), None)
-    return {"loaded": module is not None, "module": module}
+    registered = None
+    if module and root.exists(PEERS):
+        registered = root.exists(PEERS + "/nv_mem") or root.exists(PEERS + "/nv_mem_nc")
+    else:
+        unread.add("peermem.registered", "absent", "no {}: this RDMA stack keeps no list of peers".format(PEERS) if module else "the module is not loaded")
+    return {"loaded": module is not None, "module": module, "registered": registered}
 
 
 def read_dmabuf(root, unread):

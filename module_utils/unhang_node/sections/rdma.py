@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ..parse.pci_config import parse_ats
 from ..parse.values import clean, integer_or_none
-from .pci import pci_address_of
+from .cpu import read_cpuinfo
+from .pci import CONFIG_BYTES, pci_address_of
 from .reading import integer_if_there, line_if_there, link_name, names_if_there, there
+from .virtualization import hypervisor_flag
 
 CLASS = "/sys/class/infiniband"
 DEVICES, PORTS, GIDS = 64, 16, 64
@@ -49,7 +52,7 @@ HW_COUNTERS = [
 
 
 def read_rdma(root, unread):
-    """[{name, driver, firmware, board, pci_address, numa_node, ports}]; [] on a node without RDMA. Raises OSError."""
+    """[{name, driver, firmware, board, pci_address, numa_node, ats_enabled, ports}]; [] on a node without RDMA. Raises OSError."""
     try:
         names = root.names(CLASS)
     except FileNotFoundError:
@@ -71,8 +74,18 @@ def read_device(root, unread, name):
         "board": line_if_there(root, folder + "/board_id"),
         "pci_address": pci_address_of(root, folder + "/device") if there(root, folder + "/device") else None,
         "numa_node": node if node is not None and node >= 0 else None,
+        "ats_enabled": read_ats(root, unread, name),
         "ports": [read_port(root, unread, name, number) for number in numbers[:PORTS]],
     }
+
+
+def read_ats(root, unread, name):
+    """Whether the device's address translation is on; asked only in virtual machines, where GPUDirect needs it."""
+    field = "rdma[{}].ats_enabled".format(name)
+    if not unread.attempt(field, lambda: hypervisor_flag(read_cpuinfo(root)) or False):
+        unread.add(field, "absent", "asked only in virtual machines")
+        return None
+    return unread.attempt(field, lambda: parse_ats(root.data("{}/{}/device/config".format(CLASS, name), CONFIG_BYTES)))
 
 
 def read_port(root, unread, device, number):

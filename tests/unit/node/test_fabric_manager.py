@@ -87,7 +87,27 @@ def test_terminal_escapes_in_the_log_are_taken_out():
 
 def test_imex_is_told_apart(tmp_path):
     files = {"/var/lib/dpkg/status": dpkg_status({"nvidia-imex-580": "580.65.06-1"}), "/run/nvidia-imex/nvidia-imex.pid": "9", "/proc/9/comm": "nvidia-imex\n"}
-    assert read(tmp_path, files)[0]["imex"] == {"installed": True, "version": "580.65.06", "running": True}
+    assert read(tmp_path, files)[0]["imex"] == {"installed": True, "version": "580.65.06", "running": True, "channels": []}
+
+
+@pytest.mark.parametrize(("mode", "open_to_all"), [(0o666, True), (0o640, False)])
+def test_imex_channels_tell_who_may_write_to_them(tmp_path, mode, open_to_all):
+    root = plant(tmp_path, {"/dev/nvidia-caps-imex-channels/channel0": ""})
+    (channel,) = tmp_path.rglob("channel0")
+    channel.chmod(mode)
+    imex = merged(software.read(context(root, ["fabric_manager"])), "fabric_manager")[0]["imex"]
+    assert imex["channels"] == [{"path": "/dev/nvidia-caps-imex-channels/channel0", "mode": f"{mode:04o}", "open_to_all": open_to_all}]
+
+
+def test_start_of_the_running_daemon_is_told_from_the_boot(tmp_path):
+    stat = "9 (nv-fabric (x)) S " + " ".join(["0"] * 18) + " 861234 0 0\n"
+    files = {**PACKAGE, "/run/nvidia-fabricmanager/nv-fabricmanager.pid": "9", "/proc/9/comm": "nv-fabricmanage\n", "/proc/9/stat": stat}
+    section, _unread = read(tmp_path, files)
+    assert (section["running"], section["started_s"]) == (True, 8612.34)
+
+
+def test_a_daemon_that_does_not_run_has_no_start(tmp_path):
+    assert read(tmp_path, PACKAGE)[0]["started_s"] is None
 
 
 def test_pci_bus_that_cannot_be_listed_is_null_with_a_reason(tmp_path):

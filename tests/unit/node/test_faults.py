@@ -63,6 +63,7 @@ FAULTS = [
     ("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x62:0xffff:2477)", Fault("other", None, "0000:3b:00.0", "RmInitAdapter", None)),
     ("NVRM: The NVIDIA probe routine failed for 1 device(s).", Fault("other", None, None, "probe routine", None)),
     ("nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client", Fault("other", None, None, "nvidia_peermem", None)),
+    ("nvidia-uvm: request_free_mem_region() err -34", Fault("other", None, None, "nvidia-uvm", None)),
     ("watchdog: Watchdog detected hard LOCKUP on cpu 7", Fault("other", None, None, "hard LOCKUP", None)),
     ("rcu: INFO: rcu_sched self-detected stall on CPU", Fault("other", None, None, "rcu_sched", None)),
     ("NVRM: knvlinkTrainLinks: NVLink 3 training failed", Fault("nvlink", None, None, "NVRM", None)),

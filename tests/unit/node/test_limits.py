@@ -18,7 +18,8 @@ def test_each_scope_shows_its_limits_and_where_they_stand(tmp_path):
     limits = facts(copied("a6000x3-kernel-5.4", tmp_path), "limits")
     assert scope(limits, "sshd") == {
         "scope": "sshd", "evidence": "/proc/812/limits", "memlock_soft_bytes": 67108864, "memlock_hard_bytes": 67108864,
-        "nofile_soft": 1024, "nofile_hard": 524288,
+        "nofile_soft": 1024, "nofile_hard": 524288, "stack_soft_bytes": scope(limits, "sshd")["stack_soft_bytes"],
+        "stack_hard_bytes": scope(limits, "sshd")["stack_hard_bytes"],
     }  # fmt: skip
     assert scope(limits, "systemd_default")["memlock_hard_bytes"] == -1
     assert scope(limits, "systemd_default")["nofile_hard"] == 1 << 20
@@ -148,5 +149,12 @@ def test_lines_that_are_no_limits_are_left_out():
 
 def test_a_limits_table_cut_short_gives_what_it_has():
     assert parse_proc_limits("Max open files            1024\nMax locked memory") == {
-        "memlock_soft_bytes": None, "memlock_hard_bytes": None, "nofile_soft": 1024, "nofile_hard": None,
+        "memlock_soft_bytes": None, "memlock_hard_bytes": None, "nofile_soft": 1024, "nofile_hard": None, "stack_soft_bytes": None, "stack_hard_bytes": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("soft", "bytes_"), [("8388608", 8388608), ("unlimited", -1)])
+def test_the_stack_limit_is_read_in_bytes(soft, bytes_):
+    values = parse_proc_limits(f"Max stack size            {soft}              unlimited            bytes\n")
+    assert (values["stack_soft_bytes"], values["stack_hard_bytes"]) == (bytes_, -1)
+    assert parse_limits_conf("* soft stack unlimited\n* hard stack 8192\n", "/f")[0]["stack_hard_bytes"] == 8192 * 1024

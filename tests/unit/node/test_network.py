@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 from recorded_roots import copied, facts, unread, write
@@ -130,6 +132,51 @@ def test_gpu_memory_reaches_the_network_by_peermem_or_dmabuf(tmp_path, name, pee
     assert network["peermem"]["loaded"] is peermem
     assert network["dmabuf"]["possible"] is possible
     assert (why or "") in (network["dmabuf"]["why_not"] or "")
+
+
+@pytest.mark.parametrize(("peers", "registered"), [((), None), (("",), False), (("/nv_mem",), True), (("/nv_mem_nc",), True)])
+def test_peer_memory_is_registered_when_the_rdma_stack_lists_it(tmp_path, peers, registered):
+    folder = copied("rdma-h100", tmp_path)
+    for peer in peers:
+        write(folder, "/sys/kernel/mm/memory_peers" + (peer or "/other") + "/version", "1\n")
+    assert facts(folder, "network")["peermem"]["registered"] is registered
+
+
+LISTING = "# EFA installer version: 1.38.1\n# Debug packages installed: no\n# Packages installed:\nefa-config_1.17_all libnccl-ofi_1.13.2-1_amd64\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "installer", "plugin"), [(LISTING, "1.38.1", "1.13.2"), ("# EFA installer version: 1.29.0\n", "1.29.0", None), ("nothing\n", None, None)]
+)
+def test_the_efa_installer_leaves_its_version(tmp_path, text, installer, plugin):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, "/opt/amazon/efa_installed_packages", text)
+    assert facts(folder, "network")["efa"] == {"installer": installer, "plugin": plugin}
+
+
+def test_a_node_without_efa_says_so(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    assert facts(folder, "network")["efa"] is None
+    assert unread(folder, "network")["efa"]["status"] == "absent"
+
+
+@pytest.mark.parametrize(("control", "enabled"), [(0x8000, True), (0x0000, False), (None, False)])
+def test_address_translation_of_a_card_is_read_in_a_virtual_machine(tmp_path, control, enabled):
+    folder = copied("rdma-h100", tmp_path)
+    config = bytearray(0x200)
+    if control is not None:
+        config[0x100:0x108] = (0x0001000F).to_bytes(4, "little") + (0).to_bytes(2, "little") + control.to_bytes(2, "little")
+    write(folder, "/proc/cpuinfo", "processor : 0\nflags : fpu hypervisor\n")
+    for device in ("mlx5_0", "mlx5_1", "mlx5_2"):
+        place = os.path.realpath(folder / "sys/class/infiniband" / device / "device")
+        (Path(place) / "config").write_bytes(config)
+    assert [device["ats_enabled"] for device in facts(folder, "network")["rdma"]] == [enabled] * 3
+
+
+def test_address_translation_is_not_asked_on_bare_metal(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    assert {device["ats_enabled"] for device in facts(folder, "network")["rdma"]} == {None}
+    assert unread(folder, "network")["rdma[mlx5_0].ats_enabled"]["reason"] == "asked only in virtual machines"
 
 
 def test_the_proprietary_driver_gives_no_dmabuf(tmp_path):
