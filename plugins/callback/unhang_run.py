@@ -223,7 +223,9 @@ class CallbackModule(CallbackBase):
 
     def _judge(self):
         sys.stdout.flush()
-        command = [sys.executable, "-P", "-m", "unhang", "judge", str(self.run)]
+        here = Path.cwd()
+        named = self.run.relative_to(here) if self.run.is_relative_to(here) else self.run
+        command = [sys.executable, "-P", "-m", "unhang", "judge", str(named)]
         # Named, because Ansible keeps its own descriptors from being inherited: the judge would start without any.
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
         if done.returncode not in (0, 1, 2):

@@ -51,7 +51,13 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stderr.write(held)
     if run_folder.read_run(folder).document.get("finished") is None:
         return cli.COULD_NOT_LOOK  # the run callback has said why, and how to judge what was seen
-    return cli.main(["judge", str(folder), *_judge_arguments(arguments)])
+    return cli.main(["judge", _short(folder), *_judge_arguments(arguments)])
+
+
+def _short(folder: Path) -> str:
+    """The run as a person would type it: from the current folder where it lies below it."""
+    here = Path.cwd()
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
 
 
 def _existing(inventory: str) -> str:
