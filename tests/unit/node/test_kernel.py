@@ -40,7 +40,8 @@ def test_the_running_kernel_its_taints_and_modules_are_read(workstation):
 
 def test_a_module_of_the_kernels_own_tree_is_not_out_of_tree(workstation):
     write(workstation, "/proc/modules", "ib_core 540000 4 - Live 0x0\nnvidia 56377344 610 - Live 0x0 (POE)\nzfs 1 1 - Live 0x0 (P)\n")
-    assert [(module["name"], module["out_of_tree"]) for module in facts(workstation, "kernel")["modules"]] == [("ib_core", False), ("nvidia", True), ("zfs", False)]
+    rows = [(module["name"], module["out_of_tree"]) for module in facts(workstation, "kernel")["modules"]]
+    assert rows == [("ib_core", False), ("nvidia", True), ("zfs", False)]
     assert unread(workstation, "kernel")["modules[ib_core].version"]["status"] == "absent"
 
 
