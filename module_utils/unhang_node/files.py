@@ -57,7 +57,7 @@ def resolve_local(root, mounts, path):
 def network_mount_of(mounts, path):
     """The network mount that `path` lies on by its name, or None. A node whose very "/" is one (stateless nodes, some VMs) has no other: not counted."""
     for mount in mounts:
-        if is_network(mount) and mount.point != "/" and (path == mount.point or path.startswith(mount.point + "/")):
+        if is_network(mount) and (path == mount.point or path.startswith(mount.point + "/")):
             best = mount_of(mounts, path)  # something local may be mounted inside
             return best if is_network(best) else None
     return None

@@ -58,6 +58,12 @@ def read_driver(root, unread, loader, mounts, database):
     }
 
 
+def read_running(root, unread):
+    """The part of section driver that the kernel alone tells, and that stands whatever happens to the rest; None when nothing is loaded."""
+    loaded = read_loaded(root, unread)
+    return {"loaded": loaded, "branch": branch_of(loaded["version"])} if loaded["is_loaded"] else None
+
+
 def read_loaded(root, unread):
     """What /proc/driver/nvidia/version says; where that is hidden (some containers), /sys/module/nvidia."""
     try:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
+
 from ..files import names_or_none, read_file
 from ..parse.dpkg import STATUS_LIMIT_BYTES, Database, Package, parse_status
+from ..section import Unread
+from .rpm_locks import read_rpm_locks
 
 STATUS = "/var/lib/dpkg/status"
 UPDATES = "/var/lib/dpkg/updates"
@@ -42,7 +46,7 @@ def read_database(root, unread, field, rpm_program=RPM_PROGRAM):
     for folder in RPM_FOLDERS:
         if any(_is_there(root, folder + "/" + name) for name in RPM_FILES):
             database = unread.attempt(field, read_rpm, root, folder, rpm_program)
-            return (None if database is None else "rpm"), database
+            return (None, None) if database is None else ("rpm", with_locks(database, read_rpm_locks(root, Unread())))
     return "none", Database()
 
 
@@ -111,6 +115,17 @@ def parse_rpm(text):
             packages.append(Package(fields[0], version, fields[2], False, "installed"))
     packages.sort(key=lambda package: (package.name, package.version, package.architecture))
     return Database(tuple(packages))
+
+
+def with_locks(database, locks):
+    """The Database with `held` set on what a lock file names: by name, or as name-version*; "!" entries bar versions and hold nothing."""
+    patterns = [lock["package"] for lock in locks if not lock["pin"].startswith("not ")]
+
+    def is_held(package):
+        full = "{}-{}".format(package.name, package.version.split(":")[-1])
+        return any(fnmatch.fnmatchcase(package.name, pattern) or fnmatch.fnmatchcase(full, pattern) for pattern in patterns)
+
+    return Database(tuple(package._replace(held=is_held(package)) for package in database.packages), tuple(patterns), database.unfinished)
 
 
 def driver_packages(database):

@@ -23,9 +23,8 @@ def read_packages(root, unread, manager, database):
     section["installed"] = [package.row() for package in listed_packages(database)][:MAX_ROWS]
     section["half_configured"] = list(database.unfinished)
     if manager == "rpm":
-        locks = read_rpm_locks(root, unread)
-        section["holds"] = [lock["package"] for lock in locks]
-        section["pins"] = locks[:MAX_ROWS]
+        section["holds"] = list(database.holds)[:MAX_ROWS]
+        section["pins"] = read_rpm_locks(root, unread)[:MAX_ROWS]
         for field in ("unattended_upgrades", "pending"):
             unread.add(field, "absent", "known for dpkg and apt alone")
         return section

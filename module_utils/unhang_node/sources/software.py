@@ -5,13 +5,14 @@ from __future__ import annotations
 from ..files import read_mounts_or_none
 from ..section import Unread, read_section
 from ..sections.cuda import read_cuda
-from ..sections.driver import read_driver
+from ..sections.driver import read_driver, read_running
 from ..sections.fabric_manager import read_fabric_manager
 from ..sections.loader import read_loader
 from ..sections.package_database import read_database
 from ..sections.packages import read_packages
 
 SECTIONS = ("driver", "fabric_manager", "cuda", "packages")
+MORE = "more of this section follows"
 LIBRARIES = ("libnvidia-ml.so", "libcuda.so", "libcudnn.so")
 
 
@@ -19,6 +20,11 @@ def read(ctx):
     """Yields (section, fields or exception, unread rows) for those of SECTIONS that are wanted."""
     root = ctx.root
     root.watch = ctx.mark
+    if ctx.wanted("driver"):
+        # First of all, and for itself: the loaded version must not be lost to a package database that blocks.
+        running = read_section("driver", read_running, root)
+        if isinstance(running[1], dict):
+            yield (*running, MORE)
     mounts = read_mounts_or_none(root)
     shared = Unread()  # what several sections need is read once; each of them says what it misses by that
     loader = read_loader(root, shared, "userspace", mounts, LIBRARIES)

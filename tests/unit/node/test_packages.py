@@ -246,6 +246,15 @@ def test_rpm_packages_are_read_by_rpm(tmp_path):
     assert [(package.name, package.version) for package in database.packages] == [("kernel-core", "5.14.0-427.el9"), ("nvidia-driver", "3:535.183.01-1.el9")]
 
 
+@pytest.mark.parametrize(
+    ("lock", "held"), [("nvidia-driver-3:535.183.01-1.el9.*", True), ("*nvidia*535*", True), ("!nvidia-driver-0:550-1", False), ("", False)]
+)
+def test_locked_rpm_package_is_held(tmp_path, lock, held):
+    files = {"/var/lib/rpm/rpmdb.sqlite": "x", "/etc/dnf/plugins/versionlock.list": lock + "\n"}
+    manager, database = read_database(plant(tmp_path, files), Unread(), "installed", rpm_program(tmp_path, f"printf '{RPM_ROWS}'"))
+    assert (manager, [package.held for package in database.packages]) == ("rpm", [False, held])
+
+
 def test_failing_rpm_is_told_with_its_words(tmp_path):
     with pytest.raises(ValueError, match="ended with 3: no database"):
         read_rpm(plant(tmp_path, {"/var/lib/rpm/": ""}), "/var/lib/rpm", rpm_program(tmp_path, "echo no database >&2; exit 3"))
