@@ -127,10 +127,16 @@ def main() -> None:
     parser.add_argument("--rules", type=int, default=250)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
-        write_run(Path(name), options.nodes)
+        size = write_run(Path(name), options.nodes)
+        sys.stdout.write("| judge | rules | CPU s | wall s | peak MB | evaluations | findings | unknown |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
         for count in (0, options.rules):
             row = measured(Path(name), count)
             assert not row["invalid"], "the bench writes documents that the judge refuses"
+            sys.stdout.write(
+                f"| {options.nodes} nodes × {size / 1000:.0f} KB | {row['rules']} | {row['cpu_s']:.2f} | {row['wall_s']:.2f} | {row['peak_mb']:.0f} "
+                f"| {row['evaluations']} | {row['findings']} | {row['unknown']} |\n"
+            )
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

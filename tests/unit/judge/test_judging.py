@@ -142,6 +142,21 @@ def test_an_expired_waiver_and_one_of_no_rule_are_findings(tmp_path):
     assert {"waiver-expired", "waiver-of-unknown-rule"} <= {one["rule"] for one in found["findings"]}
 
 
+@pytest.mark.parametrize(("host", "name"), [("../../etc/x", "..%2F..%2Fetc%2Fx"), ("<b>é\x1b", "%3Cb%3E%C3%A9%1B"), ("a b", "a%20b")])
+def test_a_host_is_what_its_file_says_whatever_it_is_called(tmp_path, host, name):
+    run = write_run(tmp_path / "run", meant=[host])
+    (run / "nodes" / f"{name}.json").write_text(json.dumps(node(host)))
+    assert judge_run(read_run_input(run), load_catalogue(), TODAY)["nodes"] == {"ok": 1}
+
+
+def test_an_answer_beyond_the_limit_is_not_read(tmp_path):
+    run = write_run(tmp_path / "run", meant=["b1"])
+    with (run / "nodes" / "b1.json").open("wb") as big:
+        big.truncate(100 * 1024 * 1024)
+    judge_run(read_run_input(run), load_catalogue(), TODAY)
+    assert "at most 4194304 are read" in (run / "findings.json").read_text()
+
+
 # ---- groups
 
 DRIVER = rule(
