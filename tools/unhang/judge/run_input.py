@@ -48,7 +48,7 @@ def read_run_input(folder: Path) -> RunInput:
 
 def _node_files(folder: Path) -> dict[str, Path]:
     try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".json") and not entry.name.startswith("."))
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".json"))
     except OSError:
         return {}
     return {unquote(name[: -len(".json")], errors="replace"): folder / name for name in names}
