@@ -75,6 +75,12 @@ def parse_environ(content):
     return rows
 
 
+def parse_parent(status):
+    """The parent's process id of /proc/<pid>/status, or None."""
+    found = re.search(r"^PPid:\s+(\d+)", status, re.M)
+    return int(found.group(1)) if found else None
+
+
 def parse_uid(status):
     """The real user id of /proc/<pid>/status, or None."""
     found = re.search(r"^Uid:\s+(\d+)", status, re.M)

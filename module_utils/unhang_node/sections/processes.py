@@ -11,7 +11,7 @@ from collections import namedtuple
 from ..files import lstat_place
 from ..parse.allowed_names import told
 from ..parse.launch_paths import Setting
-from ..parse.process_files import container_of, held_devices, mapped_libraries, parse_environ, parse_uid, site_packages_of
+from ..parse.process_files import container_of, held_devices, mapped_libraries, parse_environ, parse_parent, parse_uid, site_packages_of
 from ..parse.values import clean_or_none
 from ..root import Root
 from ..section import Unread
@@ -37,8 +37,11 @@ class Holder(namedtuple("Holder", "pid uid user command where container devices"
         return {"pid": int(self.pid), "user": self.user, "command": self.command, "where": self.where, "memory_mib": None, "use": None}
 
 
-def read_holders(root, unread, users):
-    """[Holder] of the whole node, by pid. Raises OSError when the processes cannot be listed."""
+def read_holders(root, unread, users, collector=None):
+    """[Holder] of the whole node, by pid. Raises OSError when the processes cannot be listed.
+
+    collector: process id of the collector; its children (one of them talks to the driver) are nobody's job and are left out.
+    """
     held, denied, looked_at = {}, 0, 0
     for pid in sorted((name for name in root.names("/proc") if name.isdigit()), key=int):
         try:
@@ -50,7 +53,7 @@ def read_holders(root, unread, users):
             continue  # it has ended meanwhile
         looked_at += targets[1]
         devices = held_devices(targets[0])
-        if devices:
+        if devices and not (collector and parse_parent(_text(root, "/proc/" + pid + "/status")) == collector):
             held[pid] = devices
         if looked_at > MAX_DESCRIPTORS or len(held) >= MAX_HOLDERS:
             unread.add("holders", "error", "cut after {} processes that hold a GPU and {} open files".format(len(held), looked_at))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ..files import read_mounts_or_none
 from ..section import Unread, read_section
 from ..sections.extension_caches import CACHE, read_cache
@@ -19,7 +21,7 @@ def read(ctx):
     unread = Unread()
     users = read_users(root)
     try:
-        holders = read_holders(root, unread, users)
+        holders = read_holders(root, unread, users, collector=os.getppid() if root.is_live else None)
     except OSError as problem:
         if ctx.wanted("gpus"):
             yield "gpus", {"holders": None}, _row_of("holders", problem)

@@ -59,6 +59,14 @@ def test_holder_is_told_for_each_gpu_that_it_has_open(tmp_path):
     assert unread == []
 
 
+def test_the_collector_itself_is_no_holder_of_a_gpu(tmp_path):
+    files = {**process(20), **process(30), **process(40)}
+    for pid, parent in ((20, 7), (30, 1), (40, 20)):
+        files[f"/proc/{pid}/status"] += f"PPid:\t{parent}\n"
+    holders = read_holders(plant(tmp_path, files), Unread(), {}, collector=7)
+    assert [holder.pid for holder in holders] == ["30", "40"]
+
+
 def test_process_in_a_container_is_marked(tmp_path):
     section, _unread = read(tmp_path, "gpus", process(20, cgroup=DOCKER))
     assert section["holders"][0]["where"] == "container"
