@@ -14,7 +14,8 @@ from unhang.judge.rules import Rule, RuleError, compile_rule
 from unhang.judge.schema_check import Fault, check_schema
 from unhang.judge.shapes import fact_shapes, nearest, read_schema
 
-BUILT_IN = Path(__file__).resolve().parent  # rules/, tables/, entries/
+BUILT_IN = Path(__file__).resolve().parent
+OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not the judge's
 MAX_FILES = 500
 MAX_RULES = 5000
 
@@ -52,7 +53,7 @@ class _File:
 def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
     """Reads every *.yml and *.yaml of the folders, the project's own first. Reads files, raises nothing: faults are in the answer."""
     faults: list[str] = []
-    files = list(_files([BUILT_IN, *folders] if built_in else list(folders), faults))
+    files = list(_files([*(BUILT_IN / name for name in OWN_FOLDERS if built_in), *folders], faults))
     tables, table_rows = _tables(files, faults)
     rules: dict[str, Rule] = {}
     seen: dict[str, str] = {}
