@@ -39,9 +39,12 @@ CHOICES = {"p2p_matrix": ("read", "full"), "carrier": ("ansible", "file", "local
 
 
 def _nvml(ctx):
+    from .nvml.live import begin_warming  # alone, for the driver starts up while the rest is imported
+
+    warmth = begin_warming(ctx)
     from .sources import nvml
 
-    return nvml.read(ctx)
+    return nvml.read(ctx, warmth)
 
 
 def _system(ctx):
@@ -114,8 +117,14 @@ def collect(options, load_pynvml):
     layers = [options["rootfs"]] if isinstance(options["rootfs"], str) else list(options["rootfs"])
     context = Context(Root(layers, options["procfs"], options["sysfs"]), options, wanted, load_pynvml)
     chosen = [source for source in SOURCES if wanted & (set(source[2]) | set(source[3]))]
+    sections = {}
+
+    def merge(answers):
+        sections.update((name, _section(name, chosen, answers)) for name in SECTIONS if name in wanted)
+
     pairs = [(name, read) for name, read, _, _ in chosen]
-    answers = run_sources(pairs, context, options["silence_s"], options["deadline_s"], lambda: _import_ahead([name for name, _ in pairs[1:]]))
+    answers = run_sources(pairs, context, options["silence_s"], options["deadline_s"], lambda: _import_ahead([name for name, _ in pairs[1:]]), merge)
+    _tell_survivors(sections, chosen, answers)
     collector = {
         "version": VERSION,
         "carrier": options["carrier"],
@@ -127,7 +136,6 @@ def collect(options, load_pynvml):
         "recorded": bool(not context.root.is_live or options["nvml_recording"]),
         "cut": [],
     }
-    sections = {name: _section(name, chosen, answers) for name in SECTIONS if name in wanted}
     document = cut_to_size({"schema": "unhang/node-facts/1", "collector": collector, "sections": sections})
     collector["duration_ms"] = round((time.monotonic() - started) * 1000, 1)
     collector["cpu_ms"] = round((_cpu_s() - cpu_before) * 1000, 1)
@@ -180,6 +188,15 @@ def _section(name, chosen, answers):
             others.append(answers[index])
             adds[source] = extra[name]
     return merge_section(name, own, others, adds)
+
+
+def _tell_survivors(sections, chosen, answers):
+    """A child that cannot even exit is told in the sections that it read."""
+    for index, answer in enumerate(answers):
+        for name in chosen[index][2]:
+            probe = sections.get(name, {}).get("probe", {})
+            if answer.survivor and answer.survivor not in (probe.get("error") or ""):
+                probe["error"] = "; ".join(filter(None, [probe.get("error"), answer.survivor]))
 
 
 def _cpu_s():

@@ -49,7 +49,7 @@ def _outcome(name, answer):
         if piece.status:
             return piece.status, piece.error
     if pieces and not pieces[-1].more:
-        return "ok", answer.survivor
+        return "ok", None
     if answer.status == "ok":
         return "error", "source {} ended without a word on it".format(answer.name)
     return answer.status, answer.error

@@ -66,9 +66,10 @@ class _Child:
         self.exit_status = None
 
 
-def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None):
+def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None, then=None):
     """[Answer] in the order of `sources`, a list of (name, read) where read(context) yields (section, fields or exception, unread rows),
-    with a fourth item where more pieces of that section follow. meanwhile: called once the first source has been started, before the others.
+    with a fourth item where more pieces of that section follow. meanwhile: called once the first source has been started, before the others; then: called with the answers
+    while the children are still closing their files. A child that outlives SIGKILL is told in its Answer's survivor, at the latest on return.
 
     No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
     """
@@ -81,6 +82,8 @@ def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None
             if meanwhile and len(children) == 1:
                 meanwhile()
         _listen([child for child in children if child.pipe is not None])
+        if then:
+            then([child.answer for child in children])
         _reap([child for child in children if child.pid is not None])
     finally:
         for child in children:
@@ -281,8 +284,6 @@ def _reap(children):
         _wait(child, max(0.0, limit - time.monotonic()))
         if child.exit_status is None and child.answer.survivor is None:
             _kill(child)
-            if child.answer.survivor and child.answer.error is None:
-                child.answer.error = child.answer.survivor
 
 
 def _kill(child):

@@ -44,7 +44,8 @@ context = Context(Root(), dict(DEFAULTS), ["gpus", "interconnect", "driver"], lo
 pieces.append(["import collector", time.perf_counter() - begun])
 before = time.perf_counter()
 count = 0
-for section, fields, unread, *more in nvml.read(context):
+from unhang_node.nvml.live import begin_warming
+for section, fields, unread, *more in nvml.read(context, begin_warming(context)):
     now = time.perf_counter()
     name = "init, handles, driver" if section == "driver" else "GPUs" if section == "gpus" else "pairs" if "pairs" in fields else "links"
     if "count" in fields:

@@ -51,7 +51,7 @@ def read_identity(asking):
 def read_state(asking, board):
     """The rest of a GPU but for its processes. board: a dict that this board's fixed values are taken from, or put into. Raises Lost."""
     handle = asking.handle
-    fields = asking.fields(REMAPPED + RETIRED + (REPLAYS, LINK_COUNT))
+    fields = asking.fields(REMAPPED + (REPLAYS,) + (() if "no_retired_pages" in board else RETIRED))
     bar1 = asking.ask("bar1_total_mib", "nvmlDeviceGetBAR1MemoryInfo", handle)
     utilization = asking.ask("utilization_percent", "nvmlDeviceGetUtilizationRates", handle)
     mig = asking.ask("mig", "nvmlDeviceGetMigMode", handle)
@@ -64,7 +64,7 @@ def read_state(asking, board):
         "utilization_percent": utilization and utilization.gpu,
         "ecc": read_ecc(asking),
         "row_remap": read_row_remap(asking, fields),
-        "retired_pages": read_retired_pages(asking, fields),
+        "retired_pages": read_retired_pages(asking, fields, board),
         "mig": mig and {"enabled": bool(mig[0]), "pending": bool(mig[1])},
         "persistence": None if persistence is None else bool(persistence),
         "compute_mode": COMPUTE_MODES.get(asking.ask("compute_mode", "nvmlDeviceGetComputeMode", handle)),
@@ -115,7 +115,7 @@ def read_memory(asking):
 def read_power_and_clocks(asking, board):
     """Power, clocks and temperature."""
     handle = asking.handle
-    board = of_board(asking, board)
+    of_board(asking, board)
     limit = asking.ask("power_limit_w", "nvmlDeviceGetPowerManagementLimit", handle)
     draw = asking.ask("power_draw_w", "nvmlDeviceGetPowerUsage", handle)
     reasons = asking.ask_first(
@@ -139,14 +139,13 @@ def read_power_and_clocks(asking, board):
 
 
 def of_board(asking, board):
-    """read_board's answer, asked once per board; its reasons are noted for each GPU."""
-    if not board:
+    """Puts read_board's answer into `board`, asked once per board; its reasons are noted for each GPU."""
+    if "rows" not in board:
         alone = asking.about("", asking.label, Unread())
         board.update(read_board(alone))
         board["rows"] = alone.unread.rows
     for row in board["rows"]:
         asking.unread.add(asking.prefix + row["field"], row["status"], row["reason"])
-    return board
 
 
 def read_board(asking):
@@ -204,10 +203,11 @@ def read_row_remap(asking, fields):
     }
 
 
-def read_retired_pages(asking, fields):
-    """Retired pages (before Ampere), or None."""
-    code = next((fields[number][0] for number in RETIRED if number in fields and fields[number][0]), 0 if fields else 13)
+def read_retired_pages(asking, fields, board):
+    """Retired pages (before Ampere), or None. A board that has none is asked once."""
+    code = board.get("no_retired_pages") or next((fields[number][0] for number in RETIRED if number in fields and fields[number][0]), 0 if fields else 13)
     if code:
+        board["no_retired_pages"] = code
         asking.note("retired_pages", code, "NVML_FI_DEV_RETIRED_SBE")
         return None
     single, double, pending = (fields[number][1] for number in RETIRED)

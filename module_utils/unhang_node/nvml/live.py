@@ -14,36 +14,40 @@ import time
 
 from ..section import Absent
 from .names import FUNCTION_NOT_FOUND, MEMORY_V2
+from .waking import seconds_for_first_handle
 
 LIBRARY = "libnvidia-ml.so.1"
 SRAM_STATUS_VERSION = 0x1000068
 FABRIC_V2 = 0x02000024
 
 
-def open_live(mark, load_pynvml, first_handle_s):
-    """A LiveSession on which nvmlInit has not been called yet. Raises Absent without the library, OSError when it cannot be loaded.
-
-    mark: as context.mark; load_pynvml: returns the module; first_handle_s: how long init and each first handle may take (0: as any call).
-    """
-    mark("dlopen {}".format(LIBRARY))
+def begin_warming(ctx):
+    """A Warmth at work, or the exception that opening the library met: Absent without it, OSError when it cannot be loaded. None where there is a
+    recording, or a root that is not this machine's."""
+    if ctx.options.get("nvml_recording") or not ctx.root.is_live:
+        return None
+    first_handle_s = seconds_for_first_handle(ctx)
+    ctx.mark("dlopen {}".format(LIBRARY))
     try:
-        library = ctypes.CDLL(LIBRARY)
+        return Warmth(ctypes.CDLL(LIBRARY), ctx.mark, first_handle_s)
     except OSError as problem:
         if "cannot open shared object file" in str(problem) and LIBRARY + ":" in str(problem):
-            raise Absent("{} is not in the loader's paths".format(LIBRARY)) from None
-        raise
-    warmth = _Warmth(library, mark, first_handle_s)
-    return LiveSession(load_pynvml(), warmth)
+            return Absent("{} is not in the loader's paths".format(LIBRARY))
+        return problem
 
 
-class _Warmth:
-    """Init, handles and first topology question, under way in a thread. What fails here is asked again, and told, by the session's own calls."""
+class Warmth:
+    """Init, handles and first topology question, under way in a thread. What fails here is asked again, and told, by the session's own calls.
+
+    first_handle_s: how long init and each first handle may take (0: as any call).
+    """
 
     def __init__(self, library, mark, first_handle_s):
         self.library = library
         self.mark = mark
         self.first_handle_s = first_handle_s
         self.first_handle_ms = None
+        self.call = "nvmlInitWithFlags"
         self.handles_done = _thread.allocate_lock()
         self.topology_done = _thread.allocate_lock()
         self.handles_done.acquire()
@@ -65,12 +69,12 @@ class _Warmth:
         names = ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2")
         if not all(hasattr(self.library, name) for name in names):
             return []
-        self.mark("nvmlInitWithFlags", self.first_handle_s)
+        self._say("nvmlInitWithFlags")
         count, handles, begun = ctypes.c_uint(), [], time.monotonic()
         if self.library.nvmlInitWithFlags(0) or self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return []
         for index in range(count.value):
-            self.mark("nvmlDeviceGetHandleByIndex_v2({})".format(index), self.first_handle_s)
+            self._say("nvmlDeviceGetHandleByIndex_v2({})".format(index))
             handle = ctypes.c_void_p()
             if self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
                 handles.append(handle)
@@ -78,9 +82,15 @@ class _Warmth:
                 self.first_handle_ms = (time.monotonic() - begun) * 1000.0
         return handles
 
+    def _say(self, call):
+        self.call = call
+        self.mark(call, self.first_handle_s)
+
     def wait_for_handles(self):
-        with self.handles_done:
-            pass
+        if not self.handles_done.acquire(False):
+            self.mark(self.call, self.first_handle_s)  # this thread has marked other things since
+            self.handles_done.acquire()
+        self.handles_done.release()
 
     def wait_for_topology(self):
         with self.topology_done:
@@ -99,6 +109,11 @@ class LiveSession:
     def first_handle_ms(self):
         """What init and first handle took in the driver, or None when the thread did not get that far."""
         return self.warmth.first_handle_ms if self.warmth else None
+
+    @property
+    def first_handle_s(self):
+        """How long each first handle may take (0: as any call)."""
+        return self.warmth.first_handle_s if self.warmth else 0.0
 
     def __getattr__(self, name):
         try:

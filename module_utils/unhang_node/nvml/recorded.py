@@ -47,6 +47,7 @@ class RecordedSession:
 
     NVMLError = RecordedError
     first_handle_ms = None
+    first_handle_s = 0.0
 
     def __init__(self, recording):
         self.recording = recording

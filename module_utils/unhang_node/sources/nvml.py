@@ -10,22 +10,23 @@ import time
 from ..nvml.asking import Asking, Lost
 from ..nvml.devices import read_fabric, read_identity, read_state
 from ..nvml.interconnect import count_between, count_by_gpu, judge_all_read, read_links, read_pair, sum_up_fabric
-from ..nvml.live import open_live
+from ..nvml.live import LiveSession
 from ..nvml.names import DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH, NO_PERMISSION, error_name
 from ..nvml.process_rows import read_processes
 from ..nvml.recorded import RecordedSession
 from ..nvml.recording import load_recording
-from ..nvml.waking import seconds_for_first_handle
 from ..section import Absent, Unread
 from ..sections.pci import find_nvidia, read_pci_device
 
 MORE = "more of this section follows"
 
 
-def read(ctx):
-    """Yields (section, fields, unread rows). Raises Absent on a node without GPU."""
-    session = open_session(ctx)
+def read(ctx, warmth):
+    """Yields (section, fields, unread rows). Raises Absent on a node without GPU. warmth: what live.begin_warming returned."""
+    session = open_session(ctx, warmth)
+    places = read_places(ctx)
     begun = time.monotonic()
+    ctx.mark("nvmlInitWithFlags")
     try:
         session.nvmlInit()
     except session.NVMLError as problem:
@@ -43,29 +44,32 @@ def read(ctx):
         devices = [_identity(asking, index, handles, lost) for index in sorted(handles)]
     if ctx.wanted("gpus"):
         yield "gpus", {"count": len(handles), "model": one_model(devices), "first_handle_ms": first_handle_ms, "devices": devices}, [], MORE
-        yield from _states(ctx, asking, devices, handles)
+        yield from _states(ctx, asking, devices, handles, places)
         yield "gpus", {}, unread.rows
     if ctx.wanted("interconnect"):
         yield from _interconnect(ctx, Asking(session, ctx.mark, Unread()), devices, handles)
 
 
-def open_session(ctx):
+def open_session(ctx, warmth):
     """A recorded or live session, not yet initialised. Raises Absent, OSError, ValueError."""
     recording = ctx.options.get("nvml_recording")
     if recording:
         ctx.mark("read {}".format(recording))
-        session = RecordedSession(load_recording(recording))
-        ctx.mark("nvmlInitWithFlags")
-        return session
-    if not ctx.root.is_live:
+        return RecordedSession(load_recording(recording))
+    if warmth is None:
         raise Absent("a recorded root without a recording of NVML (option nvml_recording)")
-    try:
-        return open_live(ctx.mark, ctx.load_pynvml, seconds_for_first_handle(ctx))
-    except Absent as problem:
+    if isinstance(warmth, Absent):
         gpus = _gpus_on_bus(ctx)
         if gpus:
-            raise OSError("{}, yet the PCI bus has {} NVIDIA GPUs: no driver installed".format(problem, len(gpus))) from None
-        raise
+            raise OSError("{}, yet the PCI bus has {} NVIDIA GPUs: no driver installed".format(warmth, len(gpus)))
+    if isinstance(warmth, Exception):
+        raise warmth
+    return LiveSession(ctx.load_pynvml(), warmth)
+
+
+def read_places(ctx):
+    """{PCI address: its place by sysfs} of the GPUs on the bus, read while the driver starts up."""
+    return {address: read_pci_device(ctx.root, address) for address in _gpus_on_bus(ctx)}
 
 
 def _gpus_on_bus(ctx):
@@ -88,7 +92,7 @@ def _explain_failed_init(ctx, code):
 
 def open_handles(ctx, asking):
     """({index: handle}, {index: why there is none}, monotonic seconds when the first was there) of every GPU that NVML counts."""
-    allow_s = seconds_for_first_handle(ctx)
+    allow_s = getattr(asking.session, "first_handle_s", 0.0)
     count, code = asking.try_ask("nvmlDeviceGetCount")
     if code:
         raise OSError("{} from nvmlDeviceGetCount_v2".format(error_name(code)))
@@ -145,13 +149,13 @@ def _identity(asking, index, handles, lost):
     return device
 
 
-def _states(ctx, asking, devices, handles):
+def _states(ctx, asking, devices, handles, places):
     boards, owners = {}, {}
     for device in devices:
         index = device["index"]
-        if device.get("pci_address"):
-            ctx.mark("read /sys/bus/pci/devices/{}".format(device["pci_address"]))
-            place = read_pci_device(ctx.root, device["pci_address"])
+        address = device.get("pci_address")
+        if address:
+            place = places.get(address) or read_pci_device(ctx.root, address)
             device.update(numa_node=place["numa_node"], cpus=place["cpus"])
         if handles[index] is not None:
             board = boards.setdefault((device["model"], device["board_part_number"], device["vbios"]), {})
