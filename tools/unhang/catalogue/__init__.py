@@ -53,7 +53,7 @@ class _File:
 def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
     """Reads every *.yml and *.yaml of the folders, the project's own first. Reads files, raises nothing: faults are in the answer."""
     faults: list[str] = []
-    files = list(_files([*(BUILT_IN / name for name in OWN_FOLDERS if built_in), *folders], faults))
+    files = list(_files([*(_own_folders() if built_in else ()), *folders], faults))
     tables, table_rows = _tables(files, faults)
     rules: dict[str, Rule] = {}
     seen: dict[str, str] = {}
@@ -71,6 +71,10 @@ def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Ca
         faults.append(f"{len(rules)} rules, at most {MAX_RULES} are allowed")
     faults += [fault for file in files for fault in _also(file, seen)]
     return Catalogue(tuple(rules.values()), tables, tuple(table_rows), tuple(faults), tuple(entries))
+
+
+def _own_folders() -> list[Path]:
+    return [folder for folder in (BUILT_IN / name for name in OWN_FOLDERS) if any(folder.glob("**/*.yml"))]
 
 
 def _is_new(file: _File, kind: str, place: int, row: Mapping[str, Any], seen: dict[str, str], faults: list[str]) -> bool:
@@ -96,7 +100,7 @@ def _files(folders: list[Path], faults: list[str]) -> Iterator[_File]:
             faults.append(f"{folder}: no such folder of rules")
             continue
         paths = sorted(path for path in folder.rglob("*.y*ml") if path.suffix in (".yml", ".yaml"))
-        if not paths:
+        if not paths and folder.parent != BUILT_IN:
             faults.append(f"{folder}: holds no .yml file")
         if len(paths) > MAX_FILES:
             faults.append(f"{folder}: {len(paths)} files, at most {MAX_FILES} are read")
