@@ -8,16 +8,15 @@ Silence is measured from the child's last mark (see context.Mark): a call that d
 from __future__ import annotations
 
 import errno
-import gc
 import json
 import os
-import resource
 import select
 import signal
 import time
 
 from .context import Mark
-from .section import one_line, status_of_error
+from .probe_child import be_child
+from .section import one_line
 
 ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
 EXIT_GRACE_S = 1.0  # closing a driver's files takes a while
@@ -67,6 +66,12 @@ class _Child:
 
 
 def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None, then=None):
+    """[Answer] in the order of `sources`, a list of (name, read).
+
+    read(context) yields (section, fields or exception, unread rows), with a fourth item where more pieces of that section follow.
+    meanwhile: called once the first source has been started, before the others; then: called with the answers while the children are still closing
+    their files. A child that outlives SIGKILL is told in its Answer's survivor, at the latest on return.
+    No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
     """[Answer] in the order of `sources`, a list of (name, read) where read(context) yields (section, fields or exception, unread rows),
     with a fourth item where more pieces of that section follow. meanwhile: called once the first source has been started, before the others; then: called with the answers
     while the children are still closing their files. A child that outlives SIGKILL is told in its Answer's survivor, at the latest on return.
@@ -110,73 +115,10 @@ def _start(child, read, context):
         _finish(child, "error", "could not start: {}".format(one_line(problem)))
         return
     if pid == 0:
-        _be_child(read, context.marking(child.mark), writer, child.limits[1])
+        be_child(read, context.marking(child.mark), writer, child.limits[1])
     os.close(writer)
     os.set_blocking(reader, False)
     child.pid, child.pipe = pid, reader
-
-
-# ---- in the child
-
-
-def _be_child(read, context, writer, deadline_s):
-    """Never returns."""
-    code = 1
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(null, descriptor)
-        _close_others(writer)
-        for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-            signal.signal(number, signal.SIG_DFL)
-        # Should the parent die, nobody kills this child: the alarm does.
-        signal.alarm(int(deadline_s + (context.options.get("first_handle_s") or 20)) + 60)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        gc.disable()
-        context.root.watch = context.mark
-        _answer(read, context, writer)
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _close_others(keep):
-    try:
-        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:
-        numbers = range(3, 256)
-    for number in numbers:
-        if number > 2 and number != keep:
-            try:  # noqa: SIM105 - contextlib would be imported for this alone
-                os.close(number)
-            except OSError:
-                pass
-
-
-def _answer(read, context, writer):
-    before = time.monotonic()
-    try:
-        for section, answer, unread, *more in read(context):
-            fields, status, error = answer, None, None
-            if isinstance(answer, Exception):
-                fields, status, error = {}, status_of_error(answer), one_line(answer)
-            now = time.monotonic()
-            _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1), bool(more)])
-            before = now
-    except Exception as problem:  # whatever it is, it is this source's answer
-        _send(writer, [None, status_of_error(problem), one_line(problem)])
-    else:
-        _send(writer, [None, "ok", None])
-
-
-def _send(writer, message):
-    line = json.dumps(message, separators=(",", ":"), default=str).encode("utf-8") + b"\n"
-    while line:
-        line = line[os.write(writer, line) :]
-
-
-# ---- in the parent
 
 
 def _finish(child, status, error):

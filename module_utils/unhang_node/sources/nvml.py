@@ -13,8 +13,6 @@ from ..nvml.interconnect import count_between, count_by_gpu, judge_all_read, rea
 from ..nvml.live import LiveSession
 from ..nvml.names import DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH, NO_PERMISSION, error_name
 from ..nvml.process_rows import read_processes
-from ..nvml.recorded import RecordedSession
-from ..nvml.recording import load_recording
 from ..section import Absent, Unread
 from ..sections.pci import find_nvidia, read_pci_device
 
@@ -54,6 +52,9 @@ def open_session(ctx, warmth):
     """A recorded or live session, not yet initialised. Raises Absent, OSError, ValueError."""
     recording = ctx.options.get("nvml_recording")
     if recording:
+        from ..nvml.recorded import RecordedSession  # 2 ms that a live session need not pay
+        from ..nvml.recording import load_recording
+
         ctx.mark("read {}".format(recording))
         return RecordedSession(load_recording(recording))
     if warmth is None:

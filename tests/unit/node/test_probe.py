@@ -268,18 +268,55 @@ def immortal(ctx):
     time.sleep(3600)
     yield
 
+def cannot_exit(ctx):
+    os.setresuid(0, 0, 0)
+    os._exit = lambda code: time.sleep(3600)
+    print(json.dumps(os.getpid()), file=open(sys.argv[1], "w"))
+    yield "gpus", {"count": 1}, []
+
+source = {"immortal": immortal, "cannot_exit": cannot_exit}[sys.argv[2]]
 os.setresuid(65534, 65534, 0)
-(answer,) = probe.run_sources([("nvml", immortal)], Context(Root(), DEFAULTS, [], None), 2.0, 60.0)
-print(json.dumps([answer.status, answer.error]))
+(answer,) = probe.run_sources([("nvml", source)], Context(Root(), DEFAULTS, [], None), 2.0, 60.0)
+print(json.dumps([answer.status, answer.error, answer.survivor]))
 """
+STUCK = "nvmlDeviceGetName(0) did not return within 2 s"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a process that its parent may not kill")
-def test_a_child_that_survives_sigkill_is_a_fact_and_is_not_waited_for(tmp_path):
+@pytest.mark.parametrize(("source", "status", "error"), [("immortal", "timeout", STUCK), ("cannot_exit", "ok", None)])
+def test_a_child_that_survives_sigkill_is_a_fact_and_is_not_waited_for(tmp_path, source, status, error):
     tmp_path.chmod(0o777)
     note = tmp_path / "pid"
     path = str(Path(probe.__file__).parents[1])
-    done = subprocess.run([sys.executable, "-c", SURVIVOR, str(note)], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=240)
+    command = [sys.executable, "-c", SURVIVOR, str(note), source]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, timeout=240, check=True)
     pid = json.loads(note.read_text())
     os.kill(pid, signal.SIGKILL)
-    assert json.loads(done.stdout) == ["timeout", f"nvmlDeviceGetName(0) did not return within 2 s; process {pid} survives SIGKILL (state S)"]
+    survivor = f"process {pid} survives SIGKILL (state S)"
+    assert json.loads(done.stdout) == [status, error and f"{error}; {survivor}", survivor]
+
+
+def test_a_child_of_a_parent_that_has_gone_ends_by_itself(tmp_path):
+    note = tmp_path / "pid"
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+
+        def read(ctx):
+            note.write_text(str(os.getpid()))
+            os.kill(os.getppid(), signal.SIGKILL)
+            while True:
+                yield "node", {"x": "y" * 4096}, []
+
+        run(read)
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    os.read(reader, 1)  # returns when nobody holds the other end any more
+    os.close(reader)
+    child = int(note.read_text())
+    for _ in range(600):
+        if not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    pytest.fail("the child outlives its parent")

@@ -1,0 +1,69 @@
+"""The child's side of a probe: cut loose from the caller, then one source's pieces as JSON lines into the pipe."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import time
+
+from .section import one_line, status_of_error
+
+
+def be_child(read, context, writer, deadline_s):
+    """Answers through the descriptor `writer` and ends the process; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        _close_others(writer)
+        for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        # Should the parent die, nobody kills this child: the alarm does.
+        signal.alarm(int(deadline_s + (context.options.get("first_handle_s") or 20)) + 60)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        gc.disable()
+        context.root.watch = context.mark
+        _answer(read, context, writer)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _close_others(keep):
+    try:
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        numbers = range(3, 256)
+    for number in numbers:
+        if number > 2 and number != keep:
+            try:  # noqa: SIM105 - contextlib would be imported for this alone
+                os.close(number)
+            except OSError:
+                pass
+
+
+def _answer(read, context, writer):
+    before = time.monotonic()
+    try:
+        for section, answer, unread, *more in read(context):
+            fields, status, error = answer, None, None
+            if isinstance(answer, Exception):
+                fields, status, error = {}, status_of_error(answer), one_line(answer)
+            now = time.monotonic()
+            _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1), bool(more)])
+            before = now
+    except Exception as problem:  # whatever it is, it is this source's answer
+        _send(writer, [None, status_of_error(problem), one_line(problem)])
+    else:
+        _send(writer, [None, "ok", None])
+
+
+def _send(writer, message):
+    line = json.dumps(message, separators=(",", ":"), default=str).encode("utf-8") + b"\n"
+    while line:
+        line = line[os.write(writer, line) :]
