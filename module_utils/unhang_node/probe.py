@@ -72,11 +72,6 @@ def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None
     meanwhile: called once the first source has been started, before the others; then: called with the answers while the children are still closing
     their files. A child that outlives SIGKILL is told in its Answer's survivor, at the latest on return.
     No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
-    """[Answer] in the order of `sources`, a list of (name, read) where read(context) yields (section, fields or exception, unread rows),
-    with a fourth item where more pieces of that section follow. meanwhile: called once the first source has been started, before the others; then: called with the answers
-    while the children are still closing their files. A child that outlives SIGKILL is told in its Answer's survivor, at the latest on return.
-
-    No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
     """
     children = []
     try:
