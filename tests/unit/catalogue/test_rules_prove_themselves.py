@@ -18,7 +18,7 @@ ROLES = {
 }  # fmt: skip
 PLACES = {
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
-    "manpages.debian.org", "www.gnu.org", "gcc.gnu.org", "man7.org",
+    "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org",
 }  # fmt: skip
 """Hosts that sources may point to: those of the projects and vendors themselves."""
 SITUATIONS = {1, 2, 3, 4, 5}

@@ -64,9 +64,9 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
 
 
 def _is_own(folder: Path) -> bool:
-    from unhang.catalogue import BUILT_IN
+    from unhang.catalogue import BUILT_IN, OWN_FOLDERS
 
-    return folder.resolve() in (BUILT_IN, BUILT_IN / "rules")
+    return folder.resolve() in (BUILT_IN, *(BUILT_IN / name for name in OWN_FOLDERS))
 
 
 def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.judge.documents import to_fragment
+from unhang.judge.documents import InvalidNode, to_fragment
 from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
 from unhang.judge.rules import Rule, tables_shape
 from unhang.judge.shapes import fact_shapes
@@ -76,14 +76,17 @@ def check_examples(rule: Rule, tables: Mapping[str, Any] | None = None, rule_ids
 
 def _check_losses(rule: Rule, example: Mapping[str, Any], name: str, view: CatalogueView) -> Iterator[Shortfall]:
     for how, loss, damaged in losses(rule, example):
-        found = verdict_of(rule, damaged, view)
-        allowed = ("unknown", "fail", "skip") if how == "absent" else ("unknown", "fail")
+        try:
+            found = verdict_of(rule, damaged, view)
+        except InvalidNode:
+            continue  # maps, such as a module's parameters, hold no nulls
+        allowed = ("unknown", "fail", "skip") if how == "removed from a map" else ("unknown", "fail")
         if found not in allowed:
             yield Shortfall(rule.id, f"{name} with {loss} {how}", " or ".join(allowed), found)
 
 
 def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(null | removed | timeout, what was lost, the example without it) for each fact path that decides the rule."""
+    """(null | removed | removed from a map | timeout, what was lost, the example without it) for each fact path that decides the rule."""
     sections = set()
     for path in sorted(rule.decision_reads):
         if path[0] not in fact_shapes() or path[0] not in example or path[1:3] == ("probe", "status"):
@@ -94,13 +97,23 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
         for how in ("null", "removed"):
             damaged = _copy(example)
             if _damage(damaged, [part for part in path if part != "**"], how == "removed"):
-                yield how, ".".join(path), damaged
+                yield ("removed from a map" if how == "removed" and _ends_in_map(path) else how), ".".join(path), damaged
     for section in sorted(sections):
         if any(_may_be_asked(rule, path) for path in rule.decision_reads if path[0] == section):
             continue
         damaged = _copy(example)
         damaged[section] = {"probe": {"status": "timeout", "error": f"{section} did not answer"}}
         yield "timeout", section, damaged
+
+
+def _ends_in_map(path: tuple[str, ...]) -> bool:
+    """True when the last part of a path is a key of a map: a node may rightly lack it."""
+    shape: Any = fact_shapes()[path[0]]
+    for part in path[1:-1]:
+        if shape is None:
+            return False
+        shape = shape.item if part == "*" or shape.kind == "map" else shape.fields.get(part)
+    return shape is not None and shape.kind == "map"
 
 
 def _may_be_asked(rule: Rule, path: tuple[str, ...]) -> bool:
