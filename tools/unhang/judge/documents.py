@@ -83,7 +83,8 @@ class _Types:
             needed = set(place.get("required", ())) if self.strict else set()
             types = {field: self.of(below, f"{name}_{field}") for field, below in place["properties"].items()}
             fields: list[tuple] = [(field, kind) for field, kind in types.items() if field in needed]
-            fields += [(field, kind | None, None) for field, kind in types.items() if field not in needed]
+            # A key that is missing reads as None either way; a null that stands there must be allowed by the schema, but for fragments.
+            fields += [(field, kind if self.strict else kind | None, None) for field, kind in types.items() if field not in needed]
             self.made[key] = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
         return self.made[key]
 
