@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.catalogue.strict_yaml import Place, YamlFault, load_yaml
+from unhang.catalogue.tables import Table, date_fault, row_faults
 from unhang.judge.documents import InvalidNode
 from unhang.judge.examples import example_node
 from unhang.judge.rules import Rule, RuleError, compile_rule
@@ -137,35 +138,39 @@ def _named(content: Any, fault: Fault) -> str:
     return ": ".join(part for part in (".".join(str(part) for part in fault.path), fault.message) if part)
 
 
-def _tables(files: list[_File], faults: list[str]) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
-    tables: dict[str, dict[str, Any]] = {}
+def _tables(files: list[_File], faults: list[str]) -> tuple[dict[str, Table], list[dict[str, Any]]]:
+    tables: dict[str, Table] = {}
     rows: list[dict[str, Any]] = []
     for file in files:
         for name, table in file.tables.items():
             if name in tables:
-                faults.append(f"{file.at('tables', name)}: the table {name} is there twice")
+                faults.append(f"{file.at('tables', name)}: the table {name} is already there at {tables[name].place}")
                 continue
-            tables[name] = {}
+            tables[name] = Table(table, file.at("tables", name))
+            if "as_of" in table and (fault := date_fault(table["as_of"])):
+                faults.append(f"{file.at('tables', name, 'as_of')}: table {name}: as_of: {fault}")
             for place, row in enumerate(table["rows"]):
-                fault = _table_row(name, table, row, tables[name], rows)
-                if fault:
-                    faults.append(f"{file.at('tables', name, 'rows', place)}: table {name}: {fault}")
+                found = _table_row(name, table, row, tables[name], rows)
+                faults += [f"{file.at('tables', name, 'rows', place, *at)}: table {name}: {fault}" for at, fault in found]
     return tables, rows
 
 
-def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: dict[str, Any], rows: list[dict[str, Any]]) -> str | None:
+def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: Table, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], str]]:
+    """What is wrong with a row, with its place inside the row; a row without fault is added to both."""
     key = row.get(table["key"])
     if isinstance(key, bool) or not isinstance(key, (str, int)):
-        return f"the key {table['key']} is missing, or neither text nor number"
+        return [((), f"the key {table['key']} is missing, or neither text nor number")]
     if str(key) in keyed:
-        return f"{key} is there twice"
+        return [((table["key"],), f"{key} is there twice")]
     sources = row.get("sources") or ([{"url": row["source"], "says": ""}] if row.get("source") else None) or table["sources"]
     confidence = row.get("confidence") or table.get("confidence")
     if confidence is None:
-        return f"{key} has no confidence"
+        return [((), f"{key} has no confidence")]
+    if faults := list(row_faults(table, row)):
+        return [((field,), f"{key}: {field}: {fault}") for field, fault in faults]
     keyed[str(key)] = row
     rows.append({"id": f"{name}/{key}", "kind": name, "confidence": confidence, "sources": sources})
-    return None
+    return []
 
 
 def _rule(file: _File, place: int, row: dict[str, Any], tables: Mapping[str, Any]) -> Rule | list[str]:

@@ -107,8 +107,8 @@ def group_names(compare: Expression | None) -> dict[str, Kind]:
 
 
 def tables_shape(tables: Mapping[str, Mapping[str, Any]]) -> Shape:
-    """tables.NAME[key].field: the shape of the catalogue's own tables, from their rows."""
-    return Shape("object", {name: Shape("map", item=_row_shape(list(rows.values()))) for name, rows in tables.items()})
+    """tables.NAME[key].field: the shape of the catalogue's own tables, from the fields that they declare, else from their rows."""
+    return Shape("object", {name: Shape("map", item=getattr(rows, "shape", None) or _row_shape(list(rows.values()))) for name, rows in tables.items()})
 
 
 def _row_shape(rows: list[Mapping[str, Any]]) -> Shape:
