@@ -8,6 +8,7 @@ Nothing of an answer reaches Ansible's variables, and everything that is printed
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -19,6 +20,14 @@ from ansible.plugins.action import ActionBase
 _PLUGINS = Path(__file__).resolve().parents[1]
 if str(_PLUGINS) not in sys.path:
     sys.path.append(str(_PLUGINS))  # Ansible loads a plugin by path: its neighbours are found from here
+
+try:
+    from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
+except ImportError:  # not where 2.19 to 2.22 have it: the callback then records what this plugin does not see
+
+    class AnsibleTimeoutError(BaseException):
+        """Never raised."""
+
 
 from unhang_plugin import inventory, old_python, run_files
 from unhang_plugin.answer import Answer, read_answer, read_facts
@@ -46,12 +55,15 @@ class ActionModule(ActionBase):
         options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
         run = os.environ.get(run_files.RUN_ENV)
         try:
+            self._move_deadline(task_vars)
             answer = self._read(options, task_vars)
         except AnsibleConnectionFailure as problem:
             message = clean(problem.message)
             if run is not None:
                 self._record(run, task_vars, policy, Answer("unreachable", message=message))
             raise AnsibleConnectionFailure(message) from None
+        except AnsibleTimeoutError:
+            answer = Answer("timeout", message=f"no answer within {self.deadline_s} s")
         except AnsibleError as problem:
             answer = Answer("failed", message=clean(problem.message))
         return self._structured(answer) if run is None else self._record(run, task_vars, policy, answer)
@@ -64,6 +76,19 @@ class ActionModule(ActionBase):
             return Answer("failed", message=clean(given_up.get("msg", "the module was not run")))
         answer = read_answer(self.heard["stdout"])
         return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
+
+    def _move_deadline(self, task_vars):
+        """Lets the host's unhang_node_timeout_s take the place of the task's own `timeout`, whose alarm is running already."""
+        self.deadline_s = self._task.timeout
+        wanted = task_vars.get("unhang_node_timeout_s")
+        if wanted is None or not self.deadline_s:
+            return
+        wanted = self._templar.template(wanted)
+        try:
+            self.deadline_s = max(1, int(wanted))
+        except (TypeError, ValueError):
+            raise AnsibleError(f"expected seconds in unhang_node_timeout_s, found {clean(wanted, 80)!r}") from None
+        signal.alarm(self.deadline_s)
 
     def _low_level_execute_command(self, cmd, *arguments, **more):
         """Keeps what the module said from Ansible, whose own reading has no limits and tags each value; Ansible gets an empty result instead."""

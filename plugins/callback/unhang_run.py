@@ -193,7 +193,7 @@ class CallbackModule(CallbackBase):
             self.lost[host] = str(said["lost"])
         elif status != "ok" and not run_files.has_node(self.run, host) and not said.get("spilled"):
             self._record(host, status, clean(said.get("msg", "the task failed and did not say why")))
-        self.progress.count(status, time.monotonic())
+        self.progress.count("ok" if status == "ok" else str(said.get("status", status)), time.monotonic())
 
     def _record(self, host, status, message):
         document = run_files.node_document(host, self.groups.get(host, []), {}, status, message, None)

@@ -35,9 +35,10 @@ class Progress:
     def line(self, now_s: float) -> str:
         """12 of 128 nodes, 1 failed, 2 unreachable, 0:12."""
         elapsed_s = int(now_s - self.started_s)
-        failed = self.counts["failed"] + self.counts["timeout"]
+        done = sum(self.counts.values())
+        failed = done - self.counts["ok"] - self.counts["unreachable"]
         elapsed = f"{elapsed_s // 60}:{elapsed_s % 60:02d}"
-        return f"{sum(self.counts.values())} of {self.expected} nodes, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed} "
+        return f"{done} of {self.expected} nodes, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed} "
 
     def end(self) -> None:
         """Leaves the line as it is and goes to the next."""

@@ -11,6 +11,8 @@ from conftest import PROJECT, envelope, read, run
 
 from unhang import project
 
+pytestmark = pytest.mark.xdist_group("test_audit_play")  # one worker: the shared audit runs once
+
 HANGS = "cat >/dev/null\nexec sleep 600\n"
 
 
@@ -33,11 +35,14 @@ def played(shared_fleet):
     fleet.host("undefined", ansible_python_interpreter="{{ no_such_variable }}")
     fleet.answering("dies", "", code=1, errors="cannot allocate memory \x1b[31m")
     fleet.answering("killed", "", code=137)
+    fleet.answering("patience", envelope())
+    fleet.hosts["patience"]["unhang_node_timeout_s"] = "for ever"
     fleet.groups = {"gpu": ["well", "closed"], "spare": ["also-well"]}
     fleet.hosts["well"]["unhang_policy"] = {"driver": {"version": "{{ wanted_driver }}"}, "thresholds": {"absurd": float("nan")}}
     fleet.hosts["well"]["wanted_driver"] = "535.154.05"
     fleet.hosts["also-well"]["unhang_policy"] = "not a mapping"
-    done = fleet.play("-e", "unhang_node_timeout_s=8")
+    fleet.hosts["hung"]["unhang_node_timeout_s"] = "{{ 4 * 2 }}"
+    done = fleet.play()
     return fleet, done, fleet.nodes()
 
 
@@ -47,11 +52,12 @@ def played(shared_fleet):
         ("well", "ok", None),
         ("also-well", "ok", None),
         ("closed", "unreachable", "Connection refused"),
-        ("hung", "timeout", "8 second"),
+        ("hung", "timeout", "no answer within 8 s"),
         ("no-python", "failed", "expected Python at /nowhere/python3, found none"),
         ("undefined", "failed", "no_such_variable"),
         ("dies", "failed", "cannot allocate memory"),
         ("killed", "failed", "exit code 137"),
+        ("patience", "failed", "expected seconds in unhang_node_timeout_s, found 'for ever'"),
     ],
 )
 def test_what_became_of_a_node_is_recorded_in_one_line(played, host, status, words):

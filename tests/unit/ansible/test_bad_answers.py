@@ -7,6 +7,8 @@ import json
 import pytest
 from conftest import ANY_FACTS, envelope
 
+pytestmark = pytest.mark.xdist_group("test_bad_answers")  # one worker: the shared audit runs once
+
 ESCAPE = "\x1b]0;owned\x07\x1b[2J"
 MARKUP = "<script>alert(1)</script>"
 HOSTILE_NAMES = ["../../../escaped", "..", MARKUP, "spa ce", "ünïcode", "a" * 240]
