@@ -1,0 +1,1636 @@
+"""The smoke test's payload: proves on the machines themselves, under the torch that users train with, that a group of ranks can train together.
+
+    python3 unhang_smoke.py node --plan JSON     starts this node's ranks, watches them from outside, ends them whatever happens
+    python3 unhang_smoke.py survey               what this node is: addresses, routes, GPUs, a free port
+    torchrun ... unhang_smoke.py                 one rank (also under srun, or by hand with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
+
+One file, torch and the standard library alone, Python >= 3.8, so that it can be copied, read and piped anywhere. It measures and never judges: what happened
+leaves as lines of JSON, each with `e` (what kind); `unhang smoke` makes the verdict of them. Parts, in order: events, status board, what is mapped into the
+process, test data, phases of a rank, the rank, evidence, the node's agent, survey.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import contextlib
+import ctypes
+import errno
+import faulthandler
+import importlib
+import json
+import math
+import mmap
+import os
+import re
+import selectors
+import shutil
+import signal
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+VERSION = 1
+STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
+GRACE_S = 3.0  # for a signal's answer, for peers of a dead rank to notice
+SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
+STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
+POLL_S = 0.1
+LINE_BYTES = 256 * 1024
+PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 90.0}
+# What must be the same on all ranks before they may meet in a collective: NCCL talks differently, or not at all, when these differ.
+MUST_AGREE = (
+    "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET",
+    "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_COLLNET_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_CROSS_NIC", "NCCL_MNNVL_ENABLE", "NCCL_NTHREADS",
+    "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_NET_GDR_LEVEL",
+)  # fmt: skip
+SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
+# Shapes that hung in practice. The layer is Llama 3 8B's: q, k, v, o, gate, up, down, two norms; the embedding is 128,256 x 4,096.
+BROADCAST_ELEMENTS = 253_440_000
+LAYER_ELEMENTS = 218_112_000
+EMBEDDING_ELEMENTS = 525_336_576
+
+
+# ---------------------------------------------------------------------------------------------------------------- events
+
+
+def emit(descriptor, kind, **fields):
+    """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
+    line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
+    with contextlib.suppress(OSError):
+        while line:
+            line = line[os.write(descriptor, line) :]
+
+
+# ---------------------------------------------------------------------------------------------------------- status board
+
+
+class Board:
+    """A page of memory that a rank shares with its agent through a file: it can be read when the rank is stopped, hung or dead.
+
+    Numbers: collectives entered and finished, when the step began and when it must be over, when the phase must be over (CLOCK_MONOTONIC, s).
+    """
+
+    NUMBERS = struct.Struct("<qqddd")
+    ASKED, ANSWERED, TEXT, SIZE = 48, 49, 64, 1024
+
+    def __init__(self, path, create=False):
+        if create:
+            with open(path, "wb") as fresh:
+                fresh.write(b"\0" * self.SIZE)
+        with open(path, "r+b") as shared:
+            self.memory = mmap.mmap(shared.fileno(), self.SIZE)
+        self.entered = self.done = 0
+        self.phase, self.phase_until = "", 0.0
+
+    def begin(self, phase, step, step_s, phase_until):
+        """A step begins: what it is stands here before it starts."""
+        text = ("%s\n%s" % (phase, step)).encode()[: self.SIZE - self.TEXT - 1]
+        self.memory[self.TEXT : self.TEXT + len(text) + 1] = text + b"\0"
+        now = time.monotonic()
+        self.NUMBERS.pack_into(self.memory, 0, self.entered, self.done, now, now + step_s, phase_until)
+
+    def enter(self):
+        """This rank is about to enter its next collective."""
+        self.entered += 1
+        struct.pack_into("<q", self.memory, 0, self.entered)
+
+    def leave(self):
+        """The collective is over, on the device too."""
+        self.done = self.entered
+        struct.pack_into("<q", self.memory, 8, self.done)
+
+    def read(self):
+        """What stands there: phase, step, seq (entered), done, began, until, phase_until."""
+        entered, done, began, until, phase_until = self.NUMBERS.unpack_from(self.memory, 0)
+        text = bytes(self.memory[self.TEXT :]).split(b"\0", 1)[0].decode("utf-8", "replace")
+        phase, _, step = text.partition("\n")
+        return {"phase": phase, "step": step, "seq": entered, "done": done, "began": began, "until": until, "phase_until": phase_until}
+
+    def flag(self, place, value=None):
+        """Reads or sets one of the two flags (ASKED: the agent wants a dump; ANSWERED: it is written)."""
+        if value is not None:
+            self.memory[place] = value
+        return self.memory[place]
+
+
+# --------------------------------------------------------------------------------------- what is mapped into the process
+
+
+def mapped_libraries(prefix, maps="/proc/self/maps"):
+    """Paths of mapped files whose name begins with `prefix`, in the order of the map."""
+    found = []
+    with contextlib.suppress(OSError), open(maps, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            path = line.rstrip("\n").split(None, 5)[-1]
+            if path.startswith("/") and os.path.basename(path).startswith(prefix) and path not in found:
+                found.append(path)
+    return found
+
+
+def build_id(path):
+    """The GNU build id of a 64-bit little-endian ELF file in hex, or None."""
+    try:
+        with open(path, "rb") as library:
+            head = library.read(64)
+            if head[:6] != b"\x7fELF\x02\x01":
+                return None
+            table, size, count = struct.unpack_from("<Q", head, 32)[0], *struct.unpack_from("<HH", head, 54)
+            library.seek(table)
+            rows = library.read(size * min(count, 128))
+            for at in range(0, len(rows) - 55, size):
+                kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", rows, at)
+                if kind == 4 and length <= 65536:  # PT_NOTE
+                    library.seek(offset)
+                    found = _gnu_note(library.read(length))
+                    if found:
+                        return found
+    except (OSError, struct.error):
+        pass
+    return None
+
+
+def _gnu_note(notes):
+    at = 0
+    while at + 12 <= len(notes):
+        name, length, kind = struct.unpack_from("<III", notes, at)
+        content = at + 12 + (name + 3 & ~3)
+        if kind == 3 and notes[at + 12 : at + 16] == b"GNU\0":
+            return notes[content : content + length].hex()
+        at = content + (length + 3 & ~3)
+    return None
+
+
+def nccl_in_process():
+    """[{path, version, build_id}] of every libnccl really mapped; the version is what the library itself answers."""
+    answers = []
+    for path in mapped_libraries("libnccl.so"):
+        number = ctypes.c_int(0)
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number))
+        answers.append({"path": path, "version": nccl_version(number.value), "build_id": build_id(path)})
+    return answers
+
+
+def nccl_version(number):
+    """22809 -> 2.28.9; 2708 -> 2.7.8 (the older way of counting); None for 0."""
+    if not number:
+        return None
+    major = 10000 if number >= 10000 else 1000
+    return "%d.%d.%d" % (number // major, number % major // 100, number % 100)
+
+
+def shown_variables(environment):
+    """The variables that say how ranks talk and which devices they see."""
+    return {name: environment[name] for name in sorted(environment) if name.startswith(SHOWN_VARIABLES)}
+
+
+def nccl_conf_lines():
+    """[path, line] of NCCL's own configuration files, where they can be read."""
+    rows = []
+    for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"), os.environ.get("NCCL_CONF_FILE") or ""):
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as lines:
+            rows += [[path, line.strip()[:200]] for line in list(lines)[:100] if line.strip() and not line.lstrip().startswith("#")]
+    return rows
+
+
+def boot_id():
+    """Tells machines apart, whatever they call themselves; two containers of one machine are one machine here."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
+            return source.read().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+# --------------------------------------------------------------------------------------------------------------- test data
+
+
+def pattern(torch, device, count, source, seed, bound, dtype, start=0):
+    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
+
+    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
+    """
+    place = torch.arange(start, start + count, dtype=torch.int64, device=device)
+    mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
+    mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
+    return ((mixed >> 33).remainder(2 * bound + 1) - bound).to(dtype)
+
+
+def reduced_pattern(torch, run, count, seed, dtype, start=0):
+    """What all_reduce must yield: the sum over all ranks of what they put in."""
+    total = torch.zeros(count, dtype=torch.int64, device=run.device)
+    for source in range(run.world):
+        total += summand(torch, run, count, source, seed, torch.int64, start)
+    return total.to(dtype)
+
+
+def summand(torch, run, count, source, seed, dtype, start=0):
+    """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
+    values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
+    share = -(-run.world // 256)
+    if share > 1:
+        place = torch.arange(start, start + count, dtype=torch.int64, device=run.device)
+        values = values * ((place + source) % share == 0).to(dtype)
+    return values
+
+
+def wrong_elements(torch, found, expected):
+    """How many elements differ; not a number differs from everything."""
+    return int((found != expected).sum())
+
+
+# ------------------------------------------------------------------------------------------------------- phases of a rank
+
+
+class Failed(Exception):
+    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
+
+    def __init__(self, message, **more):
+        super().__init__(message)
+        self.more = more
+
+
+class Run:
+    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
+
+    def __init__(self, plan, place, descriptor, folder):
+        self.plan, self.descriptor, self.folder = plan, descriptor, folder
+        self.rank, self.world, self.local_rank, self.local_world = place
+        self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
+        self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
+        self.host = plan.get("host") or socket.gethostname()
+        self.phase, self.phase_until = "", 0.0
+        self.torch = self.dist = self.store = self.device = None
+        self.facts, self.seed, self.drilled = {}, 0, False
+
+    def event(self, kind, **fields):
+        """An event of this rank, in this phase."""
+        emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
+
+    def step(self, name, limit_s=None):
+        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
+        limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
+        limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
+        self.board.begin(self.phase, name, limit_s, self.phase_until)
+        faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
+
+    def collective(self, name, call, size_bytes=0):
+        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished."""
+        base_s = self.plan.get("step_timeout_s") or STEP_S
+        self.step(name, base_s + size_bytes / 0.5e9)
+        drill(self)
+        self.board.enter()
+        result = call()
+        self.settle()
+        self.board.leave()
+        return result
+
+    def settle(self):
+        """Waits for the device."""
+        if self.device is not None and self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def free_bytes(self):
+        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
+        if self.device is not None and self.device.type == "cuda":
+            return self.torch.cuda.mem_get_info()[0]
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
+        return available // max(1, self.local_world)
+
+    def scaled(self, elements, element_bytes, copies):
+        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
+        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
+        agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
+        self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
+        return max(self.world, int(agreed) // self.world * self.world)
+
+
+def drill(run):
+    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
+    for fault in run.plan.get("drills") or ():
+        if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
+            continue
+        if fault["fault"] == "absent":
+            while True:
+                time.sleep(3600)
+        elif fault["fault"] == "exit":
+            os._exit(7)
+        elif fault["fault"] == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif fault["fault"] == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def drilled(run, fault):
+    """Whether this rank shall show this lasting fault."""
+    return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
+
+
+def phase_environment(run):
+    """Which torch, which NCCL, which settings: what is really there, not what should be."""
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError as problem:
+        raise Failed("expected torch in %s, found none (%s); name the users' Python with --python" % (sys.executable, problem)) from None
+    run.torch, run.dist = torch, dist
+    import warnings
+
+    warnings.filterwarnings("ignore")
+    if not dist.is_available():
+        raise Failed("expected a torch with distributed support in %s, found %s without" % (sys.executable, torch.__version__))
+    backend = run.plan.get("backend") or "auto"
+    run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
+    if run.backend == "nccl" and not torch.cuda.is_available():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (torch.__version__, visible))
+    run.facts = {
+        "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
+        "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
+        "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
+        "pid": os.getpid(), "world": run.world,
+    }  # fmt: skip
+    load_training(run)
+    return dict(run.facts)
+
+
+def load_training(run):
+    """Loads what training needs before anybody waits for anybody: a first optimizer step pulls in seconds of imports on a busy machine."""
+    if not {"ddp", "fsdp"} & set(phases_of(run.plan)):
+        return
+    torch = run.torch
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch.distributed.fsdp")
+    model = small_model(torch, checkpointed=True)
+    model(torch.zeros(1, 256)).sum().backward()
+    torch.optim.AdamW(model.parameters()).step()
+
+
+def read_driver():
+    """The loaded NVIDIA driver's version, or None."""
+    with contextlib.suppress(OSError), open("/sys/module/nvidia/version", encoding="ascii") as source:
+        return source.read().strip()
+    return None
+
+
+def phase_binding(run):
+    """Which device this rank takes."""
+    torch = run.torch
+    if run.backend != "nccl":
+        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        run.device = torch.device("cpu")
+        device = {"index": index, "uuid": "cpu-%s-%d" % (run.host, index), "model": "cpu", "simulated": True}
+    else:
+        count = torch.cuda.device_count()
+        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        if index >= count:
+            raise Failed(
+                "expected a GPU for local rank %d, found %d visible; CUDA_VISIBLE_DEVICES=%s" % (index, count, os.environ.get("CUDA_VISIBLE_DEVICES")),
+                variable="CUDA_VISIBLE_DEVICES",
+            )
+        torch.cuda.set_device(index)
+        run.device = torch.device("cuda", index)
+        about = torch.cuda.get_device_properties(index)
+        device = {"index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory}
+    device["local_rank"] = run.local_rank
+    device["local_rank_set"] = "LOCAL_RANK" in os.environ
+    run.facts["device"] = device
+    return {"device": device}
+
+
+def phase_rendezvous(run):
+    """All ranks meet at the store. Whoever is missing at the end is named."""
+    import datetime
+
+    address, port = run.plan["master_address"], int(run.plan["master_port"])
+    limit_s = run.phase_until - time.monotonic() - 5
+    if run.rank == 0:
+        require_free(port)
+    try:
+        run.store = run.dist.TCPStore(address, port, run.world, run.rank == 0, timeout=datetime.timedelta(seconds=limit_s), wait_for_workers=False)
+    except (RuntimeError, ValueError, OSError) as problem:
+        said = " ".join(str(problem).split())[:300]
+        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", said)) from None
+    run.store.set("here/%d" % run.rank, run.host)
+    until = time.monotonic() + limit_s
+    missing = list(range(run.world))
+    while missing:
+        missing = [rank for rank in missing if not run.store.check(["here/%d" % rank])]
+        if missing and time.monotonic() > until:
+            raise Failed("expected %d ranks at %s:%d, still missing: %s" % (run.world, address, port, short_list(missing)), missing=missing[:64])
+        if missing:
+            time.sleep(0.05)
+    return {"address": address, "port": port}
+
+
+def require_free(port):
+    """Raises Failed when something listens on the port here."""
+    for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 -- asked, not served
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((place, port))
+            except OSError as problem:
+                if problem.errno in (errno.EADDRINUSE, errno.EACCES):
+                    raise Failed("expected port %d to be free, found it in use (%s); choose another with --port" % (port, problem.strerror)) from None
+
+
+def short_list(numbers):
+    """3, 5, 8 and 40 more."""
+    shown = ", ".join(map(str, numbers[:16]))
+    return shown if len(numbers) <= 16 else "%s and %d more" % (shown, len(numbers) - 16)
+
+
+def agreeing_facts(facts):
+    """What of a rank's facts must be the same on all ranks, as {name: text}."""
+    libraries = facts.get("nccl") or []
+    values = {
+        "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
+        "NCCL": ", ".join("%s (%s)" % (one["version"], (one["build_id"] or "no build id")[:12]) for one in libraries),
+        "net plugin": ", ".join(os.path.basename(path) for path in facts.get("net_plugins") or []), "GPU model": facts["device"]["model"],
+    }  # fmt: skip
+    in_files = dict(line.split("=", 1) for _, line in facts.get("nccl_conf") or [] if "=" in line)
+    for name in MUST_AGREE:
+        values[name] = facts["variables"].get(name, in_files.get(name))
+    return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
+
+
+def differences(everyone):
+    """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
+    rows = []
+    table = [agreeing_facts(facts) for facts in everyone]
+    for name in table[0]:
+        values = {}
+        for rank, facts in enumerate(table):
+            values.setdefault(facts[name], []).append(rank)
+        if len(values) > 1:
+            rows.append({"name": name, "values": values})
+    return rows
+
+
+def binding_faults(everyone):
+    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
+    takers = {}
+    for rank, facts in enumerate(everyone):
+        takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)
+    faults = []
+    for (_, uuid), ranks in sorted(takers.items()):
+        if len(ranks) > 1:
+            misplaced = [rank for rank in ranks if everyone[rank]["device"]["index"] != everyone[rank]["device"]["local_rank"]]
+            unset = [rank for rank in ranks if not everyone[rank]["device"]["local_rank_set"]]
+            visible = everyone[ranks[-1]]["variables"].get("CUDA_VISIBLE_DEVICES")
+            otherwise = "the program chose the device" if visible is None else "CUDA_VISIBLE_DEVICES=%s" % visible
+            variable = "LOCAL_RANK is not set" if unset else otherwise
+            faults.append({"ranks": ranks, "device": uuid, "blamed": misplaced or ranks[1:], "variable": variable})
+    return faults
+
+
+def phase_consistency(run):
+    """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
+    limit_s = run.phase_until - time.monotonic()
+    run.facts["net_plugins"] = mapped_libraries("libnccl-net")
+    run.step("exchange facts over the store", limit_s)
+    drill(run)
+    if run.rank == 0:
+        run.store.set("seed", str(run.plan.get("seed") or int.from_bytes(os.urandom(3), "big")))
+    run.store.set("facts/%d" % run.rank, json.dumps(run.facts))
+    wait_for(run, ["facts/%d" % rank for rank in range(run.world)], limit_s)
+    run.seed = int(run.store.get("seed"))
+    # Rank 0 compares for all: with thousands of ranks nobody else needs thousands of answers.
+    if run.rank == 0:
+        everyone = [json.loads(run.store.get("facts/%d" % rank)) for rank in range(run.world)]
+        run.store.set("compared", json.dumps({"differences": differences(everyone), "binding": binding_faults(everyone)}))
+    wait_for(run, ["compared"], limit_s)
+    compared = json.loads(run.store.get("compared"))
+    # Rank 0 serves the store: it stays until all have read.
+    run.store.add("read", 1)
+    until = time.monotonic() + 5
+    while run.rank == 0 and run.store.add("read", 0) < run.world and time.monotonic() < until:
+        time.sleep(0.02)
+    if compared["binding"]:
+        fault = compared["binding"][0]
+        text = "expected one GPU for each rank of a machine, found ranks %s on %s; cause: %s"
+        raise Failed(text % (short_list(fault["ranks"]), fault["device"], fault["variable"]), **compared)
+    if compared["differences"]:
+        first = compared["differences"][0]
+        groups = "; ".join("%s on ranks %s" % (value, short_list(ranks)) for value, ranks in sorted(first["values"].items()))
+        raise Failed("expected the same %s on all ranks, found %s" % (first["name"], groups), **compared)
+    return {"seed": run.seed}
+
+
+def wait_for(run, keys, limit_s):
+    """Until the store has all keys."""
+    until = time.monotonic() + limit_s
+    for key in keys:
+        while not run.store.check([key]):
+            if time.monotonic() > until:
+                raise Failed("expected %s in the store, found nothing within %.0f s" % (key, limit_s))
+            time.sleep(0.02)
+
+
+def phase_init(run):
+    """The communicator: built at the first collective, so there is one."""
+    import datetime
+
+    limit_s = 15 + run.world * 0.05
+    run.step("create the process group", limit_s)
+    drill(run)
+    options = {"device_id": run.device} if run.backend == "nccl" and "device_id" in run.dist.init_process_group.__code__.co_varnames else {}
+    timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
+    began = time.perf_counter()
+    try:
+        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout, **options)
+    except TypeError:
+        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
+    first = run.torch.ones(1, device=run.device)
+    run.collective("first all_reduce", lambda: run.dist.all_reduce(first), size_bytes=int((limit_s - STEP_S) * 0.5e9))
+    if int(first) != run.world:
+        raise Failed("expected %d from the first all_reduce, found %s" % (run.world, first.item()))
+    libraries = nccl_in_process() if run.backend == "nccl" else []
+    return {"init_ms": round((time.perf_counter() - began) * 1e3, 1), "nccl": libraries, "net_plugins": mapped_libraries("libnccl-net")}
+
+
+# Correctness of one operation: each returns (call, expected parts as [(source rank or None, found slice, expected)]).
+
+
+def op_broadcast(run, count, dtype, seed):
+    """The last rank's data arrives everywhere."""
+    torch, source = run.torch, run.world - 1
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    expected = pattern(torch, run.device, count, source, seed, 256, dtype)
+    return held, lambda: run.dist.broadcast(held, source), lambda: [(source, held, expected)]
+
+
+def op_all_reduce(run, count, dtype, seed):
+    """The sum of all."""
+    held = summand(run.torch, run, count, run.rank, seed, dtype)
+    return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
+
+
+def op_all_gather(run, count, dtype, seed):
+    """Each rank's part at its place."""
+    torch = run.torch
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
+
+    def parts():
+        for source, part in enumerate(whole.split(count)):
+            yield source, part, pattern(torch, run.device, count, source, seed, 256, dtype)
+
+    return held, lambda: gather_whole(run, whole, held), parts
+
+
+def op_reduce_scatter(run, count, dtype, seed):
+    """My part of the sum."""
+    held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
+    part = run.torch.zeros(count, dtype=dtype, device=run.device)
+
+    def parts():
+        return [(None, part, reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank))]
+
+    return held, lambda: scatter_sum(run, part, held), parts
+
+
+def op_all_to_all(run, count, dtype, seed):
+    """Each rank's part for me."""
+    torch = run.torch
+    held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
+    whole = torch.zeros_like(held)
+
+    def parts():
+        for source, part in enumerate(whole.split(count)):
+            yield source, part, pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype)
+
+    return held, lambda: run.dist.all_to_all_single(whole, held), parts
+
+
+def op_send_recv(run, count, dtype, seed):
+    """A ring: to the next, from the one before."""
+    torch, dist = run.torch, run.dist
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    if run.world == 1:
+        return held, lambda: None, list
+    came = torch.zeros_like(held)
+    after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
+
+    def call():
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]):
+            work.wait()
+
+    return held, call, lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))]
+
+
+def gather_whole(run, whole, part, **options):
+    """all_gather into one tensor, placed by rank."""
+    return run.dist.all_gather_into_tensor(whole, part, **options)
+
+
+def scatter_sum(run, part, whole, **options):
+    """reduce_scatter from one tensor."""
+    return run.dist.reduce_scatter_tensor(part, whole, **options)
+
+
+OPERATIONS = {
+    "broadcast": op_broadcast, "all_reduce": op_all_reduce, "all_gather": op_all_gather, "reduce_scatter": op_reduce_scatter,
+    "all_to_all": op_all_to_all, "send_recv": op_send_recv,
+}  # fmt: skip
+
+
+def phase_operation(run):
+    """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
+    torch, operation = run.torch, OPERATIONS[run.phase]
+    count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
+    total = 0
+    for number, dtype in enumerate((torch.float32, torch.bfloat16)):
+        seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
+        held, call, parts = operation(run, count, dtype, seed)
+        if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
+            held[:: max(1, count // 8)] += 1
+        name = str(dtype).replace("torch.", "")
+        began = time.perf_counter()
+        run.collective("%s %s" % (run.phase, name), call)
+        time_us = (time.perf_counter() - began) * 1e6
+        wrong_from = {}
+        for source, found, expected in parts():
+            wrong = wrong_elements(torch, found, expected)
+            if wrong:
+                wrong_from["unknown" if source is None else source] = wrong
+        wrong = sum(wrong_from.values())
+        total += wrong
+        size = count * dtype_bytes(dtype) * (run.world if run.phase in SPREAD else 1)
+        run.event("collective", op=run.phase, dtype=name, size_bytes=size, time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, measures="correctness")
+    if total:
+        raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total)
+
+
+SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
+
+
+def dtype_bytes(dtype):
+    """Bytes of an element."""
+    return 2 if "16" in str(dtype) else 4
+
+
+def phase_storm(run):
+    """Barriers back to back, many small messages, few large ones."""
+    torch, dist = run.torch, run.dist
+    options = {"device_ids": [run.device.index]} if run.device.type == "cuda" else {}
+    for number in range(30):
+        run.collective("barrier %d of 30" % (number + 1), lambda: dist.barrier(**options))
+    small = torch.ones(64, device=run.device)
+
+    def many():
+        for _ in range(200):
+            small.fill_(1)
+            dist.all_reduce(small)
+
+    run.collective("200 small all_reduces", many)
+    wrong = wrong_elements(torch, small, torch.full_like(small, run.world))
+    elements = run.scaled(16 << 20, 4, 4)
+    large = torch.ones(elements, device=run.device)
+    for number in range(3):
+        large.fill_(1)
+        run.collective("large all_reduce %d of 3" % (number + 1), lambda: dist.all_reduce(large), size_bytes=elements * 4)
+    wrong += wrong_elements(torch, large, torch.full_like(large, run.world))
+    if wrong:
+        raise Failed("expected %d in every element after the storm, found %d wrong elements" % (run.world, wrong), wrong=wrong)
+
+
+def phase_shapes(run):
+    """The sizes that hung in practice: a broadcast of 253,440,000 elements, an 8B model's layers under FSDP."""
+    torch = run.torch
+    elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
+    held = torch.empty(elements, device=run.device)
+    chunk = 1 << 22
+    for start in range(0, elements if run.rank == 0 else 0, chunk):
+        piece = held[start : start + chunk]
+        piece.copy_(pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
+    run.collective("broadcast of %d elements" % elements, lambda: run.dist.broadcast(held, 0), size_bytes=elements * 4)
+    run.step("compare what came", STEP_S + elements / 5e6)
+    wrong = 0
+    for start in range(0, elements, chunk):
+        piece = held[start : start + chunk]
+        wrong += wrong_elements(torch, piece, pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
+    held = None  # its memory is needed for what comes
+    layers = []
+    for name, asked in (("embedding", EMBEDDING_ELEMENTS), ("layer 1", LAYER_ELEMENTS), ("layer 2", LAYER_ELEMENTS)):
+        size = run.scaled(asked, 2, 3)
+        layers.append(size)
+        part = torch.full((size // run.world,), float(run.rank % 128), dtype=torch.bfloat16, device=run.device)
+        whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
+        run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)  # noqa: B023 -- called at once
+        for source in range(run.world):
+            at = source * (size // run.world)
+            wrong += int(float(whole[at]) != source % 128) + int(float(whole[at + size // run.world - 1]) != source % 128)
+        whole.fill_(1)
+        run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)  # noqa: B023
+        wrong += wrong_elements(torch, part, torch.full_like(part, float(run.world))) if run.world <= 256 else 0
+        part = whole = None
+    if wrong:
+        raise Failed("expected the known content of large messages, found %d wrong elements" % wrong, wrong=wrong)
+    scaled = elements < BROADCAST_ELEMENTS // run.world * run.world or layers[0] < EMBEDDING_ELEMENTS // run.world * run.world
+    return {"broadcast_elements": elements, "layer_elements": layers, "scaled": scaled}
+
+
+def phase_overlap(run):
+    """Collectives in flight on two process groups at the same time."""
+    torch, dist = run.torch, run.dist
+    run.step("create two more groups", 15 + run.world * 0.05)
+    groups = [dist.new_group(list(range(run.world))) for _ in range(2)]
+    elements = min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
+    first, second = (torch.empty(elements, device=run.device) for _ in range(2))
+
+    def both():
+        first.fill_(1)
+        second.fill_(2)
+        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in zip((first, second), groups)]
+        for work in works:
+            work.wait()
+
+    for number in range(10):
+        run.collective("two groups at once, %d of 10" % (number + 1), both, size_bytes=elements * 8)
+    wrong = sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
+    for group in groups:
+        dist.destroy_process_group(group)
+    if wrong:
+        raise Failed("expected exact sums on both groups, found %d wrong elements" % wrong, wrong=wrong)
+
+
+def small_model(torch, checkpointed):
+    """Four blocks of a transformer's size in little; with activation checkpointing as FSDP users have it."""
+    from torch.utils.checkpoint import checkpoint
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
+
+        def inner(self, value):
+            return value + self.down(torch.nn.functional.gelu(self.up(self.norm(value))))
+
+        def forward(self, value):
+            return checkpoint(self.inner, value, use_reentrant=False) if checkpointed else self.inner(value)
+
+    torch.manual_seed(7)
+    return torch.nn.Sequential(*[Block() for _ in range(4)])
+
+
+def train(run, model, steps=10):
+    """Real steps: forward, backward, optimizer. Returns losses; each must be a number."""
+    torch = run.torch
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(run.seed + run.rank)
+    batch = torch.randn(32, 256, device=run.device)
+    losses = []
+    for number in range(steps):
+
+        def one():
+            loss = (model(batch) - batch.flip(-1)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+
+        run.collective("training step %d of %d" % (number + 1, steps), one)
+    if not all(math.isfinite(loss) for loss in losses):
+        raise Failed("expected finite losses, found %s" % losses)
+    return losses
+
+
+def phase_ddp(run):
+    """Ten real steps under DistributedDataParallel; afterwards all ranks hold the same parameters."""
+    torch = run.torch
+    model = small_model(torch, checkpointed=False).to(run.device)
+    run.step("wrap the model in DDP")
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.device.index] if run.device.type == "cuda" else None)
+    losses = train(run, wrapped)
+    mine = sum(parameter.detach().double().sum() for parameter in model.parameters()).reshape(1)
+    bounds = torch.cat([mine, -mine])
+    run.collective("compare parameters", lambda: run.dist.all_reduce(bounds, op=run.dist.ReduceOp.MAX))
+    if float(bounds[0] + bounds[1]) != 0.0:
+        raise Failed("expected the same parameters on all ranks after DDP, found sums from %r to %r" % (-float(bounds[1]), float(bounds[0])))
+    return {"losses": [round(losses[0], 4), round(losses[-1], 4)]}
+
+
+def phase_fsdp(run):
+    """Ten real steps under FSDP with activation checkpointing."""
+    model = small_model(run.torch, checkpointed=True).to(run.device)
+    run.step("wrap the model in FSDP")
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(run.device.type, (run.world,))
+        for block in model:
+            fully_shard(block, mesh=mesh)
+        wrapped = fully_shard(model, mesh=mesh) or model
+        kind = "fully_shard"
+    except ImportError:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        if run.device.type != "cuda":
+            return {"skip": "this torch has FSDP for GPUs only"}
+        wrapped, kind = FullyShardedDataParallel(model, device_id=run.device), "FullyShardedDataParallel"
+    losses = train(run, wrapped)
+    return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
+
+
+def phase_pace(run):
+    """What this rank does alone, at the same moment as all others: the slow one among equals shows here, not in a collective that all leave together."""
+    torch = run.torch
+    size = 4096 if run.device.type == "cuda" else 192
+    left = torch.randn(size, size, device=run.device)
+    repeats = 8 if run.device.type == "cuda" else 4
+    times = []
+    run.collective("begin together", lambda: run.dist.all_reduce(torch.ones(1, device=run.device)))
+    for _ in range(9):
+        run.step("work alone")
+        began = time.perf_counter()
+        for _ in range(repeats):
+            left = (left @ left).clamp_(-1, 1)
+        if drilled(run, "slow"):
+            time.sleep(0.25)
+        run.settle()
+        times.append((time.perf_counter() - began) * 1e6)
+    # The third fastest of nine: what the rank can do, not what a neighbour on the same core took from it.
+    return {"pace_us": round(sorted(times)[2], 1)}
+
+
+FACTORS = {"all_reduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1.0, "send_recv": lambda n: 1.0}
+
+
+def bus_factor(operation, ranks):
+    """busbw / algbw, as nccl-tests' PERFORMANCE.md defines it."""
+    return FACTORS.get(operation, lambda n: (n - 1) / n)(ranks)
+
+
+def bandwidth_call(run, operation, size_bytes):
+    """(call, real size in bytes) of a float32 collective whose size is counted as nccl-tests does."""
+    torch, dist = run.torch, run.dist
+    count = max(1, size_bytes // 4 // run.world) * run.world
+    whole = torch.zeros(count, device=run.device)
+    part = torch.zeros(count // run.world, device=run.device)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(whole), "broadcast": lambda: dist.broadcast(whole, 0), "all_gather": lambda: gather_whole(run, whole, part),
+        "reduce_scatter": lambda: scatter_sum(run, part, whole),
+    }  # fmt: skip
+    if operation == "all_to_all":
+        came = torch.empty_like(whole)
+        return lambda: dist.all_to_all_single(came, whole), count * 4
+    return calls[operation], count * 4
+
+
+def timed(run, call, iterations):
+    """Mean time (us) of a call among `iterations` put to the device back to back, by the device's own clock."""
+    torch = run.torch
+    if run.device.type != "cuda":
+        began = time.perf_counter()
+        for _ in range(iterations):
+            call()
+        return (time.perf_counter() - began) * 1e6 / iterations
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record()
+    for _ in range(iterations):
+        call()
+    last.record()
+    torch.cuda.synchronize()
+    return first.elapsed_time(last) * 1e3 / iterations
+
+
+def phase_bandwidth(run):
+    """Time of each collective by size: warm-up, then the median of several batches."""
+    torch = run.torch
+    gpu = run.device.type == "cuda"
+    sizes = run.plan.get("bandwidth_bytes") or ([1 << 20, 32 << 20, 256 << 20, 1 << 30] if gpu else [64 << 10, 1 << 20, 8 << 20])
+    largest = min(run.plan.get("max_bytes") or 1 << 62, run.free_bytes() // 4)
+    agreed = torch.tensor([largest], dtype=torch.int64, device=run.device)
+    run.collective("agree on the largest size", lambda: run.dist.all_reduce(agreed, op=run.dist.ReduceOp.MIN))
+    for operation in run.plan.get("bandwidth_ops") or ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"):
+        for size in [one for one in sizes if one <= int(agreed)]:
+            call, real = bandwidth_call(run, operation, size)
+            name = "%s of %d bytes" % (operation, real)
+            run.collective("warm up " + name, lambda: [call() for _ in range(5 if gpu else 1)], size_bytes=real * 5)  # noqa: B023
+            once = torch.tensor([timed(run, call, 1)], dtype=torch.float64, device=run.device)
+            run.collective("agree on iterations", lambda: run.dist.all_reduce(once, op=run.dist.ReduceOp.MAX))  # noqa: B023
+            iterations = int(min(20, max(2, (100e3 if gpu else 30e3) / max(1.0, float(once)))))
+            batches = []
+            for _ in range(5 if gpu else 3):
+                batches.append(run.collective("time " + name, lambda: timed(run, call, iterations), size_bytes=real * iterations))  # noqa: B023
+            run.event("collective", op=operation, dtype="float32", size_bytes=real, time_us=round(statistics.median(batches), 2), wrong=None,
+                      iterations=iterations, batches=len(batches), measures="bandwidth")  # fmt: skip
+
+
+def phase_p2p_matrix(run):
+    """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
+    torch = run.torch
+    if run.device.type != "cuda" or torch.cuda.device_count() < 2:
+        return {"skip": "fewer than two GPUs here"}
+    if run.local_rank == 0:
+        count, size, rows = torch.cuda.device_count(), 64 << 20, []
+        for source in range(count):
+            held = pattern(torch, torch.device("cuda", source), size // 4, source, run.seed, 256, torch.float32)
+            for target in range(count):
+                if source != target:
+                    run.step("copy from GPU %d to GPU %d" % (source, target))
+                    rows.append(copy_row(torch, held, source, target))
+            held = None
+        run.event("p2p", rows=rows)
+        bad = [row for row in rows if row["wrong"]]
+        if bad:
+            message = "expected exact copies between GPUs, found wrong content from GPU %(from)d to GPU %(to)d" % bad[0]
+            raise Failed(message, wrong=sum(row["wrong"] for row in bad))
+    meet(run, "p2p")
+    return None
+
+
+def copy_row(torch, held, source, target):
+    """One pair: {from, to, peer_access, gb_s, wrong}."""
+    device = torch.device("cuda", target)
+    came = torch.empty_like(held, device=device)
+    came.copy_(held)
+    torch.cuda.synchronize(source)
+    torch.cuda.synchronize(target)
+    with torch.cuda.device(source):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        for _ in range(10):
+            came.copy_(held, non_blocking=True)
+        last.record()
+        torch.cuda.synchronize(source)
+    wrong = int((came.to(held.device) != held).sum())
+    rate = held.numel() * 4 * 10 / (first.elapsed_time(last) * 1e-3) / 1e9
+    return {"from": source, "to": target, "peer_access": bool(torch.cuda.can_device_access_peer(target, source)), "gb_s": round(rate, 1), "wrong": wrong}
+
+
+def meet(run, name):
+    """All ranks meet at the store, without the network that is under test."""
+    limit_s = run.phase_until - time.monotonic()
+    run.step("wait for the others after %s" % name, limit_s)
+    run.store.add("met/" + name, 1)
+    while run.store.add("met/" + name, 0) < run.world:
+        time.sleep(0.02)
+
+
+BUILD_SOURCE = "#include <torch/extension.h>\nint answer() { return 42; }\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"answer\", &answer); }\n"
+BUILD_PROGRAM = """
+import sys, time
+from torch.utils import cpp_extension
+began = time.time()
+cuda = sys.argv[2] == "cuda"
+source = open(sys.argv[1] + "/x.cpp").read()
+kernel = "__global__ void k(int* x) { *x = 42; }\\nint answer_cuda() { return 42; }\\n"
+module = cpp_extension.load_inline("unhang_build", [source], [kernel] if cuda else [], build_directory=sys.argv[1])
+assert module.answer() == 42
+print("built in %.1f s" % (time.time() - began))
+"""
+
+
+def phase_build(run):
+    """A tiny extension, as fused kernels are built at the start of a training, in a cache of its own: how long does it take, does it end?"""
+    if run.local_rank != 0:
+        return {"skip": "built by the first rank of each node"}
+    with_cuda = run.device.type == "cuda" and bool(shutil.which("nvcc"))
+    missing = [name for name in ("ninja", "c++") if not shutil.which(name)]
+    if missing:
+        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
+    folder = tempfile.mkdtemp(prefix="unhang-build-")
+    limit_s = max(1.0, run.phase_until - time.monotonic() - 5)
+    run.step("build an extension", limit_s)
+    try:
+        with open(os.path.join(folder, "x.cpp"), "w", encoding="ascii") as source:
+            source.write(BUILD_SOURCE)
+        words = [sys.executable, "-c", BUILD_PROGRAM, folder, "cuda" if with_cuda else "cpp"]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s, preexec_fn=die_with_parent, check=False, text=True)
+    except subprocess.TimeoutExpired:
+        raise Failed("expected an extension to be built within %.0f s, found the compiler still at work" % limit_s) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.returncode:
+        raise Failed("expected an extension to build, found: %s" % " ".join(done.stdout.split())[-300:])
+    return {"built": done.stdout.strip().splitlines()[-1], "cuda": with_cuda}
+
+
+PHASES = {
+    "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
+    **dict.fromkeys(OPERATIONS, phase_operation),
+    "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp, "pace": phase_pace,
+    "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix, "build": phase_build,
+}  # fmt: skip
+OPTIONAL = ("p2p_matrix", "build")
+ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
+
+
+# -------------------------------------------------------------------------------------------------------------------- rank
+
+
+def phases_of(plan):
+    """Names of the phases to go through, in order."""
+    asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
+    return [name for name in PHASES if name in ALWAYS or name in asked]
+
+
+def phase_limit_s(plan, name):
+    """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
+    base = PHASE_LIMIT_S.get(name, 60.0)
+    return max(base, 6 * (plan.get("step_timeout_s") or STEP_S)) + plan.get("world_size", 1) * 0.05
+
+
+def run_rank(plan, place, descriptor, folder):
+    """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
+    run = Run(plan, place, descriptor, folder)
+    faulthandler.enable(file=run.stacks)
+    faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
+    threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
+    for name in phases_of(plan):
+        if not run_phase(run, name):
+            return 1
+    run.phase, run.phase_until = "end", time.monotonic() + 30
+    run.step("leave the group")
+    if run.dist.is_initialized():
+        run.dist.destroy_process_group()
+    faulthandler.cancel_dump_traceback_later()
+    run.event("rank_end")
+    return 0
+
+
+def run_phase(run, name):
+    """Announce, do, tell how it went. False when the phase said no."""
+    limit_s = phase_limit_s(run.plan, name)
+    run.phase, run.phase_until = name, time.monotonic() + limit_s
+    run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
+    run.event("phase_begin", limit_s=limit_s)
+    began = time.monotonic()
+    try:
+        result = PHASES[name](run) or {}
+    except Failed as problem:
+        run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
+        return False
+    except Exception as problem:
+        # Whatever torch raises here is an answer about the machine: it becomes an event, with the type in front.
+        message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
+        run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
+        return False
+    status = "skip" if "skip" in result else "ok"
+    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result)
+    return True
+
+
+def keep_watch(run):
+    """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
+    while True:
+        time.sleep(0.2)
+        if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
+            write_flight_recording(run)
+            run.board.flag(Board.ANSWERED, 1)
+        state = run.board.read()
+        if not run.plan.get("watched") and time.monotonic() > min(state["until"], state["phase_until"]) > 0:
+            write_flight_recording(run)
+            faulthandler.dump_traceback(file=run.stacks, all_threads=True)
+            emit(run.descriptor, "stall", host=run.host, **own_evidence(run, state))
+            os._exit(3)
+
+
+def own_evidence(run, state):
+    """What a rank without an agent can say of its own stall."""
+    return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
+            "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
+
+
+def recording_path(folder, rank):
+    """Where a rank's flight recording goes."""
+    return os.path.join(folder, "flight-%d" % rank)
+
+
+def write_flight_recording(run):
+    """torch's own record of the last collectives (a pickle), where this torch keeps one."""
+    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
+        import torch._C._distributed_c10d as inner
+
+        dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace
+        with open(recording_path(run.folder, run.rank), "wb") as sink:
+            sink.write(dump())
+
+
+def rank_place(environment):
+    """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
+    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
+        if names[0] in environment and names[1] in environment:
+            try:
+                return tuple(int(re.match(r"\d+", environment.get(name, default)).group()) for name, default in zip(names, ("0", "1", "0", "1")))
+            except AttributeError:
+                raise Failed("expected whole numbers in %s, found %s" % (", ".join(names), [environment.get(name) for name in names])) from None
+    raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")
+
+
+# ---------------------------------------------------------------------------------------------------------------- evidence
+
+
+def read_tail(path, limit=16000):
+    """The end of a text file."""
+    try:
+        with open(path, "rb") as source:
+            source.seek(max(0, os.path.getsize(path) - limit))
+            return source.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_encoded(path, limit=131072):
+    """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
+    try:
+        if os.path.getsize(path) > limit:
+            return None
+        with open(path, "rb") as source:
+            return base64.b64encode(source.read()).decode("ascii")
+    except OSError:
+        return None
+
+
+def process_state(pid):
+    """(state letter, wchan) of a process, ("gone", "") when there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
+            state = source.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone", ""
+    wchan = ""
+    with contextlib.suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
+        wchan = source.read().strip("0\n")
+    return state, wchan
+
+
+def net_counters():
+    """{name: count} of every network interface and RDMA port: bytes, errors, drops, retries."""
+    counts = {}
+    places = [("/sys/class/net/%s/statistics", "/sys/class/net", ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"))]
+    for root, kind in (("/sys/class/infiniband", "ports/1/counters"), ("/sys/class/infiniband", "ports/1/hw_counters")):
+        places.append((root + "/%s/" + kind, root, None))
+    for form, root, wanted in places:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(root):
+                folder = form % name
+                with contextlib.suppress(OSError):
+                    for counter in wanted or os.listdir(folder):
+                        with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
+                            counts["%s %s" % (name, counter)] = int(source.read())
+    return counts
+
+
+def nvlink_counters():
+    """{counter: value} as nvidia-smi tells them, bounded; {} where there is none."""
+    if not shutil.which("nvidia-smi"):
+        return {}
+    counts, gpu = {}, ""
+    for words in (["nvidia-smi", "nvlink", "-e"], ["nvidia-smi", "nvlink", "-gt", "d"]):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 3, "preexec_fn": die_with_parent}
+            for line in subprocess.run(words, check=False, universal_newlines=True, **options).stdout.splitlines():
+                head = re.match(r"GPU (\d+):", line)
+                gpu = head.group(1) if head else gpu
+                found = re.match(r"\s+Link (\d+): ([A-Za-z ]+): (\d+)", line)
+                if found:
+                    counts["GPU %s link %s %s" % (gpu, found.group(1), found.group(2).strip())] = int(found.group(3))
+    return counts
+
+
+def changed(before, after):
+    """What of the counters moved, by how much."""
+    return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}
+
+
+def open_kernel_log():
+    """A descriptor that yields the lines from now on, or None where that is not allowed."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        return descriptor
+    except OSError:
+        return None
+
+
+def new_kernel_lines(descriptor, most=200):
+    """The lines that came since, bounded; None where the log may not be read."""
+    if descriptor is None:
+        return None
+    lines = []
+    with contextlib.suppress(OSError):
+        while len(lines) < most:
+            lines.append(os.read(descriptor, 8192).decode("utf-8", "replace").partition(";")[2].split("\n")[0][:500])
+    return lines
+
+
+TRANSPORT = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via ([\w/]+)")
+NET_DEVICE = re.compile(r"NCCL INFO NET/\w+ : Using (\[.*)")
+
+
+def transports_of(log):
+    """{"0>1": {"via": ["P2P/CUMEM"], "channels": 24}} and the NICs, from NCCL's own log of one rank."""
+    pairs, nics = {}, []
+    for line in log.splitlines():
+        found = TRANSPORT.search(line)
+        if found:
+            row = pairs.setdefault("%s>%s" % (found.group(2), found.group(3)), {"via": [], "channels": 0})
+            row["channels"] += 1
+            if found.group(5) not in row["via"]:
+                row["via"].append(found.group(5))
+        used = NET_DEVICE.search(line)
+        if used and used.group(1)[:200] not in nics:
+            nics.append(used.group(1)[:200])
+    return pairs, nics
+
+
+# ------------------------------------------------------------------------------------------------------- the node's agent
+
+
+def die_with_parent():
+    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+class Child:
+    """One rank as its agent sees it."""
+
+    def __init__(self, rank, process, board, events):
+        self.rank, self.process, self.board, self.events = rank, process, board, events
+        self.code, self.stopped_since, self.buffer, self.said = None, None, b"", []
+
+
+class Agent:
+    """Starts the ranks of this node, passes their events on, watches them from outside, collects evidence, and ends them whatever happens."""
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.folder = tempfile.mkdtemp(prefix="unhang-smoke-")
+        self.host = plan.get("host") or socket.gethostname()
+        self.children, self.selector = [], selectors.DefaultSelector()
+        self.until = time.monotonic() + (plan.get("total_timeout_s") or 600)
+        self.stop = None
+
+    def event(self, kind, **fields):
+        """An event of this node."""
+        emit(1, kind, host=self.host, **fields)
+
+    def start(self):
+        """All ranks, each in a session of its own."""
+        self.kernel_log, self.counters = open_kernel_log(), net_counters()
+        self.links = nvlink_counters()
+        for local_rank in range(self.plan["nproc"]):
+            self.children.append(self.start_rank(local_rank))
+        if self.plan.get("watch_stdin"):
+            os.set_blocking(0, False)
+            self.selector.register(0, selectors.EVENT_READ, "stdin")
+
+    def start_rank(self, local_rank):
+        """One rank with its pipe for events and its own settings."""
+        rank = self.plan["rank_offset"] + local_rank
+        reader, writer = os.pipe()
+        environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
+        words = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
+        try:
+            process = subprocess.Popen(
+                words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
+                start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        finally:
+            os.close(writer)
+        child = Child(rank, process, None, reader)
+        for descriptor in (reader, process.stdout.fileno()):
+            os.set_blocking(descriptor, False)
+        self.selector.register(reader, selectors.EVENT_READ, child)
+        self.selector.register(process.stdout, selectors.EVENT_READ, child)
+        self.event("rank_begin", rank=rank, pid=process.pid, local_rank=local_rank)
+        return child
+
+    def listen(self, wait_s):
+        """Passes on what ranks say, for at most wait_s."""
+        for key, _ in self.selector.select(wait_s):
+            if key.data == "stdin":
+                self.hear_stdin()
+                continue
+            try:
+                piece = os.read(key.fd, 65536)
+            except BlockingIOError:
+                continue
+            if not piece:
+                self.selector.unregister(key.fileobj)
+            elif key.fd == key.data.events:
+                self.pass_on(key.data, piece)
+            else:
+                key.data.said = (key.data.said + piece.decode("utf-8", "replace").splitlines())[-40:]
+
+    def pass_on(self, child, piece):
+        """Whole lines of events go on at once."""
+        *lines, child.buffer = (child.buffer + piece).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(OSError):
+                os.write(1, line[:LINE_BYTES] + b"\n")
+        child.buffer = child.buffer[-LINE_BYTES:]
+
+    def hear_stdin(self):
+        """The launcher's end of the line: nothing more to read means that it is gone."""
+        try:
+            said = os.read(0, 4096)
+        except BlockingIOError:
+            return
+        if not said:
+            self.selector.unregister(0)
+            self.stop = self.stop or "the launcher is gone"
+        elif b"stop" in said:
+            self.stop = self.stop or "the launcher asked"
+
+    def trouble(self):
+        """Why the watch ends before the ranks do: (kind, children in trouble), or None."""
+        now = time.monotonic()
+        if self.stop:
+            return "stopped", []
+        if now > self.until:
+            return "deadline", [child for child in self.children if child.code is None]
+        dead = [child for child in self.children if child.code not in (None, 0)]
+        if dead:
+            return "died", dead
+        stuck = [child for child in self.children if child.code is None and self.is_stuck(child, now)]
+        return ("stalled", stuck) if stuck else None
+
+    def is_stuck(self, child, now):
+        """Past its deadline, or stopped by somebody."""
+        if child.board is None:
+            path = os.path.join(self.folder, "board-%d" % child.rank)
+            if os.path.exists(path) and os.path.getsize(path) == Board.SIZE:
+                child.board = Board(path)
+        stopped = process_state(child.process.pid)[0] in ("T", "t")
+        child.stopped_since = (child.stopped_since or now) if stopped else None
+        if stopped and now - child.stopped_since > STOPPED_S:
+            return True
+        if child.board is None:
+            return False
+        state = child.board.read()
+        return 0 < min(state["until"], state["phase_until"]) < now
+
+    def reap(self):
+        """Notes who ended."""
+        for child in self.children:
+            if child.code is None and child.process.poll() is not None:
+                child.code = child.process.returncode
+
+    def watch(self):
+        """Until all ranks ended, or there is trouble. Returns trouble or None."""
+        while any(child.code is None for child in self.children):
+            self.listen(POLL_S)
+            self.reap()
+            found = self.trouble()
+            if found:
+                return found
+        return None
+
+    def settle(self, seconds):
+        """Lets the ranks talk on, for some have only begun to notice."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and any(child.code is None for child in self.children):
+            self.listen(POLL_S)
+            self.reap()
+
+    def collect_evidence(self, kind):
+        """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
+        alive = [child for child in self.children if child.code is None]
+        states = {child.rank: process_state(child.process.pid) for child in alive}
+        stands = {child.rank: child.board.read() if child.board else None for child in self.children}
+        for child in alive:
+            with contextlib.suppress(OSError):
+                if child.board:
+                    child.board.flag(Board.ASKED, 1)
+                    os.kill(child.process.pid, signal.SIGUSR1)
+        able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t", "D")]
+        until = time.monotonic() + GRACE_S
+        while time.monotonic() < until and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
+            self.listen(POLL_S)
+            self.reap()
+        for child in alive:
+            self.tell_stall(child, kind, states[child.rank], stands[child.rank])
+        log = new_kernel_lines(self.kernel_log)
+        self.event("evidence", kernel_log=log, counters=changed(self.counters, net_counters()), nvlink=changed(self.links, nvlink_counters()))
+
+    def tell_stall(self, child, kind, state, stand):
+        """The evidence of one living rank as an event."""
+        stand = stand or {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
+        now = time.monotonic()
+        late = 0 < min(stand["until"], stand["phase_until"]) < now
+        reason = "stopped" if state[0] in ("T", "t") else "deadline" if late else "witness"
+        fields = {
+            "rank": child.rank, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"], "step": stand["step"],
+            "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - stand["began"], 1) if stand["began"] else None,
+            "stack": read_tail(os.path.join(self.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
+            "flight_recorder": read_encoded(recording_path(self.folder, child.rank)), "native_stack": native_stack(child.process.pid),
+        }  # fmt: skip
+        self.event("stall", **fields)
+
+    def end_ranks(self):
+        """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
+        for child in self.children:
+            end_session(child.process.pid)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and any(child.code is None for child in self.children):
+            self.listen(0.02)
+            self.reap()
+        for child in self.children:
+            if child.code is None:
+                state, wchan = process_state(child.process.pid)
+                self.event("unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan)
+        self.listen(0)
+
+    def tell_exits(self):
+        """How each rank ended by itself. Told before anything is killed."""
+        for child in self.children:
+            if child.code is not None and child.code != 0:
+                stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
+                fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
+                stack = read_tail(os.path.join(self.folder, "stacks-%d" % child.rank), 4000)
+                self.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
+
+    def tell_transports(self):
+        """Which way each pair of ranks really talks, from NCCL's log."""
+        for child in self.children:
+            pairs, nics = transports_of(read_tail(os.path.join(self.folder, "nccl-%d.log" % child.rank), 4 << 20))
+            if pairs or nics:
+                self.event("transports", rank=child.rank, pairs=pairs, nics=nics)
+
+    def work(self):
+        """The whole of it; the exit code says whether all ranks ended well."""
+        try:
+            self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
+            self.start()
+            found = self.watch()
+            if found:
+                if found[0] == "died":
+                    self.settle(GRACE_S)
+                self.tell_exits()
+                if found[0] != "stopped" and any(child.code is None for child in self.children):
+                    self.collect_evidence(found[0])
+            self.tell_transports()
+            return 1 if found else 0
+        except OSError as problem:
+            self.event("node_failed", message="%s: %s" % (problem.filename or "", problem.strerror or problem))
+            return 1
+        finally:
+            self.end_ranks()
+            self.event("node_end", reason=self.stop, codes={child.rank: child.code for child in self.children})
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if self.plan.get("remove_self"):
+                    shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
+
+
+def signal_name(code):
+    """SIGKILL for -9, None for an ordinary exit."""
+    try:
+        return signal.Signals(-code).name if code < 0 else None
+    except ValueError:
+        return "signal %d" % -code
+
+
+def native_stack(pid):
+    """py-spy's view, native frames too, where it is installed."""
+    if not shutil.which("py-spy"):
+        return None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ["py-spy", "dump", "--nonblocking", "--pid", str(pid)]
+        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3, check=False, text=True).stdout[-8000:]
+    return None
+
+
+def end_session(pid):
+    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
+                    session = int(source.read().rpartition(")")[2].split()[3])
+                if session == pid:
+                    os.kill(int(name), signal.SIGKILL)
+
+
+def rank_environment(plan, rank, local_rank, folder, inherited):
+    """The rank's environment: torchrun's variables, what the plan sets for all and for this rank. The caller's own settings stay in force."""
+    environment = dict(inherited)
+    environment.update({
+        "RANK": str(rank), "WORLD_SIZE": str(plan["world_size"]), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(plan["nproc"]),
+        "MASTER_ADDR": str(plan["master_address"]), "MASTER_PORT": str(plan["master_port"]), "UNHANG_SMOKE_PLAN": json.dumps(dict(plan, watched=True)),
+        "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
+    })  # fmt: skip
+    for name, value in (("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("NCCL_DEBUG", "INFO"),
+                        ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)), ("TORCH_CPP_LOG_LEVEL", "ERROR")):  # fmt: skip
+        environment.setdefault(name, value)
+    if plan.get("gloo_interface"):
+        environment.setdefault("GLOO_SOCKET_IFNAME", plan["gloo_interface"])
+    environment.update(plan.get("environment") or {})
+    environment.update((plan.get("rank_environment") or {}).get(str(rank)) or {})
+    return {name: str(value) for name, value in environment.items() if value is not None}
+
+
+def run_agent(plan):
+    """The agent with its signals in order: a polite end ends the ranks too."""
+    agent = Agent(plan)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: setattr(agent, "stop", agent.stop or "a signal"))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a rank leaves behind comes to us, and is ended
+    return agent.work()
+
+
+# ------------------------------------------------------------------------------------------------------------------ survey
+
+
+def survey():
+    """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    return {
+        "e": "survey", "hostname": socket.gethostname(), "interfaces": interfaces(), "routes": ip_json("route", "show", "table", "all"), "gpus": gpus(),
+        "free_port": port, "python": sys.version.split()[0], "payload": VERSION,
+    }  # fmt: skip
+
+
+def ip_json(*words):
+    """ip -j's answer, or None."""
+    try:
+        said = subprocess.run(["ip", "-j", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
+        return json.loads(said)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def interfaces():
+    """[{name, up, kind, addresses: ["10.0.0.1/24"]}]; kind: bridge, veth, loopback, wireguard ... or physical."""
+    rows = []
+    for row in ip_json("-d", "addr") or []:
+        kind = (row.get("linkinfo") or {}).get("info_kind") or ("loopback" if row.get("link_type") == "loopback" else "physical")
+        addresses = ["%s/%s" % (one.get("local"), one.get("prefixlen")) for one in row.get("addr_info") or []]
+        rows.append({"name": row.get("ifname"), "up": "UP" in (row.get("flags") or []), "kind": kind, "addresses": addresses})
+    return rows
+
+
+def gpus():
+    """[{model, uuid, pci_address}] as the driver's own files say."""
+    rows = []
+    root = "/proc/driver/nvidia/gpus"
+    with contextlib.suppress(OSError):
+        for address in sorted(os.listdir(root)):
+            with contextlib.suppress(OSError), open(os.path.join(root, address, "information"), encoding="utf-8", errors="replace") as lines:
+                pairs = dict(line.rstrip().split(":", 1) for line in lines if ":" in line)
+                rows.append({"model": pairs.get("Model", "").strip(), "uuid": pairs.get("GPU UUID", "").strip(), "pci_address": address})
+    return rows
+
+
+# -------------------------------------------------------------------------------------------------------------------- main
+
+
+def main(words):
+    """0 all well, 1 something said no, 2 wrong use, 3 stalled."""
+    parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
+    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey"), default="rank")
+    parser.add_argument("--plan", help="the plan as JSON, or @FILE")
+    parser.add_argument("--events", type=int, default=1, help="descriptor for events")
+    parser.add_argument("--folder", help="where status boards lie")
+    given = parser.parse_args(words)
+    if given.what == "survey":
+        sys.stdout.write(json.dumps(survey()) + "\n")
+        return 0
+    plan = read_plan(given.plan or os.environ.get("UNHANG_SMOKE_PLAN") or "{}")
+    if given.what == "node":
+        return run_agent(plan)
+    try:
+        place = rank_place(os.environ)
+    except Failed as problem:
+        sys.stderr.write("unhang_smoke: %s\n" % problem)
+        return 2
+    plan.setdefault("master_address", os.environ.get("MASTER_ADDR", "127.0.0.1"))
+    # torchrun keeps a store of its own at MASTER_PORT: ours takes the next one.
+    plan.setdefault("master_port", int(os.environ.get("MASTER_PORT", "29511")) + (1 if "TORCHELASTIC_RUN_ID" in os.environ else 0))
+    plan.setdefault("world_size", place[1])
+    return run_rank(plan, place, given.events, given.folder or tempfile.mkdtemp(prefix="unhang-smoke-"))
+
+
+def read_plan(text):
+    """The plan, from the argument or the file that it names."""
+    if text.startswith("@"):
+        with open(text[1:], encoding="utf-8") as source:
+            text = source.read()
+    return json.loads(text)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    # Not sys.exit: a group that is broken would be waited for at the interpreter's end.
+    os._exit(code)
