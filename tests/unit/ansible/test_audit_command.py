@@ -167,3 +167,22 @@ def test_a_reader_that_goes_away_is_no_traceback(fleet):
     start = f"import sys; sys.path[:0] = [\"{PROJECT}/tools\"]; from unhang.cli import main; main()"
     done = run(["sh", "-c", f"'{sys.executable}' -P -c '{start}' | true"], CLEAN, "/")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["-i", "hosts.yml", "--limit", "good", "--fail-on", "critical"], 0, "exit code 0, nothing found"),
+        (["-i", "hosts.yml"], 0, "exit code 1, there are findings"),
+        (["-i", "hosts.yml", "--limit", "bad"], 0, "exit code 2, could not look"),
+        (["-i", "nowhere.yml"], 2, "exit code 2, could not look"),
+    ],
+)
+def test_make_ends_well_once_a_run_was_written_and_says_unhangs_own_code(fleet, arguments, code, words):
+    fleet.answering("good", envelope())
+    fleet.answering("bad", "rubbish")
+    assert fleet.inventory.name == "hosts.yml"
+    command = ["sh", PROJECT / "tools" / "setup" / "audit.sh", sys.executable, "--out", "runs", *arguments]
+    done = run(command, {**CLEAN, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils", "ANSIBLE_HOME": str(fleet.folder / "home")}, fleet.folder)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr

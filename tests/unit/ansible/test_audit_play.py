@@ -213,3 +213,12 @@ def test_a_worker_that_is_killed_leaves_a_run_that_can_be_judged(fleet):
     assert "unhang judge" in done.stderr
     assert {host: node["status"] for host, node in fleet.nodes().items()} == {"a": "ok", "b": "failed"}
     assert fleet.run_document()["finished"] is None
+
+
+def test_plain_ansible_playbook_does_the_whole_job(fleet):
+    fleet.answering("a", envelope())
+    fleet.answering("b", "rubbish")
+    done = fleet.play(environment={"UNHANG_JUDGE": "1", "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"})
+    assert "node-answer-invalid" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("next: ")
+    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "nodes", "findings.json", "report.html"}
