@@ -1,0 +1,327 @@
+"""Facts of healthy nodes of six kinds, complete: what the collector would answer there with root."""
+
+from __future__ import annotations
+
+import copy
+
+DRIVER = "580.178.04"
+NCCL = "2.30.7"
+KERNEL = "6.8.0-149-generic"
+
+
+def absent(*fields):
+    """unread rows of values that a node of this kind does not have."""
+    return [{"field": field, "status": "absent", "reason": "this board has none"} for field in fields]
+
+
+def probe(*unread):
+    return {"status": "ok", "duration_ms": 1.0, "error": None, "unread": list(unread)}
+
+
+def nothing_there(why):
+    return {"probe": {"status": "absent", "duration_ms": 0.1, "error": why, "unread": []}}
+
+
+def gpu(index, model, architecture, capability, memory_mib, generation, power_w, fabric=None):
+    return {
+        "index": index, "error": None, "uuid": f"GPU-{index:08d}-0000-4000-8000-000000000000", "minor": index, "pci_address": f"0000:{index + 16:02x}:00.0",
+        "model": model, "architecture": architecture, "compute_capability": capability, "vbios": "96.00.89.00.01", "board_part_number": "900-0",
+        "inforom": "G520.0200.00.05", "numa_node": index // 4, "cpus": "0-63" if index < 4 else "64-127",
+        "pcie": {"generation_now": generation, "generation_max": generation, "generation_card": generation, "width_now": 16, "width_max": 16, "replays": 0},
+        "bar1_total_mib": 131072.0, "bar1_used_mib": 1.6, "memory_total_mib": memory_mib, "memory_used_mib": 0.0, "memory_reserved_mib": 600.0,
+        "utilization_percent": 0, "power_limit_w": power_w, "power_limit_default_w": power_w, "power_limit_max_w": power_w, "power_draw_w": 70.0,
+        "clocks": {"sm_mhz": 345, "sm_max_mhz": 1980, "memory_mhz": 2619, "memory_max_mhz": 2619, "throttle_reasons": ["gpu_idle"]},
+        "temperature_c": 31, "temperature_slowdown_c": 87,
+        "ecc": {
+            "enabled": True, "pending": True, "corrected_volatile": 0, "uncorrected_volatile": 0, "corrected_aggregate": 0, "uncorrected_aggregate": 0,
+            "sram_threshold_exceeded": False,
+        },
+        "row_remap": {"corrected": 0, "uncorrected": 0, "pending": False, "failed": False, "banks_without_spare": 0},
+        "retired_pages": None, "mig": {"enabled": False, "pending": False}, "persistence": True, "compute_mode": "default", "gsp_version": DRIVER,
+        "fabric": fabric, "processes": [],
+    }  # fmt: skip
+
+
+def gpus_section(devices, *missing):
+    return {
+        "probe": probe(*absent("devices[*].retired_pages", *(f"devices[*].{name}" for name in missing))),
+        "count": len(devices), "pci_count": len(devices), "model": devices[0]["model"], "first_handle_ms": 2.0, "devices": devices, "holders": [],
+    }  # fmt: skip
+
+
+def interconnect_section(devices, nvlinks, read="ok", topology="node", speed_mb_s=25000, version="3.0", *, fabric_state="none", vm=False):
+    count = len(devices)
+    links = [
+        {
+            "gpu": one["index"], "link": link, "active": True, "version": version, "remote": "switch", "remote_pci_address": None, "speed_mb_s": speed_mb_s,
+            "errors": {"replay": 0, "recovery": 0, "crc": 0},
+        }
+        for one in devices for link in range(nvlinks)
+    ]  # fmt: skip
+    pairs = [
+        {"a": a, "b": b, "read": read, "write": None, "nvlink": None, "atomics": None, "topology": topology, "nvlinks": nvlinks}
+        for a in range(count) for b in range(a + 1, count)
+    ]  # fmt: skip
+    bridges = [] if vm else [{"pci_address": f"0000:{one['index'] + 8:02x}:00.0", "capable": True, "enabled": False, "control": "0x0000"} for one in devices]
+    return {
+        "probe": probe(), "links": links, "pairs": pairs, "p2p_ok": read == "ok", "acs": bridges, "acs_enabled": False, "fabric_state": fabric_state,
+        "by_gpu": [
+            {"gpu": one["index"], "uuid": one["uuid"], "nvlinks": nvlinks, "nvlinks_active": nvlinks, "remote": "switch" if nvlinks else "none",
+                "errors_total": 0}
+            for one in devices
+        ],
+        "iommu": {"mode": "off" if vm else "passthrough", "groups": 0 if vm else 60, "evidence": "iommu=pt on the kernel command line"},
+    }  # fmt: skip
+
+
+def interface(name, address, driver="mlx5_core", speed=100000, *, default=False):
+    return {
+        "name": name, "kind": "loopback" if name == "lo" else "physical", "state": "up", "speed_mbps": speed, "mtu": 1500, "addresses": [address],
+        "numa_node": 0,
+        "driver": driver, "pci_address": "0000:01:00.0", "carrier_changes": 2, "default_route": default,
+    }  # fmt: skip
+
+
+def rdma_device(number, layer, rate):
+    port = {
+        "port": 1, "state": "active", "physical_state": "linkup", "link_layer": layer, "rate_gbps": rate, "lid": 1, "counters": {"link_downed": 0},
+        "gids": [{"index": 3, "gid": "0000:0000:0000:0000:0000:ffff:c000:0201", "type": "roce_v2" if layer == "ethernet" else "ib",
+            "interface": f"rail{number}"}],
+    }  # fmt: skip
+    return {
+        "name": f"mlx5_{number}", "driver": "mlx5_core", "firmware": "28.43.2026", "board": "MT_0000000838", "pci_address": f"0000:{number + 32:02x}:00.0",
+        "numa_node": number // 4, "ats_enabled": None, "ports": [port],
+    }  # fmt: skip
+
+
+def network_section(interfaces, usable, rdma=()):
+    rdma = list(rdma)
+    return {
+        "probe": probe(*absent("efa", "rdma[*].ats_enabled")), "interfaces": [interface("lo", "127.0.0.1/8", None, None), *interfaces],
+        "usable_interfaces": usable,
+        "has_rdma": bool(rdma), "has_infiniband": any(port["link_layer"] == "infiniband" for one in rdma for port in one["ports"]), "rdma": rdma,
+        "peermem": {"loaded": bool(rdma), "module": "nvidia_peermem" if rdma else None, "registered": bool(rdma)},
+        "efa": None, "dmabuf": {"possible": True, "why_not": None},
+    }  # fmt: skip
+
+
+def scope(name):
+    return {
+        "scope": name, "evidence": "/proc/811/limits", "memlock_soft_bytes": -1, "memlock_hard_bytes": -1, "nofile_soft": 131072, "nofile_hard": 1048576,
+        "stack_soft_bytes": 8388608, "stack_hard_bytes": -1,
+    }  # fmt: skip
+
+
+def limits_section():
+    temp = [{"path": path, "size_bytes": 1 << 40, "free_bytes": 1 << 39, "noexec": False} for path in ("/tmp", "/var/tmp")]
+    return {
+        "probe": probe(), "scopes": [scope("collector"), scope("sshd"), scope("slurmd")], "shm": {"size_bytes": 1 << 39, "used_bytes": 4096},
+        "hugepages_total": 0, "numa_balancing": False, "swap_total_bytes": 0, "swap_free_bytes": 0, "memory_available_bytes": 1 << 40, "temp": temp,
+        "remove_ipc": False, "overcommit_memory": 0,
+    }  # fmt: skip
+
+
+def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
+    kind = {"kind": "kvm" if vm else "none", "is_vm": vm, "is_container": False}
+    return {
+        "probe": probe(*absent("container_runtimes[*].version")), "hostname": "node1", "machine_id": "a" * 32, "boot_id": "b" * 36, "uptime_s": 432000.0,
+        "architecture": "x86_64",
+        "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble", "family": "debian", "pretty_name": "Ubuntu 24.04.3 LTS"},
+        "cpu": {"vendor": cpu, "model": "AMD EPYC 9654" if cpu == "AuthenticAMD" else "Intel(R) Xeon(R) Platinum 8480C", "sockets": numa, "logical_cpus": 128},
+        "memory_total_bytes": 2 << 40, "numa_nodes": numa, "virtualization": kind, "container_runtimes": [],
+        "kubernetes": {"kubelet": False, "gpu_operator": False},
+        "slurm": {"slurmd": slurm, "version": "24.05.2" if slurm else None}, "python": {"path": "/usr/bin/python3.12", "version": "3.12"},
+        "dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "board": "X13", "bios_version": "2.1"}, "secure_boot": False,
+        "image": {"kind": "installed", "evidence": "root file system ext4"},
+    }  # fmt: skip
+
+
+def module(name):
+    return {"name": name, "version": DRIVER, "srcversion": "A" * 23, "out_of_tree": True, "users": 1, "parameters": {}}
+
+
+def kernel_section(*, driver=True):
+    names = ["nvidia", "nvidia_uvm", "nvidia_peermem"] if driver else []
+    installed = [{"release": KERNEL, "image": f"/boot/vmlinuz-{KERNEL}", "headers": True, "nvidia_module": DRIVER if driver else ""}]
+    boot = {
+        "loader": "grub", "default_entry": "0", "default_release": KERNEL, "one_shot_pending": False, "one_shot_entry": None,
+        "can_clear_one_shot": True, "why_not": None,
+    }  # fmt: skip
+    return {
+        "probe": probe(*absent("boot.one_shot_entry", "boot.why_not")), "release": KERNEL, "version": "#149-Ubuntu SMP", "cmdline": "ro quiet iommu=pt",
+        "taints": {"value": 4096 if driver else 0, "letters": ["O"] if driver else []}, "modules": [module(name) for name in names], "out_of_tree": names,
+        "installed": installed, "boot": boot, "reboot_required": False, "reboot_reasons": [],
+        "dkms": [{"module": "nvidia", "version": DRIVER, "kernel": KERNEL, "state": "installed"}] if driver else [],
+    }  # fmt: skip
+
+
+def package(name, version, *, held=False):
+    return {"name": name, "version": version, "architecture": "amd64", "held": held, "state": "installed"}
+
+
+def driver_packages(fabric):
+    names = ["nvidia-driver-580-server-open", "nvidia-dkms-580-server-open", "libnvidia-compute-580-server", *(["nvidia-fabricmanager-580"] if fabric else [])]
+    return [package(name, f"{DRIVER}-0ubuntu0.24.04.1", held=True) for name in names]
+
+
+def driver_section(flavour="open", *, fabric=False):
+    library = {"path": f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{DRIVER}", "version": DRIVER}
+    return {
+        "probe": probe(*absent("mismatch_text")), "loaded": {"is_loaded": True, "version": DRIVER, "flavour": flavour, "line": f"NVRM version: {DRIVER}"},
+        "branch": "580", "cuda_version": "13.0", "nvml_version": f"13.{DRIVER}", "userspace": {"libnvidia_ml": library, "libcuda": dict(library)},
+        "on_disk": {"path": f"/lib/modules/{KERNEL}/updates/dkms/nvidia.ko", "kernel": KERNEL, "version": DRIVER}, "packages": driver_packages(fabric),
+        "install_method": "packages", "gsp_firmware": {"enabled": True, "version": DRIVER}, "persistence_daemon": True,
+        "parameters": {"OpenRmEnableUnsupportedGpus": "1"},
+        "nouveau_loaded": False, "mismatch": False, "mismatch_text": None,
+    }  # fmt: skip
+
+
+def fabric_section(switches=0):
+    has = switches > 0
+    return {
+        "probe": probe(*absent("last_error", "imex.version", *(() if has else ("version", "package", "started_s")))), "nvswitch_present": has,
+        "nvswitch_count": switches, "installed": has, "version": DRIVER if has else None, "package": "nvidia-fabricmanager-580" if has else None,
+        "running": has, "started_s": 24.5 if has else None, "enabled": has, "last_error": None,
+        "imex": {"installed": False, "version": None, "running": False, "channels": []},
+    }  # fmt: skip
+
+
+def cuda_section():
+    tool = {"path": "/usr/local/cuda-13.0/bin/nvcc", "version": "13.0"}
+    file = {"path": "/usr/bin/gcc", "version": "13.3.0"}
+    tools = {
+        "nvcc": tool, "gcc": file, "gxx": dict(file), "ninja": dict(file), "make": dict(file), "python_headers": True, "has_compiler": True, "has_ninja": True,
+        "has_nvcc": True,
+    }  # fmt: skip
+    return {
+        "probe": probe(*absent("forward_compat")), "toolkits": [{"path": "/usr/local/cuda-13.0", "version": "13.0.2", "is_default": True, "nvcc": True}],
+        "default": {"path": "/usr/local/cuda-13.0", "version": "13.0.2"}, "forward_compat": None,
+        "cudnn": [{"path": "/usr/lib/x86_64-linux-gnu/libcudnn.so.9.13.0", "version": "9.13.0"}], "build_tools": tools,
+    }  # fmt: skip
+
+
+def setting(name, value):
+    return {"name": name, "value": value, "file": "/etc/nccl.conf", "line": 1, "source": "nccl_conf", "launch_paths": ["any"], "certain": True}
+
+
+def nccl_section(settings):
+    library = {
+        "path": "/opt/train/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2", "version": NCCL, "cuda": "13.0", "build_id": "ab" * 20,
+        "size_bytes": 400_000_000,
+        "sha256": None, "origin": "site_packages", "where": "host", "container": None, "package": None, "is_loader_default": False, "mapped_by": [],
+    }  # fmt: skip
+    rows = [setting(name, value) for name, value in settings.items()]
+    return {"probe": probe(*absent("libraries[*].sha256")), "libraries": [library], "net_plugins": [], "settings": rows, "effective": {"ssh": dict(settings)}}
+
+
+def torch_section():
+    environment = {
+        "path": "/opt/train/lib/python3.12/site-packages", "origin": "policy", "where": "host", "container": None, "python": "3.12",
+        "torch": "2.11.0", "cuda": "13.0",
+        "has_cuda": True, "nccl": NCCL, "cudnn": "9.13.0", "packages": {"accelerate": "1.9.0"},
+    }  # fmt: skip
+    cache = {"path": "/home/train/.cache/torch_extensions", "user": "train", "builds": ["fused_adam"], "locks": []}
+    return {"probe": probe(), "environments": [environment], "extension_caches": [cache]}
+
+
+def packages_section(packages):
+    upgrades = {
+        "installed": True, "enabled": True, "blacklist": ["nvidia-", "libnvidia-", "linux-modules-nvidia-"], "origins": ["origin=Ubuntu"],
+        "automatic_reboot": False,
+        "covers_driver": False,
+    }  # fmt: skip
+    held = [one["name"] for one in packages if one["held"]]
+    return {
+        "probe": probe(), "manager": "dpkg", "installed": packages, "holds": held, "pins": [], "half_configured": [], "unattended_upgrades": upgrades,
+        "pending": [],
+    }  # fmt: skip
+
+
+def faults_section():
+    return {"probe": probe(), "source": "kmsg", "lines_read": 2211, "complete": True, "events": []}
+
+
+def document(sections):
+    return {"schema": "unhang/node-facts/1", "collector": {"version": "0.1.0", "carrier": "ansible", "as_root": True}, "sections": sections}
+
+
+def gpu_node(devices, interconnect, network, *, node, settings, flavour="open", switches=0, missing=("fabric",)):
+    packages = driver_packages(switches > 0)
+    return document(
+        {
+            "node": node, "kernel": kernel_section(), "driver": driver_section(flavour, fabric=switches > 0), "fabric_manager": fabric_section(switches),
+            "cuda": cuda_section(), "nccl": nccl_section(settings), "torch": torch_section(), "gpus": gpus_section(devices, *missing),
+            "interconnect": interconnect,
+            "network": network, "limits": limits_section(), "packages": packages_section(packages), "faults": faults_section(),
+        }
+    )  # fmt: skip
+
+
+def a100_roce():
+    fabric = {"state": "not_supported", "status": "success", "clique": None, "cluster": None, "health_mask": None}
+    devices = [gpu(index, "NVIDIA A100-SXM4-80GB", "ampere", "8.0", 81920.0, 4, 400.0, dict(fabric)) for index in range(8)]
+    network = network_section([interface("bond0", "10.0.0.1/24", default=True)], ["bond0"], [rdma_device(number, "ethernet", 200.0) for number in range(8)])
+    links = interconnect_section(devices, 12)
+    node = node_section(cpu="AuthenticAMD")
+    settings = {"NCCL_SOCKET_IFNAME": "=bond0", "NCCL_IB_HCA": "=mlx5_0,mlx5_1,mlx5_2,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_7"}
+    return gpu_node(devices, links, network, node=node, settings=settings, switches=6, missing=("fabric.health_mask", "fabric.clique", "fabric.cluster"))
+
+
+def h100_infiniband():
+    fabric = {"state": "completed", "status": "success", "clique": 0, "cluster": "00000000-0000-0000-0000-000000000000", "health_mask": 0}
+    devices = [gpu(index, "NVIDIA H100 80GB HBM3", "hopper", "9.0", 81559.0, 5, 700.0, dict(fabric)) for index in range(8)]
+    network = network_section([interface("bond0", "10.0.0.1/24", default=True)], ["bond0"], [rdma_device(number, "infiniband", 400.0) for number in range(8)])
+    links = interconnect_section(devices, 18, speed_mb_s=26562, version="4.0", fabric_state="completed")
+    return gpu_node(devices, links, network, node=node_section(), settings={"NCCL_SOCKET_IFNAME": "=bond0"}, switches=4, missing=())
+
+
+def l40s_ethernet():
+    devices = [gpu(index, "NVIDIA L40S", "ada", "8.9", 46068.0, 4, 350.0) for index in range(4)]
+    network = network_section([interface("eno1", "10.0.0.1/24", "bnxt_en", 25000, default=True)], ["eno1"])
+    return gpu_node(devices, interconnect_section(devices, 0), network, node=node_section(), settings={"NCCL_SOCKET_IFNAME": "=eno1", "NCCL_NET": "Socket"})
+
+
+def rtx_4090_workstation():
+    devices = [gpu(index, "NVIDIA GeForce RTX 4090", "ada", "8.9", 24564.0, 4, 450.0) for index in range(2)]
+    for one in devices:
+        one["ecc"] = dict.fromkeys(one["ecc"])
+        one["row_remap"] = None
+    network = network_section([interface("enp5s0", "192.168.1.20/24", "igc", 2500, default=True)], ["enp5s0"])
+    links = interconnect_section(devices, 0, read="chipset_not_supported", topology="hostbridge")
+    node = node_section(cpu="AuthenticAMD", numa=1, slurm=False)
+    return gpu_node(devices, links, network, node=node, settings={}, missing=("fabric", "row_remap", "ecc"))
+
+
+def t4_cloud_vm():
+    devices = [gpu(index, "Tesla T4", "turing", "7.5", 15360.0, 3, 70.0) for index in range(2)]
+    for one in devices:
+        one["row_remap"] = None
+        one["retired_pages"] = {"single_bit": 0, "double_bit": 0, "pending": False}
+    network = network_section([interface("ens4", "10.128.0.2/32", "gvnic", None, default=True)], ["ens4"])
+    links = interconnect_section(devices, 0, read="chipset_not_supported", topology="hostbridge", vm=True)
+    return gpu_node(devices, links, network, node=node_section(vm=True, numa=1, slurm=False), settings={}, missing=("fabric", "row_remap"))
+
+
+def cpu_only():
+    none = nothing_there("no NVIDIA driver")
+    driver = dict(driver_section(), probe=probe(), install_method="none", packages=[],
+        loaded={"is_loaded": False, "version": None, "flavour": None, "line": None})
+    driver.update(branch=None, cuda_version=None, nvml_version=None, userspace=None, on_disk=None, gsp_firmware=None, persistence_daemon=False, parameters=None)
+    driver["probe"] = probe(*absent("loaded", "branch", "cuda_version", "nvml_version", "userspace", "on_disk", "gsp_firmware", "parameters", "mismatch_text"))
+    network = network_section([interface("eno1", "10.0.0.9/24", "bnxt_en", 25000, default=True)], ["eno1"])
+    torch = {"probe": probe(), "environments": [], "extension_caches": []}
+    nccl = {"probe": probe(), "libraries": [], "net_plugins": [], "settings": [], "effective": {"ssh": {}}}
+    cuda = copy.deepcopy(cuda_section())
+    return document(
+        {
+            "node": node_section(slurm=False), "kernel": kernel_section(driver=False), "driver": driver, "fabric_manager": fabric_section(), "cuda": cuda,
+            "nccl": nccl, "torch": torch, "gpus": none, "interconnect": nothing_there("no NVIDIA driver"), "network": network, "limits": limits_section(),
+            "packages": packages_section([]), "faults": faults_section(),
+        }
+    )  # fmt: skip
+
+
+HEALTHY = {
+    "a100_roce": a100_roce, "h100_infiniband": h100_infiniband, "l40s_ethernet": l40s_ethernet, "rtx_4090_workstation": rtx_4090_workstation,
+    "t4_cloud_vm": t4_cloud_vm, "cpu_only": cpu_only,
+}  # fmt: skip
