@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import PROJECT, read
 
 OLD = "3.7"  # for every ansible-core that this project takes
 REFUSAL = '{"failed": true, "msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.7.3"}'
@@ -34,6 +35,15 @@ def test_an_old_node_is_read_by_the_one_file_collector_and_marked(fleet):
     assert node["message"].endswith("read with the one-file collector")
     assert node["facts"]["collector"]["carrier"] == "file"
     assert node["facts"]["sections"]["node"]["probe"]["status"] == "ok"
+
+
+def test_an_old_node_is_judged_like_any_other_and_its_python_is_a_finding(fleet):
+    (fleet.folder / "node-tmp").mkdir()
+    fleet.interpreter("a", old_python(fleet.folder, OLD, REFUSAL))
+    fleet.hosts["a"]["unhang_policy"] = {"kernel": {"min": "99.0"}}
+    fleet.play(environment={"UNHANG_JUDGE": "1", "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"})
+    found = {finding["rule"] for finding in read(fleet.runs / "latest" / "findings.json")["findings"] if finding["verdict"] == "fail"}
+    assert {"node-python-too-old", "policy-kernel-min"} <= found
 
 
 def test_nothing_of_the_collector_stays_on_the_node(fleet):

@@ -20,6 +20,7 @@ MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096
 MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
+READ = ("ok", "python_too_old")  # an old node may have been read by the one-file collector: what it is gets judged all the same
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
 
 
@@ -117,7 +118,7 @@ def decode_node(data: bytes, heads: dict[bytes, dict] | None = None) -> NodeDocu
 def _document(head: dict[str, Any], facts: Any) -> NodeDocument:
     if head["status"] == "ok" and facts is None:
         raise InvalidNode("status is ok, but facts is null")
-    sections = facts.sections if facts is not None and head["status"] == "ok" else None
+    sections = facts.sections if facts is not None and head["status"] in READ else None
     return NodeDocument(head["host"], tuple(head["groups"]), head["policy"], head["status"], head["message"], sections)
 
 
