@@ -94,6 +94,7 @@ class CallbackModule(CallbackBase):
             return
         if self.run is None:
             self._open()
+            self._warn_of_brackets()
         for host in hosts:
             self.groups.setdefault(host.name, sorted(group.name for group in host.get_groups() if group.name != "all"))
         self.document["hosts"] = list(self.groups)
@@ -173,6 +174,12 @@ class CallbackModule(CallbackBase):
         atexit.register(self._close_early, os.getpid())
         os.environ[run_files.RUN_ENV] = str(self.run)
         os.environ[run_files.SPILL_ENV] = str(self.spill)
+
+    def _warn_of_brackets(self):
+        """Plain ansible-playbook cannot be kept from reading a node set in its own way, but it can be said."""
+        limit = str(context.CLIARGS.get("subset") or "")
+        if "[" in limit and "~" not in limit:
+            self._say(f"Ansible takes the brackets of --limit {clean(limit, 80)} for an index into a group, and may have picked other hosts; use unhang audit")
 
     def _write_run(self):
         try:

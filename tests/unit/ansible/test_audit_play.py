@@ -108,6 +108,14 @@ def test_limit_means_the_limited_hosts_alone(fleet):
     assert fleet.run_document()["limit"] == "a,c"
 
 
+def test_a_node_set_given_to_plain_ansible_is_warned_of(fleet):
+    for name in ("gpu001", "gpu002", "other"):
+        fleet.answering(name, envelope())
+    fleet.groups = {"gpu": ["other"]}
+    done = fleet.play("--limit", "gpu[0:1],gpu001")
+    assert done.stderr.count("for an index into a group") == 1
+
+
 def test_check_mode_reads_all_the_same(fleet):
     fleet.answering("a", envelope())
     fleet.play("--check")
