@@ -13,7 +13,7 @@ from unhang import project
 
 pytestmark = pytest.mark.xdist_group("test_audit_play")  # one worker: the shared audit runs once
 
-HANGS = "cat >/dev/null\nexec sleep 600\n"
+HANGS = "cat >/dev/null\nexec sleep 90\n"
 
 
 def closed_port():
