@@ -18,8 +18,8 @@ _TO_NUMBER = {"length", "int", "float", "abs", "round", "sum", "version_part"}
 _TO_TEXT = {"join", "gib", "lower", "upper", "trim", "string", "basename", "dirname", "truncate"}
 _ON_LISTS = {"unique", "sort", "first", "last", "min", "max", "sum", "flatten", "known", "intersect", "difference", "union", "join", "list"}
 _ON_VALUES = {"unique", "sort", "min", "max", "sum", "intersect", "difference", "union", "join"}
-_MOST = {"join": 1, "round": 1, "truncate": 1, "split": 1, "version_part": 1, "intersect": 1, "difference": 1, "union": 1}
-_NEEDED = {"intersect", "difference", "union"}
+_MOST = {"join": 1, "round": 1, "truncate": 1, "split": 1, "version_part": 1, "intersect": 1, "difference": 1, "union": 1, "expand_names": 1, "trim": 1}
+_NEEDED = {"intersect", "difference", "union", "expand_names"}
 _ALIASES = {"count": "length", "min_": "min"}
 _SPECIAL = ("selectattr", "rejectattr", "select", "reject", "map", "default", "d", "items", "keys", "values")
 
@@ -69,6 +69,8 @@ def bound_filter(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: lis
         compiler.need_value(kind, name)
     for one in arguments:
         compiler.need_value(one, name)
+    if name == "expand_names" and arguments[0].shape.kind != "list":
+        raise ExpressionError(f"filter 'expand_names' needs a list of names, not {name_of(arguments[0])}")
     compiler.whole(kind)
     return _result(compiler, name, kind, arguments), FILTERS[name]
 
@@ -85,7 +87,7 @@ def _result(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[Kin
         if kind.items().shape.kind != "list":
             raise ExpressionError(f"filter 'flatten' needs a list of lists, not of {kind.items().shape.kind}")
         return list_of(kind.items().items())
-    if name == "split":
+    if name in ("split", "expand_names"):
         return list_of(Kind(TEXT))
     return Kind(NUMBER) if name in _TO_NUMBER else Kind(TEXT)
 

@@ -78,6 +78,15 @@ def _text_test(compare: Callable[[str, str], bool]) -> Function:
     return lambda world, value, other: compare(str(plain(value)), str(plain(other)))
 
 
+def _whole(world: World, value: Any) -> bool:
+    """A text that is a whole number, as strtoll reads it: decimal, or hexadecimal after 0x."""
+    digits = str(plain(value)).strip().removeprefix("-").removeprefix("+")
+    return len(digits) <= 20 and (digits.isdecimal() or (digits[:2].lower() == "0x" and digits[2:] != "" and all(one in _HEX for one in digits[2:])))
+
+
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
 TESTS: dict[str, Function] = {
     "==": _ordered(lambda a, b: a == b),
     "!=": _ordered(lambda a, b: a != b),
@@ -92,6 +101,7 @@ TESTS: dict[str, Function] = {
     "like": _text_test(lambda text, pattern: fnmatch.fnmatchcase(text[:4096], pattern)),
     "true": lambda world, value: plain(value) is True,
     "false": lambda world, value: plain(value) is False,
+    "whole": _whole,
     "all": _every,
     "any": _some,
     "subset": lambda world, value, other: all(one in plain(other) for one in plain(world.items(value))),
@@ -100,7 +110,7 @@ TESTS: dict[str, Function] = {
 TEST_NAMES = {
     "eq": "==", "equalto": "==", "sameas": "==", "ne": "!=", "lt": "<", "lessthan": "<", "le": "<=", "gt": ">", "greaterthan": ">", "ge": ">=",
 }  # fmt: skip
-ARITY = dict.fromkeys(("true", "false", "all", "any"), 0)  # every other test takes one argument
+ARITY = dict.fromkeys(("true", "false", "all", "any", "whole"), 0)  # every other test takes one argument
 
 
 # ---- filters on lists: (world, value, *arguments) -> value
@@ -206,6 +216,17 @@ def _version_part(world: World, value: Any, place: Any = 0) -> int:
     raise decided(world, path_of(value), f"{shown(plain(value))[:60]!r} has no number in field {wanted}")
 
 
+def _expand_names(world: World, value: Any, names: Any) -> list[str]:
+    """The names that NCCL takes for a list such as "ib,eth0:1", "=eth0" or "^docker,lo": prefixes, exact after =, all others after ^ (src/misc/socket.cc)."""
+    wanted, known = str(plain(value))[:4096], [str(one) for one in plain(world.items(names))]
+    others = wanted.startswith("^")
+    wanted = wanted.removeprefix("^")
+    exact = wanted.startswith("=")
+    tokens = [token.split(":")[0] for token in wanted.removeprefix("=").split(",") if token]
+    world.step(len(known) * len(tokens))
+    return [name for name in known if any(name == token if exact else name.startswith(token) for token in tokens) != others]
+
+
 def _text(change: Callable[..., str]) -> Function:
     return lambda world, value, *arguments: bounded(change(str(plain(value)), *(plain(one) for one in arguments)))
 
@@ -240,4 +261,5 @@ FILTERS: dict[str, Function] = {
     "truncate": _text(lambda text, length=80: text if len(text) <= int(length) else text[: int(length)] + "…"),
     "split": lambda world, value, separator=None: str(plain(value)).split(plain(separator) if separator is not None else None)[:4096],
     "version_part": _version_part,
+    "expand_names": _expand_names,
 }

@@ -134,6 +134,9 @@ def _check_test(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list
             if one.shape.kind != "list":
                 raise ExpressionError(f"test {name!r} needs a list, not {name_of(one)}")
             compiler.need_value(one, name)
+    elif name == "whole":
+        if kind.shape.kind not in ("text", "any"):
+            raise ExpressionError(f"test 'whole' needs a text, not {name_of(kind)}")
     elif name in ("true", "false"):
         if kind.shape.kind not in ("flag", "any"):
             raise ExpressionError(f"{name_of(kind)} is neither true nor false")
