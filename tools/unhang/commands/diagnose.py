@@ -1,0 +1,84 @@
+"""`unhang diagnose FILE…`: what happened in a log, what most probably caused it, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from unhang.diagnose.audited import audit_evidence, audited_hosts, read_findings
+from unhang.diagnose.diagnosing import diagnose, document, read_all, render_json
+from unhang.diagnose.facts import gather_facts
+from unhang.diagnose.flight import compare_flights
+from unhang.diagnose.redact import redacted
+from unhang.diagnose.rendering import render_markdown, render_table
+from unhang.diagnose.scoring import render_score, score_folder, summary
+from unhang.diagnose.signatures import load_causes
+from unhang.errors import UserError
+
+SEVERITIES = ("critical", "error", "warning", "info")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to read, with which run to join it, and how to show it."""
+    parser.add_argument("files", metavar="FILE", nargs="*", help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps; - for standard input")
+    parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id: its findings on the log's hosts count as evidence")
+    parser.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="what to print: table (default), json, markdown")
+    parser.add_argument("--redact", action="store_true", help="mask secrets, host names, addresses and users, each always by the same mask")
+    parser.add_argument("--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity of a cause on (default: warning)")
+    parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels and print how many causes were found")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 nothing found, 1 a cause at or above --fail-on; what cannot be read raises UserError."""
+    if arguments.score:
+        return _score(Path(arguments.score), arguments.format)
+    if not arguments.files:
+        raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
+    found = _diagnosis(arguments)
+    if all(one["kind"] in ("unread", "binary") for one in found["inputs"]):
+        raise UserError(_unread(found))
+    shown = redacted(found) if arguments.redact else found
+    _print(shown, arguments.format)
+    severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
+    return int(any(cause["severity"] in severe for cause in found["causes"]))
+
+
+def _diagnosis(arguments: argparse.Namespace) -> dict[str, Any]:
+    inputs, scans, flights = read_all(arguments.files)
+    facts = gather_facts(scans, compare_flights(flights) if flights else None)
+    if not arguments.run:
+        return document(inputs, facts)
+    path, findings = read_findings(arguments.run)
+    found = document(inputs, facts, audit_evidence(path, findings, facts.hosts, load_causes()))
+    found["facts"]["audited"] = list(audited_hosts(findings, facts.hosts))
+    return found
+
+
+def _unread(found: dict[str, Any]) -> str:
+    if not found["inputs"]:
+        return "expected logs, found no file in what was named"
+    first = found["inputs"][0]
+    return f"{first['file']}: {'; '.join(first['notes'])}; nothing could be read"
+
+
+def _print(shown: dict[str, Any], form: str) -> None:
+    if form == "json":
+        sys.stdout.write(render_json(shown))
+    elif form == "markdown":
+        sys.stdout.write(render_markdown(shown))
+    else:
+        from unhang.report.table import terminal_shape
+
+        width, _colour, plain = terminal_shape(sys.stdout, os.environ)
+        sys.stdout.write(render_table(shown, width, plain=plain))
+
+
+def _score(folder: Path, form: str) -> int:
+    numbers = summary(score_folder(folder, functools.partial(diagnose)))
+    sys.stdout.write(json.dumps(numbers, indent=1) + "\n" if form == "json" else render_score(numbers))
+    return 0

@@ -1,0 +1,132 @@
+"""The whole way from names of files to the diagnosis document (`unhang/diagnosis/1`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts, describe, evidence_of, gather_facts
+from unhang.diagnose.flight import Flight, compare_flights, read_dump
+from unhang.diagnose.ranking import Cause, is_decided, is_trouble, lines_of, rank_causes
+from unhang.diagnose.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
+from unhang.diagnose.scanning import Scan, Sieve, scan_blocks
+from unhang.diagnose.signatures import load_causes, load_signatures
+from unhang.diagnose.timeouts import how_to_raise
+
+SCHEMA = "unhang/diagnosis/1"
+MOST_COLLECT = 6
+
+
+def diagnose(names: Iterable[str], more: Sequence[Evidence] = ()) -> dict[str, Any]:
+    """The diagnosis of files, folders and "-". Reads files. Raises UserError when nothing could be read."""
+    inputs, scans, flights = read_all(names)
+    facts = gather_facts(scans, compare_flights(flights) if flights else None)
+    return document(inputs, facts, more)
+
+
+def read_all(names: Iterable[str]) -> tuple[list[Input], list[Scan], list[Flight]]:
+    """What each input gave; an input that cannot be read is noted, not fatal, unless all are."""
+    sieve = Sieve(load_signatures())
+    inputs: list[Input] = []
+    scans: list[Scan] = []
+    flights: list[Flight] = []
+    for name, path in find_inputs(names):
+        about = Input(name)
+        inputs.append(about)
+        try:
+            _read_one(name, path, about, sieve, scans, flights)
+        except OSError as problem:
+            about.kind = "unread"
+            about.notes.append(problem.strerror or str(problem))
+    return inputs, scans, flights
+
+
+def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:
+    stream = open_input(path)
+    try:
+        scan = scan_blocks(read_blocks(stream, about), name, sieve)
+    finally:
+        if path is not None:
+            stream.close()
+    if about.kind == "dump" and path is not None:
+        again = open_input(path)
+        try:
+            flights.append(read_dump(again.read(LARGEST_DUMP + 1), name))
+        except (ValueError, EOFError) as problem:
+            about.kind = "unread"
+            about.notes.append(f"is no flight-recorder dump that can be read: {problem}")
+        finally:
+            again.close()
+        return
+    if scan.full:
+        about.notes.append(f"more than enough lines of: {', '.join(sorted(scan.full))}")
+    scans.append(scan)
+
+
+def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = ()) -> dict[str, Any]:
+    """The diagnosis document. Values in, value out."""
+    rows = load_causes()
+    causes = rank_causes(facts, rows, more)
+    decided = is_decided(causes)
+    return {
+        "schema": SCHEMA,
+        "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
+        "found": any(cause.severity != "info" for cause in causes),
+        "trouble": is_trouble(facts, more),
+        "decided": decided,
+        "facts": describe(facts),
+        "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
+        "remarks": _remarks(facts),
+        "collect_next": [] if decided else _collect(causes, rows),
+    }
+
+
+def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    remedy = dict(row["remedy"])
+    if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io"):
+        remedy["how"] = how_to_raise([value for value in facts.values("framework")])
+    sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
+    sources.update((source["url"], dict(source)) for source in row["sources"])
+    return {
+        "cause": cause.id,
+        "title": row["title"],
+        "score": round(cause.score, 3),
+        "points": round(cause.points, 2),
+        "severity": cause.severity,
+        "means": row["means"],
+        "evidence": lines_of(cause.for_),
+        "against": lines_of(cause.against),
+        "remedy": remedy,
+        "workaround": row.get("workaround"),
+        "collect": list(row["collect"]),
+        "confidence": row["confidence"],
+        "sources": list(sources.values())[:8],
+    }
+
+
+def _remarks(facts: Facts) -> list[dict[str, Any]]:
+    """Harmless lines and folklore, each once, with what to do in their place."""
+    seen: dict[str, dict[str, Any]] = {}
+    for event in facts.events:
+        if event.signature.kind in ("harmless", "folklore"):
+            signature = event.signature
+            seen.setdefault(signature.id, {
+                "id": signature.id, "kind": signature.kind, "says": signature.says, "instead": signature.instead,
+                "evidence": [evidence_of(event)], "sources": [dict(one) for one in signature.sources],
+            })  # fmt: skip
+    return list(seen.values())
+
+
+def _collect(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What would decide between the first causes: their own lists, in turn."""
+    lists = [rows[cause.id]["collect"] for cause in causes[:3]]
+    mixed = [one[place] for place in range(max(map(len, lists), default=0)) for one in lists if place < len(one)]
+    return list(dict.fromkeys(mixed))[:MOST_COLLECT]
+
+
+def render_json(diagnosis: Mapping[str, Any]) -> str:
+    """One JSON object and nothing else."""
+    return json.dumps(diagnosis, ensure_ascii=False, indent=1) + "\n"

@@ -1,0 +1,228 @@
+"""What happened, put together from the events of all files: collectives and ranks, first error, versions, hosts, network, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unhang.diagnose.scanning import Event, Scan
+
+MOST_LISTED = 64
+_ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
+
+
+@dataclass(frozen=True)
+class Timeout:
+    """One rank's collective that did not end. seq None before torch 2.0."""
+
+    rank: int | None
+    group: str | None
+    op: str
+    seq: int | None
+    numel: int | None
+    timeout_ms: int
+    ran_ms: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class Facts:
+    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines."""
+
+    events: tuple[Event, ...]
+    by_fact: Mapping[str, Sequence[Event]]
+    timeouts: tuple[Timeout, ...]
+    first_error: Event | None
+    hosts: tuple[str, ...]
+    world_size: int | None
+    last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
+    flights: Mapping[str, Any] | None = None
+
+    def of(self, name: str) -> Sequence[Event]:
+        """The events of a fact."""
+        return self.by_fact.get(name, ())
+
+    def has(self, *ids: str) -> bool:
+        """Whether a signature of these ids matched, other than in a quotation."""
+        return any(event.signature.id in ids and not event.quoted for event in self.events)
+
+    def values(self, name: str) -> list[str]:
+        """The distinct values of a fact, in their order."""
+        return list(dict.fromkeys(value for event in self.of(name) if (value := event.fields.get("value"))))
+
+
+def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
+    """Values in, values out; one pass over the events and a few looks."""
+    events = tuple(event for scan in scans for event in scan.events)
+    by_fact: dict[str, list[Event]] = {}
+    for event in events:
+        if event.signature.fact:
+            by_fact.setdefault(event.signature.fact, []).append(event)
+    timeouts = tuple(_timeout(event) for event in by_fact.get("timeout", ()) if not event.quoted)
+    hosts = dict.fromkeys(event.fields.get("host") or event.prefix.host for event in events if event.fields.get("host") or event.prefix.host)
+    last = {scan.file: tuple(scan.last) for scan in scans}
+    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), _world_size(by_fact, timeouts), last, flights)
+
+
+def _timeout(event: Event) -> Timeout:
+    part = event.fields
+    rank = part.get("pgrank") or part.get("rank")
+    numel = part.get("numel_in") or _product(part.get("shape"))
+    return Timeout(
+        int(rank) if rank else event.prefix.rank, part.get("pg") or None, part.get("op") or "?", int(part["seq"] or 0) if part.get("seq") else None,
+        int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0), event,
+    )  # fmt: skip
+
+
+def _product(shape: str | None) -> str | None:
+    if not shape:
+        return None
+    whole = 1
+    for part in shape.split(","):
+        whole *= int(part) if part.strip().isdigit() else 1
+    return str(whole)
+
+
+def first_error(events: Iterable[Event]) -> Event | None:
+    """The earliest error in time where there are stamps, else the first in the order of the files; symptoms only where there is no error.
+
+    A line without a stamp that stands before the earliest stamped one in the same file is earlier than it.
+    """
+    told = [event for event in events if event.signature.kind in ("error", "symptom") and not event.quoted and not _spoken(event)]
+    chosen = [event for event in told if event.signature.kind == "error"] or told
+    if not chosen:
+        return None
+    stamped = [event for event in chosen if event.prefix.time_s is not None]
+    if not stamped:
+        return chosen[0]
+    year_known = any(event.prefix.has_year for event in stamped)
+    alike = [event for event in stamped if event.prefix.has_year == year_known]
+    earliest = min(alike, key=lambda event: (event.prefix.time_s, event.line))
+    before = [event for event in chosen if event.file == earliest.file and event.line < earliest.line and event.prefix.time_s is None]
+    return before[0] if before else earliest
+
+
+def _spoken(event: Event) -> bool:
+    return event.signature.program.startswith("people")
+
+
+def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]) -> int | None:
+    told = [int(event.fields["value"] or 0) for event in by_fact.get("world_size", ()) if event.fields.get("value")]
+    told += [int(event.fields["nranks"] or 0) for name in ("init_start", "init_complete") for event in by_fact.get(name, ()) if event.fields.get("nranks")]
+    if told:
+        return max(told)
+    shape = [event for event in by_fact.get("launch_shape", ()) if event.fields.get("per_node")]
+    if shape:
+        nodes = [int(event.fields["value"] or 1) for event in by_fact.get("nnodes", ())]
+        return int(shape[-1].fields["per_node"] or 1) * (max(nodes) if nodes else 1)
+    ranks = [timeout.rank for timeout in timeouts if timeout.rank is not None]
+    return max(ranks) + 1 if ranks else None
+
+
+def evidence_of(event: Event) -> dict[str, Any]:
+    """{file, line, text} of an event."""
+    return {"file": event.file, "line": event.line, "text": event.text}
+
+
+def describe(facts: Facts) -> dict[str, Any]:
+    """The `facts` of a diagnosis document: everything with the line that it comes from."""
+    return {
+        "collectives": _collectives(facts),
+        "ranks": _ranks(facts),
+        "first_error": _first(facts),
+        "hosts": list(facts.hosts[:4096]),
+        "versions": {name.removesuffix("_version"): _valued(facts.of(name)) for name in _ADDRESSED if facts.of(name)},
+        "gpus": _valued(facts.of("gpu")),
+        "transports": _counted(facts.of("transport"), _transport),
+        "network": {
+            "chosen": _valued(facts.of("network_used")),
+            "devices": _valued(facts.of("net_devices")),
+            "bootstrap": _counted(facts.of("bootstrap"), lambda event: f"{event.fields['interface']} {event.fields['address']}"),
+            "gpudirect_rdma": "on" if facts.of("gdr_enabled") else "off" if facts.of("gdr_disabled") else None,
+        },
+        "settings": _settings(facts),
+        "nodes": _nodes(facts),
+        "bandwidth": _bandwidth(facts),
+        "flight_recorder": facts.flights,
+    }
+
+
+def _collectives(facts: Facts) -> list[dict[str, Any]]:
+    """Timed-out collectives, equal ones of several ranks as one."""
+    groups: dict[tuple, list[Timeout]] = {}
+    for one in facts.timeouts:
+        groups.setdefault((one.group, one.op, one.seq, one.numel, one.timeout_ms), []).append(one)
+    return [
+        {
+            "op": op, "seq": seq, "group": group, "numel": numel, "timeout_ms": timeout_ms, "ran_ms": max(one.ran_ms for one in alike),
+            "ranks": sorted({one.rank for one in alike if one.rank is not None}), "lines": [evidence_of(one.event) for one in alike[:8]],
+        }
+        for (group, op, seq, numel, timeout_ms), alike in sorted(groups.items(), key=lambda item: (item[0][2] or 0, str(item[0])))[:MOST_LISTED]
+    ]  # fmt: skip
+
+
+def _ranks(facts: Facts) -> dict[str, Any]:
+    """Who reached the collective that failed: those whose watchdog reports it (or that completed the set-up); the rest is missing or did not say."""
+    arrived = {one.rank for one in facts.timeouts if one.rank is not None}
+    if not arrived:
+        arrived = {int(event.fields["rank"] or 0) for event in facts.of("init_start") if event.fields.get("rank")}
+    told = {int(part) for event in facts.of("missing_ranks") for part in (event.fields.get("ranks") or "").replace(",", " ").split() if part.isdigit()}
+    missing = told or ({*range(facts.world_size)} - arrived if facts.world_size and arrived and facts.world_size <= 100_000 else set())
+    return {"world_size": facts.world_size, "arrived": sorted(arrived), "not_arrived": sorted(missing)}
+
+
+def _first(facts: Facts) -> dict[str, Any] | None:
+    event = facts.first_error
+    if event is None:
+        return None
+    return {**evidence_of(event), "time": event.prefix.stamp, "host": event.prefix.host, "rank": event.prefix.rank, "says": event.signature.says}
+
+
+def _valued(events: Sequence[Event]) -> list[dict[str, Any]]:
+    seen: dict[str, Event] = {}
+    for event in events:
+        if value := event.fields.get("value"):
+            seen.setdefault(value.strip(), event)
+    return [{"value": value, "file": event.file, "line": event.line} for value, event in list(seen.items())[:MOST_LISTED]]
+
+
+def _counted(events: Sequence[Event], name: Callable[[Event], str]) -> list[dict[str, Any]]:
+    seen: dict[str, Event] = {}
+    for event in events:
+        seen.setdefault(name(event), event)
+    return [{"value": value, "file": event.file, "line": event.line} for value, event in list(seen.items())[:MOST_LISTED]]
+
+
+def _transport(event: Event) -> str:
+    value = (event.fields.get("value") or event.fields.get("old") or "?").strip()
+    parts = [part for part in value.split("/") if not part.split("(")[0].isdigit()]
+    return "/".join(parts)
+
+
+def _settings(facts: Facts) -> list[dict[str, Any]]:
+    seen: dict[tuple[str, str], Event] = {}
+    for event in facts.of("setting"):
+        name, value = event.fields.get("name") or "", (event.fields.get("value") or "").strip("\"'")
+        seen.setdefault((name, value), event)
+    return [{"name": name, "value": value, "file": event.file, "line": event.line} for (name, value), event in list(seen.items())[:256]]
+
+
+def _nodes(facts: Facts) -> list[dict[str, Any]]:
+    """Slurm's word on each node, as scontrol prints it: state and reason follow the name."""
+    nodes: list[dict[str, Any]] = []
+    for event in facts.events:
+        if event.signature.fact == "slurm_node":
+            nodes.append({"node": event.fields["node"], "state": None, "reason": None, "file": event.file, "line": event.line})
+        elif event.signature.fact in ("slurm_state", "slurm_reason") and nodes and nodes[-1]["file"] == event.file:
+            nodes[-1][event.signature.fact.removeprefix("slurm_")] = event.fields.get("value")
+    return nodes[:MOST_LISTED]
+
+
+def _bandwidth(facts: Facts) -> dict[str, Any] | None:
+    rows = facts.of("bandwidth_row")
+    if not rows:
+        return None
+    best = max(rows, key=lambda event: float(event.fields["busbw"] or 0))
+    average = next((float(event.fields["value"] or 0) for event in facts.of("average_bandwidth")), None)
+    return {"best_busbw_gb_s": float(best.fields["busbw"] or 0), "at_bytes": int(best.fields["size"] or 0), "average_gb_s": average, **evidence_of(best)}

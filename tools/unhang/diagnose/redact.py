@@ -1,0 +1,90 @@
+"""Masks what must not leave the house: secrets, host names, addresses and users, each name always by the same mask."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_SECRETS = (
+    re.compile(r"(?i)\b((?:[\w-]{0,40}(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential)s?[\w-]{0,20})[\"']?\s{0,2}[=:]\s{0,2}[\"']?)(?!<secret>)([^\s\"',;]{3,200})"),
+    re.compile(r"(?i)\b((?:authorization: ?)?(?:bearer|basic) )([\w.~+/=-]{8,400})"),
+    re.compile(r"()\b(hf_[A-Za-z0-9]{10,80}|gh[pousr]_[A-Za-z0-9]{20,80}|github_pat_\w{20,120}|sk-[A-Za-z0-9_-]{16,120}|xox[abprs]-[\w-]{10,120}|AKIA[0-9A-Z]{16}|glpat-[\w-]{16,60}|eyJ[\w-]{10,400}\.[\w-]{10,400}\.[\w-]{10,400})"),
+    re.compile(r"(?i)(wandb.{0,40}?)\b([0-9a-f]{40})\b"),
+    re.compile(r"(://)([^\s/@:]{1,80}:[^\s/@]{1,120})(?=@)"),
+)
+_V4 = re.compile(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)")
+_V6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{1,4}(?![\w:])|(?<![\w:])(?:[0-9a-fA-F]{1,4}:){1,6}(?::[0-9a-fA-F]{1,4}){1,6}(?![\w:.])")
+_MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}(?:[0-9a-fA-F]{2})(?:(?::[0-9a-fA-F]{2}){14})?(?![\w:])")
+_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
+_HOME = re.compile(r"(/(?:home|Users|nfs/home|data/home)/)([^/\s\"':,]{1,64})")
+_DOMAIN = re.compile(r"\b(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,62})\.){1,6}(?:local|internal|lan|corp|cluster|svc|com|net|org|io|edu|gov|de|cloud)\b(?!\()")
+_MAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}\b")
+_PUBLIC = ("github.com", "docs.nvidia.com", "docs.pytorch.org", "pytorch.org", "docs.kernel.org", "bugs.launchpad.net", "man7.org", "huggingface.co")
+_KEPT_V4 = ("127.0.0.1", "0.0.0.0", "255.255.255.255")  # noqa: S104 -- names, nothing is bound
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+class Mask:
+    """Remembers which name got which mask, so that one host is one host throughout."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._names: dict[tuple[str, str], str] = {}
+        self._hosts: dict[str, str] = {}
+        for host in hosts:
+            bare = host.split(".")[0]
+            mask = self._hosts.setdefault(bare, f"<host-{len(set(self._hosts.values())) + 1}>")
+            self._hosts[host] = mask
+        self._hosts.pop("localhost", None)
+
+    def text(self, text: str) -> str:
+        """`text` with everything masked that must not leave."""
+        for pattern in _SECRETS:
+            text = pattern.sub(r"\1<secret>", text)
+        text = _MAIL.sub(lambda found: self._named("mail", found.group()), text)
+        text = _HOME.sub(lambda found: found.group(1) + self._named("user", found.group(2)), text)
+        text = _UUID.sub(lambda found: self._named("gpu", found.group()), text)
+        text = _MAC.sub(lambda found: self._named("mac", found.group()), text)
+        text = _V4.sub(lambda found: found.group() if found.group() in _KEPT_V4 or _is_version(found) else self._named("ip", found.group()), text)
+        text = _V6.sub(lambda found: self._named("ip", found.group().lower()), text)
+        text = _DOMAIN.sub(self._domain, text)
+        return _WORD.sub(lambda found: self._host(found.group()), text) if self._hosts else text
+
+    def value(self, value: Any) -> Any:
+        """The same for every text in a document, keys of maps excepted."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {key: one if key in ("url", "schema", "cause") else self.value(one) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.value(one) for one in value]
+        return value
+
+    def _named(self, kind: str, name: str) -> str:
+        count = sum(1 for other, _ in self._names if other == kind)
+        return self._names.setdefault((kind, name), f"<{kind}-{count + 1}>")
+
+    def _domain(self, found: re.Match[str]) -> str:
+        name = found.group()
+        if name.endswith(_PUBLIC) or "://" in found.string[max(0, found.start() - 8) : found.start()] and name.endswith(_PUBLIC):
+            return name
+        return self._hosts.get(name.split(".")[0]) or self._named("host", name).replace("<host-", "<domain-")
+
+    def _host(self, word: str) -> str:
+        """A host that stands alone, or at the beginning of a word such as host-worker's own log name."""
+        stripped = word.rstrip(".-")
+        mask = self._hosts.get(stripped)
+        return mask + word[len(stripped) :] if mask else word
+
+
+def _is_version(found: re.Match[str]) -> bool:
+    """12.8.4.1 after a name and == is a version of a package."""
+    before = found.string[max(0, found.start() - 12) : found.start()]
+    return before.endswith(("==", "version ", "Version ", "v")) or before.rstrip().endswith("-")
+
+
+def redacted(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+    """The diagnosis document with names masked."""
+    hosts = [*diagnosis["facts"]["hosts"], *(one["node"] for one in diagnosis["facts"].get("nodes", []) if one.get("node"))]
+    masked: dict[str, Any] = Mask(hosts).value(diagnosis)
+    return masked

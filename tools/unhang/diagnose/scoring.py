@@ -1,0 +1,147 @@
+"""How good the diagnosis is on a folder of cases with known causes: top-1, top-3, per class, confusion, calibration, false alarms.
+
+A case is a folder with log.txt (or any *.log, *.txt) and label.yaml: cause_class, negative, also_plausible, answerable_from_log, confidence, log_kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.catalogue.strict_yaml import YamlFault, load_yaml
+from unhang.errors import UserError
+
+BINS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One case. found: (cause, score, severity), most likely first."""
+
+    name: str
+    truth: str
+    negative: bool
+    also: tuple[str, ...]
+    answerable: str
+    confidence: str
+    kind: str
+    found: tuple[tuple[str, float, str], ...]
+
+    @property
+    def top1(self) -> bool:
+        """The first cause is the true one."""
+        return bool(self.found) and self.found[0][0] == self.truth
+
+    @property
+    def top3(self) -> bool:
+        """One of the first three is."""
+        return self.truth in [cause for cause, _, _ in self.found[:3]]
+
+    @property
+    def alarm(self) -> bool:
+        """A cause above info."""
+        return any(severity != "info" for _, _, severity in self.found)
+
+
+def score_folder(folder: Path, diagnose: Callable[[list[str]], Mapping[str, Any]]) -> list[Scored]:
+    """Every case of the folder, diagnosed. Raises UserError when there is none."""
+    labels = sorted(folder.glob("*/label.yaml"))
+    if not labels:
+        raise UserError(f"{folder}: expected folders with log.txt and label.yaml, found none")
+    return [_case(path, diagnose) for path in labels]
+
+
+def _case(path: Path, diagnose: Callable[[list[str]], Mapping[str, Any]]) -> Scored:
+    try:
+        label, _places = load_yaml(path)
+    except YamlFault as problem:
+        raise UserError(str(problem)) from None
+    logs = sorted(str(one) for one in path.parent.iterdir() if one.name != "label.yaml" and one.is_file())
+    answer = diagnose(logs)
+    found = tuple((cause["cause"], cause["score"], cause["severity"]) for cause in answer["causes"])
+    return Scored(
+        path.parent.name, str(label["cause_class"]), bool(label.get("negative")), tuple(label.get("also_plausible") or ()),
+        str(label.get("answerable_from_log", "yes")), str(label.get("confidence", "?")), str(label.get("log_kind", "?")), found,
+    )  # fmt: skip
+
+
+def summary(cases: Sequence[Scored]) -> dict[str, Any]:
+    """The numbers, as --format json gives them."""
+    failures = [case for case in cases if not case.negative]
+    clear = [case for case in failures if case.answerable != "weak"]
+    negatives = [case for case in cases if case.negative]
+    by_class: dict[str, list[Scored]] = defaultdict(list)
+    for case in failures:
+        by_class[case.truth].append(case)
+    return {
+        "cases": len(cases),
+        "answerable": _rates(clear),
+        "weak": _rates([case for case in failures if case.answerable == "weak"]),
+        "all_failures": _rates(failures),
+        "by_log_kind": {kind: _rates([case for case in failures if case.kind == kind]) for kind in sorted({case.kind for case in failures})},
+        "by_confidence": {word: _rates([case for case in failures if case.confidence == word]) for word in sorted({case.confidence for case in failures})},
+        "per_class": {cause: _rates(alike) for cause, alike in sorted(by_class.items())},
+        "confusion": _confusion(failures),
+        "calibration": _calibration(failures),
+        "healthy": {"cases": len(negatives), "false_alarms": sum(case.alarm for case in negatives)},
+        "missed": [
+            {"case": case.name, "truth": case.truth, "found": [cause for cause, _, _ in case.found[:3]], "answerable": case.answerable}
+            for case in failures if not case.top1
+        ],
+        "alarmed": [{"case": case.name, "found": [list(one) for one in case.found[:3]]} for case in negatives if case.alarm],
+    }  # fmt: skip
+
+
+def _rates(cases: Sequence[Scored]) -> dict[str, Any]:
+    count = len(cases)
+    top1, top3 = sum(case.top1 for case in cases), sum(case.top3 for case in cases)
+    plausible = sum(bool(case.found) and case.found[0][0] in case.also for case in cases)
+    return {
+        "cases": count, "top1": top1, "top3": top3, "plausible": plausible,
+        "top1_rate": round(top1 / count, 3) if count else None, "top3_rate": round(top3 / count, 3) if count else None,
+    }  # fmt: skip
+
+
+def _confusion(cases: Sequence[Scored]) -> list[dict[str, Any]]:
+    pairs = Counter((case.truth, case.found[0][0] if case.found else "nothing") for case in cases if not case.top1)
+    return [{"truth": truth, "found": found, "cases": count} for (truth, found), count in pairs.most_common()]
+
+
+def _calibration(cases: Sequence[Scored]) -> list[dict[str, Any]]:
+    """For each range of the first cause's score: how many were right."""
+    rows = []
+    for low, high in BINS:
+        inside = [case for case in cases if case.found and low <= case.found[0][1] < high]
+        right = sum(case.top1 for case in inside)
+        rows.append({
+            "from": low, "to": min(high, 1.0), "cases": len(inside), "right": right,
+            "mean_score": round(sum(case.found[0][1] for case in inside) / len(inside), 3) if inside else None,
+            "right_rate": round(right / len(inside), 3) if inside else None,
+        })  # fmt: skip
+    return rows
+
+
+def render_score(numbers: Mapping[str, Any]) -> str:
+    """The table of `--score`."""
+    lines = [f"{'':<32}{'cases':>6}{'top-1':>7}{'top-3':>7}   rate"]
+    for name, rates in (("answerable from the log", numbers["answerable"]), ("weak logs", numbers["weak"]), ("all failures", numbers["all_failures"])):
+        lines.append(_row(name, rates))
+    lines += [_row(f"log kind: {kind}", rates) for kind, rates in numbers["by_log_kind"].items()]
+    lines += [_row(f"label: {word}", rates) for word, rates in numbers["by_confidence"].items()]
+    lines += ["", "per class"] + [_row(f"  {cause}", rates) for cause, rates in numbers["per_class"].items()]
+    healthy = numbers["healthy"]
+    lines += ["", f"healthy logs: {healthy['cases']}, with a cause above info: {healthy['false_alarms']}"]
+    lines += ["", "confusion (truth -> first answer)"] + [f"  {one['truth']} -> {one['found']}: {one['cases']}" for one in numbers["confusion"]]
+    lines += ["", "calibration of the first answer's score"]
+    lines += [f"  {row['from']:.1f} to {row['to']:.1f}: {row['right']} of {row['cases']} right, mean score {row['mean_score']}" for row in numbers["calibration"]]
+    missed = [f"  {one['case']} ({one['answerable']}): {one['truth']}, found {', '.join(one['found']) or 'nothing'}" for one in numbers["missed"]]
+    lines += ["", "missed"] + missed
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, rates: Mapping[str, Any]) -> str:
+    rate = "" if rates["top1_rate"] is None else f"   {rates['top1_rate']:.2f} / {rates['top3_rate']:.2f}"
+    return f"{name:<32}{rates['cases']:>6}{rates['top1']:>7}{rates['top3']:>7}{rate}"

@@ -1,0 +1,171 @@
+"""Signatures: YAML rows that say what a program prints and what it speaks for, loaded strictly; each row proves itself on its own examples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from re import _constants as constants  # type: ignore[attr-defined]
+from re import _parser as parser  # type: ignore[attr-defined]
+from typing import Any
+
+from unhang.catalogue.strict_yaml import YamlFault, load_yaml
+from unhang.judge.schema_check import check_schema
+from unhang.judge.shapes import read_schema
+
+CATALOGUE = Path(__file__).resolve().parents[1] / "catalogue"
+WIDEST_REPEAT = 400
+LONG_REPEAT = 40       # repeats longer than this are gaps, of which a pattern may have few
+MOST_GAPS = 3
+_REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
+BEFORE, AFTER = 400, 1600  # what is searched around an anchor: a pattern never sees a whole endless line
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One row. anchors are bytes; for_ and against: cause -> word of weight."""
+
+    id: str
+    kind: str
+    anchors: tuple[bytes, ...]
+    pattern: re.Pattern[str]
+    says: str
+    program: str
+    versions: str
+    for_: Mapping[str, str] = field(default_factory=dict)
+    against: Mapping[str, str] = field(default_factory=dict)
+    fact: str | None = None
+    once: bool = False
+    instead: str | None = None
+    sources: tuple[Mapping[str, str], ...] = ()
+    confidence: str = "documented"
+    examples: Mapping[str, list[str]] = field(default_factory=dict)
+
+    def search(self, line: str) -> re.Match[str] | None:
+        """The match in a line, looked for near the anchors only."""
+        for anchor in self.anchors:
+            text = anchor.decode("utf-8", "replace")
+            at = line.find(text)
+            while at >= 0:
+                found = self.pattern.search(line, max(0, at - BEFORE), at + AFTER)
+                if found:
+                    return found
+                at = line.find(text, at + AFTER // 2)
+        return None
+
+
+@cache
+def load_signatures() -> tuple[Signature, ...]:
+    """The project's own signatures. Raises ValueError naming file and fault: they ship with the program and are tested."""
+    rows = [one for path in sorted((CATALOGUE / "signatures").glob("*.yml")) for one in read_signatures(path)]
+    ids = [row.id for row in rows]
+    if twice := {one for one in ids if ids.count(one) > 1}:
+        raise ValueError(f"signature ids stand twice: {', '.join(sorted(twice))}")
+    return tuple(rows)
+
+
+def read_signatures(path: Path) -> list[Signature]:
+    """The rows of one file. Raises ValueError with file and fault."""
+    content = _checked(path, "signature-1")
+    defaults = content.get("defaults", {})
+    return [_signature({**defaults, **row}, path) for row in content["signatures"]]
+
+
+@cache
+def load_causes() -> Mapping[str, Mapping[str, Any]]:
+    """cause id -> its row, in the order of the file. Raises ValueError."""
+    rows = [row for path in sorted((CATALOGUE / "causes").glob("*.yml")) for row in _checked(path, "cause-1")["causes"]]
+    return {row["id"]: row for row in rows}
+
+
+def _checked(path: Path, schema: str) -> Any:
+    try:
+        content, _places = load_yaml(path)
+    except YamlFault as problem:
+        raise ValueError(str(problem)) from None
+    for fault in check_schema(content, read_schema(schema)):
+        raise ValueError(f"{path}: {'.'.join(map(str, fault.path))}: {fault.message}")
+    return content
+
+
+def _signature(row: Mapping[str, Any], path: Path) -> Signature:
+    if fault := "; ".join(shape_faults(row)):
+        raise ValueError(f"{path}: signature {row['id']}: {fault}")
+    return Signature(
+        row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), re.compile(row["pattern"]), row["says"],
+        row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
+        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"],
+    )  # fmt: skip
+
+
+def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
+    """What the schema cannot say: missing fields after defaults, patterns that may run away, anchors of digits alone."""
+    for name in ("program", "sources", "confidence"):
+        if name not in row:
+            yield f"{name} is missing"
+    try:
+        yield from pattern_faults(row["pattern"])
+    except re.error as problem:
+        yield f"pattern: {problem}"
+    for anchor in row["anchors"]:
+        if len(re.sub(r"[0-9]", "", anchor)) < 3:
+            yield f"anchor {anchor!r} has fewer than three characters that are no digits"
+    if (row.get("for") or row.get("against")) and not row["examples"].get("near_miss"):
+        yield "a row that speaks for or against a cause needs a near_miss"
+    if row["kind"] == "folklore" and not row.get("instead"):
+        yield "folklore needs an instead"
+
+
+def pattern_faults(pattern: str) -> Iterator[str]:
+    """Every repeat bounded, no repeat of variable length inside another, few long gaps: then no line can make it run away."""
+    parsed = parser.parse(pattern)
+    for low, high, inner in _repeats(parsed):
+        if high is None or high > WIDEST_REPEAT:
+            yield f"pattern: a repeat without bound, or of more than {WIDEST_REPEAT}"
+        if (high or 0) > 16 and any(inner_high != inner_low and inner_high != 1 for inner_low, inner_high, _ in _repeats(inner)):
+            yield "pattern: a repeat inside a repeat"
+    if (gaps := _gaps(parsed)) > MOST_GAPS:
+        yield f"pattern: {gaps} gaps longer than {LONG_REPEAT}, at most {MOST_GAPS}"
+
+
+def _gaps(parsed: Any) -> int:
+    """The most long repeats that one way through the pattern meets: alternatives do not multiply."""
+    count = 0
+    for operation, argument in parsed:
+        if operation in _REPEATING:
+            low, high, inner = argument
+            count += int(high > LONG_REPEAT and high != low) + _gaps(inner)
+        elif operation == constants.BRANCH:
+            count += max(_gaps(branch) for branch in argument[1])
+        elif operation == constants.SUBPATTERN:
+            count += _gaps(argument[-1])
+    return count
+
+
+def _repeats(parsed: Any) -> Iterator[tuple[int, int | None, Any]]:
+    for operation, argument in parsed:
+        if operation in _REPEATING:
+            low, high, inner = argument
+            yield low, None if high == constants.MAXREPEAT else high, inner
+            yield from _repeats(inner)
+        elif operation == constants.BRANCH:
+            for branch in argument[1]:
+                yield from _repeats(branch)
+        elif operation == constants.SUBPATTERN:
+            yield from _repeats(argument[-1])
+        elif operation in (constants.ASSERT, constants.ASSERT_NOT):
+            yield from _repeats(argument[1])
+
+
+def proof_faults(row: Signature) -> Iterator[str]:
+    """Where a row does not do on its own examples what it says."""
+    for line in row.examples["match"]:
+        if not any(anchor in line.encode() for anchor in row.anchors):
+            yield f"{row.id}: no anchor stands in {line!r}"
+        elif not row.search(line):
+            yield f"{row.id}: does not match {line!r}"
+    for line in row.examples.get("near_miss", []):
+        if row.search(line):
+            yield f"{row.id}: matches its near miss {line!r}"

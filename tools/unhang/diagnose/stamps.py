@@ -1,0 +1,82 @@
+"""What stands before a message: time, host, rank. Five formats of time and more, or none."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+
+LOOKED_AT = 260  # a prefix is no longer
+_MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_ISO = re.compile(r"(?<!\d)(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T _](?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?(?P<z>Z|[+-]\d\d:?\d\d)?")
+_US = re.compile(r"(?<!\d)(?P<m>\d\d)/(?P<d>\d\d)/(?P<y>\d{4}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)")
+_GLOG = re.compile(r"(?:^|[\[ ])[IWEF](?P<m>\d{1,2})(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:\.(?P<f>\d{1,9}))?")
+_HUMAN = re.compile(r"\[[A-Z][a-z]{2} (?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d) (?P<y>\d{4})\]")
+_SYSLOG = re.compile(r"(?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?= )")
+_SHORT = re.compile(r"(?<!\d)(?P<m>\d\d)-(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?!\d)")
+_EPOCH = re.compile(r"\[(?P<e>1\d{9})(?:\.(?P<f>\d{1,9}))?\]")
+_STAMPS = (_ISO, _US, _HUMAN, _EPOCH, _GLOG, _SYSLOG, _SHORT)
+_NCCL = re.compile(r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) \[(?P<dev>\d{1,6})\]")
+_SYSLOG_HOST = re.compile(r"(?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,25}) (?P<host>[A-Za-z0-9][\w.-]{0,250}) [\w./()-]{1,64}(?:\[\d{1,10}\])?:")
+_TABLE_HOST = re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{1,80}) \| ")
+_RANKS = (
+    re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]"),
+    re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]"),
+    re.compile(r"\[1,(?P<rank>\d{1,6})\]<std(?:out|err)>"),
+    re.compile(r"\[default(?P<rank>\d{1,6})\]"),
+    re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b"),
+)
+_SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """time_s: seconds since 1970 as if in UTC, year 1970 when the stamp has none (has_year says so); host and rank None when not told."""
+
+    time_s: float | None = None
+    has_year: bool = False
+    stamp: str | None = None
+    host: str | None = None
+    pid: str | None = None
+    rank: int | None = None
+
+
+def parse_prefix(text: str, start: int) -> Prefix:
+    """The prefix of a line whose message begins at `start`; a rank may also stand inside the message's beginning."""
+    head = text[: min(max(start + 120, 160), LOOKED_AT)]
+    time_s, has_year, stamp = parse_stamp(head)
+    nccl = _NCCL.search(head)
+    logged = None if nccl else _SYSLOG_HOST.search(head) or _TABLE_HOST.match(head)
+    rank = next((int(found["rank"]) for pattern in _RANKS if (found := pattern.search(head))), None)
+    if rank is None and (found := _SRUN.match(head)):
+        rank = int(found["rank"])
+    host = nccl["host"] if nccl else logged["host"] if logged else None
+    return Prefix(time_s, has_year, stamp, host, nccl["pid"] if nccl else None, rank)
+
+
+def parse_stamp(head: str) -> tuple[float | None, bool, str | None]:
+    """(seconds, whether the year is known, the stamp as it stands) of the first stamp; a date that does not exist is none."""
+    for pattern in _STAMPS:
+        found = pattern.search(head)
+        if found and (time_s := _seconds(found.groupdict())) is not None:
+            return time_s, found.groupdict().get("y") is not None or found.groupdict().get("e") is not None, found.group().strip(" [")
+    return None, False, None
+
+
+def _seconds(part: dict[str, str | None]) -> float | None:
+    fraction = float(f"0.{part['f']}") if part.get("f") else 0.0
+    if part.get("e"):
+        return int(part["e"] or 0) + fraction
+    month = _MONTHS.get(part["mon"] or "") if part.get("mon") else int(part["m"] or 0)
+    if not month:
+        return None
+    try:
+        moment = datetime.datetime(int(part.get("y") or 1970), month, int(part["d"] or 0), int(part["H"] or 0), int(part["M"] or 0), int(part["S"] or 0))
+    except ValueError:
+        return None
+    zone = part.get("z")
+    shift_s = 0
+    if zone and zone != "Z":
+        digits = zone[1:].replace(":", "")
+        shift_s = (int(digits[:2]) * 3600 + int(digits[2:]) * 60) * (-1 if zone[0] == "-" else 1)
+    return (moment - datetime.datetime(1970, 1, 1)).total_seconds() + fraction - shift_s

@@ -1,0 +1,24 @@
+"""How the time limit is really raised, for the frameworks that the log names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from unhang.catalogue.strict_yaml import load_yaml
+from unhang.diagnose.signatures import CATALOGUE
+
+_NAMES = {"llamafactory": "llama-factory"}
+
+
+@cache
+def _rows() -> dict[str, str]:
+    content, _places = load_yaml(CATALOGUE / "tables" / "timeouts.yml")
+    return {row["framework"]: row["how"] for row in content["tables"]["timeout_settings"]["rows"]}
+
+
+def how_to_raise(frameworks: Sequence[str]) -> dict[str, str]:
+    """framework -> the call or option, for those that were seen and always for torch; all of them when none was."""
+    seen = {_NAMES.get(name.lower(), name.lower()) for name in frameworks}
+    rows = _rows()
+    return {name: how for name, how in rows.items() if name == "torch" or not seen or name in seen}
