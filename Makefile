@@ -41,10 +41,10 @@ check: $(DEV_STAMP) ## Lint: ruff, mypy, ansible-lint, ansible-doc
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/ansible-lint --offline
 	ANSIBLE_CONFIG=ansible.cfg $(VENV)/bin/ansible-doc --type module $(basename $(notdir $(wildcard library/*.py))) >/dev/null
 
-bench: $(DEV_STAMP) ## The measurements of docs/benchmarks.md that need no GPU
+bench: $(DEV_STAMP) collector ## The measurements of docs/benchmarks.md that need no GPU
 	@for measurement in tests/bench/bench_*.py; do [ -e "$$measurement" ] || continue; $(PYTHON) "$$measurement" $(ARGS) || exit 2; done
 
-bench-gpu: $(DEV_STAMP) ## Those that need a GPU
+bench-gpu: $(DEV_STAMP) collector ## Those that need a GPU
 	@for measurement in tests/bench/gpu_*.py; do [ -e "$$measurement" ] || continue; $(PYTHON) "$$measurement" $(ARGS) || exit 2; done
 
 collector: $(STAMP) ## The one-file collector, dist/unhang-collect.pyz

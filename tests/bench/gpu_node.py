@@ -87,7 +87,7 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     failed = []
     subprocess.run(["nvidia-smi", "-L"], check=False)
-    if run([sys.executable, str(HERE / "collector.py"), args.pyz, "--rounds", args.rounds], out / "collector.md"):
+    if run([sys.executable, str(HERE / "bench_collector.py"), args.pyz, "--rounds", args.rounds], out / "collector.md"):
         failed.append("collector bench")
     say((out / "collector.md").read_text(encoding="utf-8"))
     if run([sys.executable, args.pyz], out / "facts.json") or run(["nvidia-smi", "-q", "-x"], out / "nvidia-smi-q.xml"):

@@ -1,6 +1,6 @@
 """Judges 10,000 node documents of about 40 KB, all different in their samples, and prints a row of docs/benchmarks.md.
 
-    python tests/bench/judge.py [--nodes N] [--rules N]
+    python tests/bench/bench_judge.py [--nodes N] [--rules N]
 
 The documents are written to a temporary folder (400 MB) and go with it. CPU and memory are those of the child that judges.
 """

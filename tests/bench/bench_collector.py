@@ -1,6 +1,6 @@
 """Bench (a): what the one-file collector costs. Needs python3 (3.8 or newer), the .pyz, and for the comparison nvidia-smi; nothing else.
 
-    python3 tests/bench/collector.py dist/unhang-collect.pyz [--rounds 7]
+    python3 tests/bench/bench_collector.py dist/unhang-collect.pyz [--rounds 7]
 
 On a machine with GPUs: `unhang-collect.pyz` in full against `nvidia-smi -q` and `nvidia-smi topo -m`, in turn, median wall times and their ratio; then one
 NVML session split into phases and its dearest calls. Anywhere: CPU time of everything but NVML with four libnccl of 250 MB. Prints Markdown.
