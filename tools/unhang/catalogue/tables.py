@@ -24,12 +24,14 @@ class Table(dict[str, dict[str, Any]]):
         super().__init__()
         self.row = row
         self.place = place
-        self.shape = shape_of(row["fields"]) if "fields" in row else None
+        self.shape = shape_of(row) if "fields" in row else None
 
 
-def shape_of(fields: Mapping[str, Mapping[str, Any]]) -> Shape:
-    """What an expression may do with a row of a table that declares these fields."""
-    return Shape("object", {**{name: _field_shape(one) for name, one in fields.items()}, "note": TEXT})
+def shape_of(table: Mapping[str, Any]) -> Shape:
+    """What an expression may do with a row of a table that declares its fields."""
+    keys = {type(row.get(table["key"])) for row in table["rows"]}
+    key = NUMBER if keys == {int} else TEXT if keys == {str} else ANY
+    return Shape("object", {table["key"]: key, **{name: _field_shape(one) for name, one in table["fields"].items()}, "note": TEXT})
 
 
 def _field_shape(field: Mapping[str, Any]) -> Shape:

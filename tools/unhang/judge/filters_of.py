@@ -8,6 +8,7 @@ from jinja2 import nodes
 
 from unhang.judge.functions import FILTERS, follow
 from unhang.judge.shapes import ANY, NUMBER, TEXT, Shape, nearest
+from unhang.judge.special_filters import bursts, rows_of
 from unhang.judge.syntax import ExpressionError, Kind, Run, SyntaxCompiler, list_of, name_of
 from unhang.judge.tests_of import bound_test, keywords_of
 from unhang.judge.values import Fact, Unknown, World, plain, truth
@@ -21,7 +22,7 @@ _ON_VALUES = {"unique", "sort", "min", "max", "sum", "intersect", "difference", 
 _MOST = {"join": 1, "round": 1, "truncate": 1, "split": 1, "version_part": 1, "intersect": 1, "difference": 1, "union": 1, "expand_names": 1, "trim": 1}
 _NEEDED = {"intersect", "difference", "union", "expand_names"}
 _ALIASES = {"count": "length", "min_": "min"}
-_SPECIAL = ("selectattr", "rejectattr", "select", "reject", "map", "default", "d", "items", "keys", "values")
+_SPECIAL = ("selectattr", "rejectattr", "select", "reject", "map", "default", "d", "items", "keys", "values", "bursts", "rows_of")
 
 
 def filtered(compiler: SyntaxCompiler, node: nodes.Filter) -> tuple[Kind, Run]:
@@ -40,6 +41,8 @@ def filtered(compiler: SyntaxCompiler, node: nodes.Filter) -> tuple[Kind, Run]:
         return _default(compiler, kind, run, arguments, keywords)
     if name in ("items", "keys", "values"):
         return _entries(compiler, name, kind, run)
+    if name in ("bursts", "rows_of") and not keywords:
+        return (bursts if name == "bursts" else rows_of)(compiler, kind, run, arguments)
     if keywords:
         raise ExpressionError(f"filter {name!r} takes no {next(iter(keywords))}=")
     out, function = bound_filter(compiler, name, kind, [one for one, _ in arguments])
