@@ -73,3 +73,14 @@ def ansible_program(name: str) -> str:
     if found is None:
         raise UserError(f"expected {name} beside {sys.executable}, found none; run make setup")
     return found
+
+
+def program_as_typed(path: str | None = None) -> str:
+    """How a person types this program from the current folder: unhang where `path` (default: PATH) finds it, else the way to it."""
+    if shutil.which("unhang", path=path):
+        return "unhang"
+    beside = Path(sys.executable).parent / "unhang"
+    if not beside.is_file():
+        return f"{sys.executable} -m unhang"
+    here = Path.cwd()
+    return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)

@@ -18,7 +18,7 @@ TOOLS = str(Path(__file__).parents[3] / "tools")
 
 
 def unhang(*words, cwd, **environ):
-    settings = {"PATH": os.environ["PATH"], "PYTHONPATH": TOOLS, "HOME": str(cwd), **environ}
+    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "HOME": str(cwd), **environ}
     return subprocess.run([sys.executable, "-m", "unhang", *words], cwd=cwd, env=settings, capture_output=True, timeout=240)
 
 
@@ -98,7 +98,7 @@ def test_a_locale_without_utf8_gets_ascii(runs):
 )
 def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
     ours, theirs = pty.openpty()
-    settings = {"PATH": os.environ["PATH"], "PYTHONPATH": TOOLS, "COLUMNS": "80", "PYTHONUTF8": "1", **environ}
+    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "COLUMNS": "80", "PYTHONUTF8": "1", **environ}
     with subprocess.Popen(
         [sys.executable, "-m", "unhang", "report"], cwd=runs, env=settings, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
     ) as process:

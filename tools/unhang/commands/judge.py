@@ -103,6 +103,7 @@ def _day(given: str | None) -> str:
 def _show(folder: Path, arguments: argparse.Namespace) -> None:
     """Through the report's renderers; report.html is written each time."""
     from unhang.commands.report import deliver
+    from unhang.project import program_as_typed
     from unhang.report.html import render_html
     from unhang.report.json import render_json
     from unhang.report.run import read_findings
@@ -116,4 +117,5 @@ def _show(folder: Path, arguments: argparse.Namespace) -> None:
         deliver(render_json(read_findings(folder)), "-")
     else:
         width, colour, plain = terminal_shape(sys.stdout, os.environ)
-        deliver(render_table(read_findings(folder), width, colour, plain=plain, full=not sys.stdout.isatty(), run=arguments.run), "-")
+        table = render_table(read_findings(folder), width, colour, plain=plain, full=not sys.stdout.isatty(), run=arguments.run, program=program_as_typed())
+        deliver(table, "-")

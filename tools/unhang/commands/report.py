@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from unhang import run_folder
+from unhang.project import program_as_typed
 from unhang.report.html import render_html
 from unhang.report.json import render_json
 from unhang.report.phrases import left_out
@@ -39,9 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
         deliver(render_json(findings), arguments.out or "-")
     elif arguments.out in (None, "-"):
         width, colour, plain = terminal_shape(sys.stdout, os.environ)
-        deliver(render_table(findings, width, colour, plain=plain, full=not sys.stdout.isatty(), run=arguments.run), "-")
+        table = render_table(findings, width, colour, plain=plain, full=not sys.stdout.isatty(), run=arguments.run, program=program_as_typed())
+        deliver(table, "-")
     else:
-        deliver(render_table(findings, PIPED_WIDTH, run=arguments.run), arguments.out)
+        deliver(render_table(findings, PIPED_WIDTH, run=arguments.run, program=program_as_typed()), arguments.out)
     if left_out(findings) or (findings["host_count"] and not findings["nodes"].get("ok")):
         return 2
     worst_allowed = SEVERITIES.index(arguments.fail_on)

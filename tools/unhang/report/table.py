@@ -43,7 +43,14 @@ def terminal_shape(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, boo
 
 
 def render_table(
-    findings: Mapping[str, Any], width: int = PIPED_WIDTH, color: bool = False, *, plain: bool = False, full: bool = True, run: str = "runs/latest"
+    findings: Mapping[str, Any],
+    width: int = PIPED_WIDTH,
+    color: bool = False,
+    *,
+    plain: bool = False,
+    full: bool = True,
+    run: str = "runs/latest",
+    program: str = "unhang",
 ) -> str:
     """A findings document as text.
 
@@ -52,6 +59,7 @@ def render_table(
     plain     ASCII only
     full      every host; else a set of hosts that would fill more than a few lines is shortened
     run       the run folder as the user would type it, for the last line
+    program   unhang as the user would type it, likewise
     """
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
     for finding in findings.get("findings") or []:
@@ -63,7 +71,7 @@ def render_table(
     for fold in failed:
         parts += [_finding(fold, width, longest), Text("")]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
-    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(told, run)
+    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(told, f"{program} report {run}")
     return _printed(parts, width, color, plain)
 
 
@@ -165,7 +173,7 @@ def _in_short(folds: list[Fold]) -> list[RenderableType]:
     return [Text("In short", style="bold"), grid, *more, Text("")]
 
 
-def _totals(told: phrases.Tally, run: str) -> list[RenderableType]:
+def _totals(told: phrases.Tally, report: str) -> list[RenderableType]:
     worst = next(iter(told.by_severity), "")
     lines = [Text(phrases.headline(told), style=STYLES.get(worst, "bold") if worst != "critical" else "bold red")]
     if told.by_status:
@@ -173,4 +181,4 @@ def _totals(told: phrases.Tally, run: str) -> list[RenderableType]:
     lines.append(Text(f"verdicts   {phrases.verdict_counts(told)}"))
     if told.by_severity:
         lines.append(Text("findings   " + ", ".join(f"{count:,} {severity}" for severity, count in told.by_severity.items())))
-    return [*lines, Text(""), Text(f"next: unhang report {run} --format html", style="bold")]
+    return [*lines, Text(""), Text(f"next: {report} --format html", style="bold")]
