@@ -66,10 +66,13 @@ def read_device(root, unread, name):
     """One RDMA device with its ports."""
     folder = CLASS + "/" + name
     node = integer_if_there(root, folder + "/device/numa_node")
+    driver = link_name(root, folder + "/device/driver")
+    if driver is None:
+        unread.add("rdma[*].driver", "absent", "no link to a driver below the device")
     numbers = sorted(number for number in map(integer_or_none, names_if_there(root, folder + "/ports")) if number is not None)
     return {
         "name": clean(name, 64),
-        "driver": link_name(root, folder + "/device/driver"),
+        "driver": driver,
         "firmware": line_if_there(root, folder + "/fw_ver"),
         "board": line_if_there(root, folder + "/board_id"),
         "pci_address": pci_address_of(root, folder + "/device") if there(root, folder + "/device") else None,
@@ -81,7 +84,7 @@ def read_device(root, unread, name):
 
 def read_ats(root, unread, name):
     """Whether the device's address translation is on; asked only in virtual machines, where GPUDirect needs it."""
-    field = "rdma[{}].ats_enabled".format(name)
+    field = "rdma[*].ats_enabled"
     if not unread.attempt(field, lambda: hypervisor_flag(read_cpuinfo(root)) or False):
         unread.add(field, "absent", "asked only in virtual machines")
         return None
