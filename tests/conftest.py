@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
+
+try:
+    from xdist.scheduler import LoadScopeScheduling
+except ImportError:  # a single process needs no scheduler
+    LoadScopeScheduling = object
 
 PREFIXES = ("ANSIBLE_", "UNHANG_", "NCCL_", "TORCH_", "CUDA_", "NVIDIA_")
 NAMES = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONPATH", "PYTHONWARNINGS")
@@ -16,3 +22,25 @@ for name in list(os.environ):
 # No test may depend on speed, and CI's examples are the same each time, so that a failure there can be had here.
 settings.register_profile("unhang", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("unhang")
+
+
+class ByFile(LoadScopeScheduling):
+    """Tests of one file run in one worker, in order, and so do all that share the booted nodes.
+
+    (pytest-xdist's own loadgroup marks tests in a way that pytest 9 no longer sees, and then splits files between workers.)
+    """
+
+    def _split_scope(self, nodeid):
+        return "nodes" if nodeid.startswith("tests/integration/") else nodeid.split("::", 1)[0]
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Called by pytest-xdist."""
+    config.option.loadscopereorder = False  # in the order that follows
+    return ByFile(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Nodes first: theirs is the longest row of tests, and the others run beside it."""
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/integration/"))

@@ -7,10 +7,10 @@ system-packages:
 
 test: system-packages ## Unit tests, and as root on Linux the integration tests on real nodes:  make test TEST_ARGS='-k driver'
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest -n 2 --dist loadgroup $(TEST_ARGS)
+	$(PYTHON) -m pytest -n auto $(TEST_ARGS)
 
 test-unit: $(DEV_STAMP) ## Unit tests alone
-	$(PYTHON) -m pytest -n 2 --dist loadgroup tests/unit $(TEST_ARGS)
+	$(PYTHON) -m pytest -n auto tests/unit $(TEST_ARGS)
 
 test-integration: system-packages ## Integration tests alone, as root on Linux
 	@$(MAKE) --no-print-directory $(DEV_STAMP)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pathlib
 import shutil
 import sys
 
@@ -12,10 +11,9 @@ import audits
 import hardware
 import nccl_libraries
 import pytest
-from fleet import CACHE, NAMES, Fleet
+from four_nodes import CACHE, NAMES, Fleet
 from testbed import Testbed
 
-HERE = pathlib.Path(__file__).resolve().parent
 NEEDED = ("mmdebstrap", "systemd-nspawn", "unshare", "nsenter", "ip", "ssh", "ssh-keygen", "gcc")
 
 
@@ -41,13 +39,6 @@ def pytest_configure(config):
 def pytest_report_header():
     """The one line that says that a tier is left out."""
     return f"integration tests are skipped: {why_not()}" if why_not() else None
-
-
-def pytest_collection_modifyitems(items):
-    """All tests of this folder share the nodes, and so one worker of pytest-xdist."""
-    for item in items:
-        if HERE in pathlib.Path(item.path).parents:
-            item.add_marker(pytest.mark.xdist_group("nodes"))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import json
 import audits
 import nccl_libraries
 import pytest
-from fleet import NAMES
+from four_nodes import NAMES
 
 SERIOUS = ("critical", "error")
 SECTIONS = (

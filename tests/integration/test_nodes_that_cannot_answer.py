@@ -11,7 +11,7 @@ import subprocess
 
 import audits
 import pytest
-from fleet import NAMES
+from four_nodes import NAMES
 
 OLD_PYTHON = """import sys
 sys.version_info = (3, 7, 3, "final", 0)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 
-import fleet as shared
+import four_nodes as shared
 from testbed import Testbed
 
 BED_IN_A_PROCESS = """

@@ -7,7 +7,7 @@ import os
 import stat
 
 import pytest
-from fleet import NAMES
+from four_nodes import NAMES
 
 # What a login writes, whoever logs in.
 LOGIN_RECORDS = ("var/log/", "run/", "tmp/")
