@@ -137,14 +137,16 @@ class TestFusedKernelsThatCannotBeBuilt:
 
 
 class TestEveryRankOnTheFirstGpu:
-    """Situation 5: CUDA_VISIBLE_DEVICES pinned in a unit file and in a profile, and exclusive compute mode."""
+    """Situation 5: CUDA_VISIBLE_DEVICES pinned in a unit file and in a profile, exclusive compute mode, four processes on one GPU."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def audit(cls, class_fleet):
         class_fleet.plant("gpu001", "/etc/systemd/system/trainer.service", "[Service]\nEnvironment=CUDA_VISIBLE_DEVICES=0\nExecStart=/bin/true\n")
         class_fleet.plant("gpu002", "/etc/profile.d/gpu.sh", "export CUDA_VISIBLE_DEVICES=0\n")
-        exclusive = dataclasses.replace(H200X8, answers={"all_devices": {"nvmlDeviceGetComputeMode": 3}})
+        ranks = [{"pid": pid, "usedGpuMemory": 498073600} for pid in (1, 2, 3, 4)]
+        one_gpu = {"nvmlDeviceGetComputeRunningProcesses": ranks, "nvmlDeviceGetComputeRunningProcesses_v3": ranks}
+        exclusive = dataclasses.replace(H200X8, answers={"all_devices": {"nvmlDeviceGetComputeMode": 3}, "devices": {"0": one_gpu}})
         class_fleet.undo.callback(hardware.install_profile, class_fleet.nodes["gpu003"], H200X8, class_fleet.work)
         hardware.install_profile(class_fleet.nodes["gpu003"], exclusive, class_fleet.work)
         return class_fleet.audit()
@@ -158,5 +160,8 @@ class TestEveryRankOnTheFirstGpu:
     def test_exclusive_compute_mode_is_found(self, audit):
         assert "gpu-compute-mode-exclusive" in audit.rules("gpu003")
 
+    def test_all_ranks_on_the_first_gpu_are_found(self, audit):
+        assert "all-ranks-on-one-gpu" in audit.rules("gpu003")
+
     def test_the_node_without_any_of_it_is_clean(self, audit):
-        assert {"cuda-visible-devices-pinned", "gpu-compute-mode-exclusive"}.isdisjoint(audit.rules("gpu004"))
+        assert {"cuda-visible-devices-pinned", "gpu-compute-mode-exclusive", "all-ranks-on-one-gpu"}.isdisjoint(audit.rules("gpu004"))

@@ -60,6 +60,13 @@ def test_the_first_audit_of_a_node_leaves_it_as_it_was_too(fleet):
     assert fingerprints(fleet.nodes["gpu003"].changes) == before
 
 
+@pytest.mark.parametrize("change", ["touch /root/.left", "chmod 600 /etc/hostname", "echo >> /etc/hostname", "mkfifo /srv/left"])
+def test_a_change_would_be_seen(fleet, change):
+    before = fingerprints(fleet.nodes["gpu002"].changes)
+    fleet.shell("gpu002", change, undo="rm -f /root/.left /srv/left; chmod 644 /etc/hostname; echo gpu002 > /etc/hostname")
+    assert fingerprints(fleet.nodes["gpu002"].changes) != before
+
+
 @pytest.fixture(scope="module")
 def as_auditor(shared_fleet):
     """An audit by somebody who is not root, of a node where some things are root's alone."""
