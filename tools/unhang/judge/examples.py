@@ -11,7 +11,7 @@ from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_wo
 from unhang.judge.rules import Rule, tables_shape
 from unhang.judge.shapes import fact_shapes
 
-TODAY = "2026-01-01"
+TODAY = "2026-11-20"  # the day of the examples: rules that compare dates know what was over by then
 CONTEXT_KEYS = ("policy", "host", "groups", "run_status", "message", "policy_error")
 
 
