@@ -40,7 +40,8 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
     by_group: dict[str | None, list[Timeout]] = {}
     for one in facts.timeouts:
         by_group.setdefault(one.group, []).append(one)
-    for alike in by_group.values():
+    for several in by_group.values():
+        alike = _oldest_of_each_rank(several)
         events = tuple(one.event for one in alike[:6])
         ops = {one.op for one in alike}
         seqs = {one.seq for one in alike if one.seq is not None}
@@ -50,6 +51,16 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("rank_desync_app", STRONG - 0.5, f"ranks wait at different sequence numbers: {min(seqs)} to {max(seqs)}", events, "timeouts-differ-in-sequence")
         elif len({one.numel for one in alike if one.numel}) > 1 and ops & set(SAME_SIZE):
             yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
+
+
+def _oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
+    """A rank whose watchdog reports many queued collectives waits in the oldest of them."""
+    kept: dict[int, Timeout] = {}
+    nameless = [one for one in timeouts if one.rank is None]
+    for one in timeouts:
+        if one.rank is not None and (one.rank not in kept or (one.seq or 0) < (kept[one.rank].seq or 0)):
+            kept[one.rank] = one
+    return [*kept.values(), *nameless]
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
@@ -183,7 +194,7 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     if len(loaded) > 1:
         events = tuple(loaded.values())[:4]
         same_job = len({event.file for event in events}) == 1 and len({event.prefix.host for event in events}) >= 1
-        yield Evidence("nccl_version_conflict", STRONG if same_job else SUPPORTING, f"NCCL {' and '.join(sorted(map(str, loaded))[:4])} are loaded in one job", events, "two-nccl-loaded")
+        yield Evidence("nccl_version_conflict", STRONG + 1.5 if same_job else SUPPORTING, f"NCCL {' and '.join(sorted(map(str, loaded))[:4])} are loaded in one job", events, "two-nccl-loaded")
     wheels = {(event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")}
     if len(wheels) > 1:
         yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
@@ -221,7 +232,7 @@ def pcie_errors_pile_up(facts: Facts) -> Iterator[Evidence]:
 
 
 def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
-    several = len({event.prefix.host for event in facts.of("bootstrap")}) > 1 or any(int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes"))
+    several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes"))
     for event in facts.of("bootstrap"):
         address, name = event.fields["address"] or "", event.fields["interface"] or ""
         if several and (address.startswith(UNREACHABLE) or name.startswith(BRIDGES)):
@@ -239,6 +250,27 @@ def gpudirect_wanted_and_off(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("gdr_peermem_missing", STRONG, "GPUDirect RDMA is off and the job is slow", (off[0], facts.of("slow_told")[0]), "gdr-slow")
 
 
+def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
+    """Some hosts reach the adapter directly and others, over the same kind of adapter, do not."""
+    direct = {event.prefix.host for event in facts.of("gdr_enabled") if "GDRDMA" in event.text}
+    # Receives alone: where reading GPU memory is slow, NCCL sends without it on purpose.
+    detour = [event for event in facts.of("transport") if "[receive] via NET/IB" in event.text and "GDRDMA" not in event.text]
+    alone = [event for event in detour if event.prefix.host not in direct]
+    if direct and alone:
+        yield Evidence("gdr_peermem_missing", STRONG, f"{alone[0].prefix.host} does not use GPUDirect RDMA and other hosts do", (alone[0],), "gdr-on-some-hosts")
+    elif direct and not facts.of("gdr_disabled"):
+        yield Evidence("gdr_peermem_missing", -STRONG, "GPUDirect RDMA is in use", tuple(facts.of("gdr_enabled")[:1]), "gdr-in-use")
+
+
+def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
+    """GeForce 40 and 50 have no peer-to-peer over PCIe; drivers before 550.40.07 claimed it for the 40 series."""
+    cards = [event for event in facts.of("geforce") if (event.fields["value"] or "").startswith(("40", "50"))]
+    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
+    helped = facts.of("p2p_disable_helps")
+    if cards and (helped or (p2p and hang_signs(facts))) and not facts.of("p2p_disable_no_help"):
+        yield Evidence("unsupported_p2p_geforce", STRONG, f"GeForce RTX {cards[0].fields['value']} has no peer-to-peer, and the job uses it", (cards[0], *(helped or p2p)[:1]), "geforce-p2p")
+
+
 def fabric_of_nvswitch_board(facts: Facts) -> Iterator[Evidence]:
     failed = [event for event in facts.of("fabric_manager_failed") if not event.quoted]
     switches = [event for event in facts.events if "nvswitch" in event.text.lower()]
@@ -249,7 +281,8 @@ def fabric_of_nvswitch_board(facts: Facts) -> Iterator[Evidence]:
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks_called_different_things, recorders_differ, ranks_share_a_gpu, processes_share_a_gpu, llmc_stopped_before_first_step, build_did_not_end,
     work_was_going_on, limit_ran_out_everywhere, peer_to_peer_went_silent, known_bad_driver_and_hang, old_kernel_and_hang, several_nccl_libraries,
-    small_shared_memory, no_peer_access, links_flap, pcie_errors_pile_up, unreachable_interface, gpudirect_wanted_and_off, fabric_of_nvswitch_board,
+    small_shared_memory, no_peer_access, links_flap, pcie_errors_pile_up, unreachable_interface, gpudirect_wanted_and_off, gpudirect_on_some_hosts,
+    cards_without_peer_access, fabric_of_nvswitch_board,
 )  # fmt: skip
 
 

@@ -19,13 +19,18 @@ MOST_REMEMBERED = 64 * 1024 * 1024   # bytes of likenesses
 LONGEST_REMEMBERED = 1024
 MOST_EVENTS = 4096                   # of one signature in one file; later ones are counted by no one and change nothing
 MOST_ONCE = 512
+MISSES = 2                           # of a signature to which digits are all the same, on lines of one likeness: then it never matches
+ONCE = 16                            # lines of one likeness, so that several hosts are heard
+MOST_WANTED = 100_000
 LAST_LINES = 8
 TEXT_LIMIT = 500
+_POINTER = re.compile(rb"0x[a-f]{1,16}|(?<=busId )[a-f]{1,6}")
 # Text that shows a message without being one: source code in tracebacks, searches, and people's own words for a search.
 _CODE = re.compile(
     r"\s{2,}(?:raise|print|logger|logging|log|assert|warnings?|warn|if|elif|return|echo)\b[ .(]|\s*\+{1,3} (?:echo|grep|printf)\b|"
     r"\s*(?:\S{1,64}[$#%>] |[$#] )(?:sudo )?(?:grep|egrep|rg|awk|sed|dmesg|journalctl|zgrep|watch|tail|less|cat)\b"
 )
+_SAMPLE = re.compile(r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""", re.IGNORECASE)
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
@@ -74,38 +79,83 @@ class Sieve:
             for anchor in present:
                 if anchor in likeness:
                     found.update((one.id, one) for one in self.by_anchor[anchor])
+            if b" NCCL INFO " in likeness:  # no person's words
+                found = {name: one for name, one in found.items() if not one.program.startswith("people")}
             if found:
                 yield likeness, tuple(found.values())
+
+
+class _Memory:
+    """What is known of likenesses: the dull ones, and the signatures to try on the others. Pointers count as alike."""
+
+    def __init__(self, sieve: Sieve) -> None:
+        self.sieve = sieve
+        self.dull: set[bytes] = set()
+        self.wanted: dict[bytes, tuple[Signature, ...]] = {}
+        self._known: dict[bytes, tuple[Signature, ...]] = {}
+        self._tries: dict[tuple[str, bytes, bool], int] = {}
+        self._bytes = 0
+
+    def learn(self, likenesses: list[bytes]) -> None:
+        """Sorts the likenesses that were not seen before into dull and wanted."""
+        new = set(likenesses) - self.dull
+        new.difference_update(self.wanted)
+        if not new:
+            return
+        reduced = {one: _POINTER.sub(b"", one) if b"0x" in one else one for one in new}
+        unknown = {one for one in reduced.values() if one not in self._known}
+        if unknown:
+            self._known.update(dict.fromkeys(unknown, ()))
+            self._known.update(self.sieve.likely(unknown))
+        for likeness, key in reduced.items():
+            if signatures := self._known[key]:
+                self.wanted[likeness] = signatures
+            elif len(likeness) <= LONGEST_REMEMBERED:
+                self.dull.add(likeness)
+        self._bytes += sum(map(len, new))
+        if self._bytes > MOST_REMEMBERED:
+            self.dull, self._known, self._tries, self._bytes = set(), {}, {}, 0
+
+    def tried(self, signature: Signature, likeness: bytes, found: bool) -> bool:
+        """Notes a try; True when this signature has nothing more to say about lines of this likeness."""
+        if not signature.once if found else signature.reads_digits:
+            return False
+        key = (signature.id, _POINTER.sub(b"", likeness), found)
+        self._tries[key] = self._tries.get(key, 0) + 1
+        return self._tries[key] >= (ONCE if found else MISSES)
+
+    def keep_only(self, likeness: bytes, signatures: tuple[Signature, ...]) -> None:
+        """From now on these signatures alone are tried on a likeness, none: it is dull."""
+        self._known[_POINTER.sub(b"", likeness)] = signatures
+        if signatures:
+            self.wanted[likeness] = signatures
+        else:
+            self.wanted.pop(likeness, None)
+            self.dull.add(likeness)
+
+    def forget_many(self) -> None:
+        """Wanted lines of ever new likeness must not fill the memory."""
+        if len(self.wanted) > MOST_WANTED:
+            self.wanted.clear()
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     """Every event of one file, in its order."""
     scan = Scan(file)
-    dull: set[bytes] = set()
-    dull_bytes = 0
-    wanted: dict[bytes, tuple[Signature, ...]] = {}
+    memory = _Memory(sieve)
     counts: dict[str, int] = {}
     for block in blocks:
         likenesses = b"\n".join(block.lines).translate(None, DIGITS).split(b"\n")
-        new = set(likenesses) - dull
-        new.difference_update(wanted)
-        for likeness, signatures in sieve.likely(new):
-            wanted[likeness] = signatures
-            new.discard(likeness)
-        short = [one for one in new if len(one) <= LONGEST_REMEMBERED]
-        dull_bytes += sum(map(len, short))
-        if dull_bytes > MOST_REMEMBERED:
-            dull, dull_bytes = set(), 0
-        dull.update(short)
-        if wanted:
-            _keep_events(block, likenesses, wanted, scan, counts)
-            _let_go(wanted, scan, dull)
+        memory.learn(likenesses)
+        if memory.wanted:
+            _keep_events(block, likenesses, memory, scan, counts)
+            memory.forget_many()
         _remember_last(block, scan)
     return scan
 
 
-def _keep_events(block: Block, likenesses: list[bytes], wanted: dict[bytes, tuple[Signature, ...]], scan: Scan, counts: dict[str, int]) -> None:
-    get = wanted.get
+def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: Scan, counts: dict[str, int]) -> None:
+    get = memory.wanted.get
     for index, likeness in enumerate(likenesses):
         signatures = get(likeness)
         if not signatures:
@@ -113,32 +163,32 @@ def _keep_events(block: Block, likenesses: list[bytes], wanted: dict[bytes, tupl
         text = block.lines[index].decode("utf-8", "replace")
         done = []
         for signature in signatures:
-            found = None if signature.id in scan.full else signature.search(text)
+            if signature.id in scan.full:
+                done.append(signature)
+                continue
+            found = signature.search(text)
             if found:
                 scan.events.append(event_of(signature, found, text, scan.file, block.number(index)))
                 counts[signature.id] = counts.get(signature.id, 0) + 1
                 if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
                     scan.full.add(signature.id)
-            if signature.once and found:
+            if memory.tried(signature, likeness, found is not None):
                 done.append(signature)
-        if done or any(one.id in scan.full for one in signatures):
-            wanted[likeness] = tuple(one for one in signatures if one not in done and one.id not in scan.full)
-
-
-def _let_go(wanted: dict[bytes, tuple[Signature, ...]], scan: Scan, dull: set[bytes]) -> None:
-    """Likenesses of which nothing more is wanted cost no more looks."""
-    over = [likeness for likeness, signatures in wanted.items() if not signatures]
-    for likeness in over:
-        del wanted[likeness]
-        dull.add(likeness)
-    if len(wanted) > 100_000:
-        wanted.clear()
+        if done:
+            memory.keep_only(likeness, tuple(one for one in signatures if one not in done))
 
 
 def event_of(signature: Signature, found: re.Match[str], text: str, file: str, line: int) -> Event:
     """The event of a match; source code that merely contains the words is told by its kind."""
-    quoted = signature.kind not in ("fact", "progress", "folklore") and (_CODE.match(text) is not None or _QUOTE.match(text) is not None)
+    quoted = signature.kind not in ("fact", "progress", "folklore") and is_quotation(text, found.start())
     return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted)
+
+
+def is_quotation(text: str, start: int) -> bool:
+    """Whether what stands at `start` is shown and not said: a quoted ticket, source code, a search, a sample of training data."""
+    if _CODE.match(text) or _QUOTE.match(text):
+        return True
+    return _SAMPLE.search(text, 0, min(start, 4000)) is not None
 
 
 def around(text: str, start: int, end: int) -> str:

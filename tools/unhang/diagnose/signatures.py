@@ -42,6 +42,7 @@ class Signature:
     sources: tuple[Mapping[str, str], ...] = ()
     confidence: str = "documented"
     examples: Mapping[str, list[str]] = field(default_factory=dict)
+    reads_digits: bool = True  # whether lines that differ in their digits alone may differ in matching
 
     def search(self, line: str) -> re.Match[str] | None:
         """The match in a line, looked for near the anchors only."""
@@ -96,7 +97,7 @@ def _signature(row: Mapping[str, Any], path: Path) -> Signature:
     return Signature(
         row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), re.compile(row["pattern"]), row["says"],
         row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
-        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"],
+        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], _reads_digits(parser.parse(row["pattern"])),
     )  # fmt: skip
 
 
@@ -142,6 +143,31 @@ def _gaps(parsed: Any) -> int:
         elif operation == constants.SUBPATTERN:
             count += _gaps(argument[-1])
     return count
+
+
+def _reads_digits(parsed: Any) -> bool:
+    """Whether a pattern asks for certain digits, as in an Xid's code, and not only for some number."""
+    for operation, argument in parsed:
+        if operation in (constants.LITERAL, constants.NOT_LITERAL) and chr(argument).isdigit():
+            return True
+        if operation == constants.IN and any(_names_digits(kind, what) for kind, what in argument):
+            return True
+        if operation in _REPEATING and _reads_digits(argument[2]):
+            return True
+        if operation == constants.BRANCH and any(_reads_digits(branch) for branch in argument[1]):
+            return True
+        if operation == constants.SUBPATTERN and _reads_digits(argument[-1]):
+            return True
+        if operation in (constants.ASSERT, constants.ASSERT_NOT) and _reads_digits(argument[1]):
+            return True
+    return False
+
+
+def _names_digits(kind: Any, what: Any) -> bool:
+    """Of a set of characters: one digit, or some of them but not all."""
+    if kind == constants.LITERAL:
+        return chr(what).isdigit()
+    return bool(kind == constants.RANGE and what != (48, 57) and what[0] <= 57 and what[1] >= 48)
 
 
 def _repeats(parsed: Any) -> Iterator[tuple[int, int | None, Any]]:

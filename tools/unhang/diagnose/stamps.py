@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 LOOKED_AT = 260  # a prefix is no longer
-_MONTHS = {name: number for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
+_MONTHS = {"Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6, "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12}
 _ISO = re.compile(r"(?<!\d)(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T _](?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?(?P<z>Z|[+-]\d\d:?\d\d)?")
 _US = re.compile(r"(?<!\d)(?P<m>\d\d)/(?P<d>\d\d)/(?P<y>\d{4}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)")
 _GLOG = re.compile(r"(?:^|[\[ ])[IWEF](?P<m>\d{1,2})(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:\.(?P<f>\d{1,9}))?")
