@@ -22,6 +22,7 @@ COMMANDS = {
     "judge": "judge a run folder again, off-line",
     "report": "show a judged run as table, JSON or page",
     "catalogue": "list or check the rules",
+    "smoke": "prove that a group of GPUs can train together, or say who is to blame",
     "diagnose": "say from logs what happened and what most probably caused it",
 }
 COULD_NOT_LOOK = 2

@@ -37,7 +37,8 @@ import time
 
 VERSION = 1
 STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
-GRACE_S = 3.0  # for a signal's answer, for peers of a dead rank to notice
+GRACE_S = 3.0  # for peers of a dead rank to notice
+EVIDENCE_S = 5.0  # for ranks to answer with stacks and recordings
 SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
 STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
 POLL_S = 0.1
@@ -267,7 +268,7 @@ class Run:
         self.host = plan.get("host") or socket.gethostname()
         self.phase, self.phase_until = "", 0.0
         self.torch = self.dist = self.store = self.device = None
-        self.facts, self.seed, self.drilled = {}, 0, False
+        self.facts, self.seed, self.last_status = {}, 0, "ok"
 
     def event(self, kind, **fields):
         """An event of this rank, in this phase."""
@@ -339,18 +340,24 @@ def phase_environment(run):
         import torch
         import torch.distributed as dist
     except ImportError as problem:
-        raise Failed("expected torch in %s, found none (%s); name the users' Python with --python" % (sys.executable, problem)) from None
+        raise Failed("expected torch in %s, found none (%s); name the users' Python with --python" % (sys.executable, problem), blind=True) from None
     run.torch, run.dist = torch, dist
     import warnings
 
     warnings.filterwarnings("ignore")
     if not dist.is_available():
-        raise Failed("expected a torch with distributed support in %s, found %s without" % (sys.executable, torch.__version__))
+        message = "expected a torch with distributed support in %s, found %s without"
+        raise Failed(message % (sys.executable, torch.__version__), blind=True)
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        present = [one for _, one in socket.if_nameindex()]
+        if name in os.environ and not names_interface(name, os.environ[name], present):
+            message = "expected %s=%s to name an interface of this node, found none such among %s"
+            raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
     backend = run.plan.get("backend") or "auto"
     run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
     if run.backend == "nccl" and not torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (torch.__version__, visible))
+        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (torch.__version__, visible), blind=True)
     run.facts = {
         "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
         "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
@@ -359,6 +366,21 @@ def phase_environment(run):
     }  # fmt: skip
     load_training(run)
     return dict(run.facts)
+
+
+def names_interface(variable, value, present):
+    """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
+
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
+    """
+    if not value:
+        return True
+    if variable == "GLOO_SOCKET_IFNAME":
+        return any(name in present for name in value.split(","))
+    without, exact = value.startswith("^"), value.lstrip("^").startswith("=")
+    wanted = value.lstrip("^=").split(",")
+    matching = [name for name in present if any(name == one if exact else name.startswith(one) for one in wanted)]
+    return len(matching) < len(present) if without else bool(matching)
 
 
 def load_training(run):
@@ -439,7 +461,7 @@ def require_free(port):
                 probe.bind((place, port))
             except OSError as problem:
                 if problem.errno in (errno.EADDRINUSE, errno.EACCES):
-                    raise Failed("expected port %d to be free, found it in use (%s); choose another with --port" % (port, problem.strerror)) from None
+                    raise Failed("expected port %d to be free, found it in use (%s); choose another with --port" % (port, problem.strerror), blind=True) from None
 
 
 def short_list(numbers):
@@ -509,11 +531,6 @@ def phase_consistency(run):
         run.store.set("compared", json.dumps({"differences": differences(everyone), "binding": binding_faults(everyone)}))
     wait_for(run, ["compared"], limit_s)
     compared = json.loads(run.store.get("compared"))
-    # Rank 0 serves the store: it stays until all have read.
-    run.store.add("read", 1)
-    until = time.monotonic() + 5
-    while run.rank == 0 and run.store.add("read", 0) < run.world and time.monotonic() < until:
-        time.sleep(0.02)
     if compared["binding"]:
         fault = compared["binding"][0]
         text = "expected one GPU for each rank of a machine, found ranks %s on %s; cause: %s"
@@ -647,7 +664,7 @@ def phase_operation(run):
     """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
     torch, operation = run.torch, OPERATIONS[run.phase]
     count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
-    total = 0
+    total, senders = 0, {}
     for number, dtype in enumerate((torch.float32, torch.bfloat16)):
         seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
         held, call, parts = operation(run, count, dtype, seed)
@@ -662,12 +679,15 @@ def phase_operation(run):
             wrong = wrong_elements(torch, found, expected)
             if wrong:
                 wrong_from["unknown" if source is None else source] = wrong
+                senders["unknown" if source is None else source] = wrong
         wrong = sum(wrong_from.values())
         total += wrong
         size = count * dtype_bytes(dtype) * (run.world if run.phase in SPREAD else 1)
-        run.event("collective", op=run.phase, dtype=name, size_bytes=size, time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, measures="correctness")
+        about = {"op": run.phase, "dtype": name, "size_bytes": size, "measures": "correctness"}
+        run.event("collective", time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, **about)
     if total:
-        raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total)
+        run.store.add("wrong", total)
+        raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total, wrong_from=senders)
 
 
 SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
@@ -676,6 +696,14 @@ SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of
 def dtype_bytes(dtype):
     """Bytes of an element."""
     return 2 if "16" in str(dtype) else 4
+
+
+def phase_agreement(run):
+    """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
+    meet(run, "operations")
+    wrong = run.store.add("wrong", 0)
+    if wrong:
+        raise Failed("expected the exactly known results on all ranks, found %d wrong elements in all" % wrong)
 
 
 def phase_storm(run):
@@ -1020,7 +1048,7 @@ def phase_build(run):
 PHASES = {
     "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
     **dict.fromkeys(OPERATIONS, phase_operation),
-    "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp, "pace": phase_pace,
+    "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp, "pace": phase_pace,
     "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix, "build": phase_build,
 }  # fmt: skip
 OPTIONAL = ("p2p_matrix", "build")
@@ -1033,7 +1061,8 @@ ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 def phases_of(plan):
     """Names of the phases to go through, in order."""
     asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
-    return [name for name in PHASES if name in ALWAYS or name in asked]
+    checked = any(name in OPERATIONS for name in asked)
+    return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
 
 
 def phase_limit_s(plan, name):
@@ -1049,15 +1078,29 @@ def run_rank(plan, place, descriptor, folder):
     faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
     threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
     for name in phases_of(plan):
-        if not run_phase(run, name):
+        # A wrong result ends nothing before all operations have been tried, for together they tell whose data is wrong.
+        if not run_phase(run, name) and (name not in OPERATIONS or run.last_status != "fail"):
+            leave(run)
             return 1
     run.phase, run.phase_until = "end", time.monotonic() + 30
     run.step("leave the group")
     if run.dist.is_initialized():
         run.dist.destroy_process_group()
+    leave(run)
     faulthandler.cancel_dump_traceback_later()
     run.event("rank_end")
     return 0
+
+
+def leave(run):
+    """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
+    if run.store is None:
+        return
+    with contextlib.suppress(RuntimeError):  # the store's server is gone: then there is nobody to tell
+        run.store.add("left", 1)
+        until = time.monotonic() + GRACE_S
+        while run.rank == 0 and run.store.add("left", 0) < run.world and time.monotonic() < until:
+            time.sleep(0.02)
 
 
 def run_phase(run, name):
@@ -1070,10 +1113,12 @@ def run_phase(run, name):
     try:
         result = PHASES[name](run) or {}
     except Failed as problem:
+        run.last_status = "fail"
         run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
         return False
     except Exception as problem:
         # Whatever torch raises here is an answer about the machine: it becomes an event, with the type in front.
+        run.last_status = "error"
         message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
         run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
         return False
@@ -1198,6 +1243,37 @@ def nvlink_counters():
                 if found:
                     counts["GPU %s link %s %s" % (gpu, found.group(1), found.group(2).strip())] = int(found.group(3))
     return counts
+
+
+def nvlink_pairs():
+    """[[uuid, uuid]] of GPUs that NVLink joins, asked of NVML by a child, since a driver may never answer. None where there is no NVML."""
+    if not os.path.isdir("/proc/driver/nvidia/gpus"):
+        return None
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        words = [sys.executable, os.path.abspath(__file__), "nvlink"]
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 10, "preexec_fn": die_with_parent}
+        return json.loads(subprocess.run(words, check=False, **options).stdout)
+    return None
+
+
+def read_nvlink_pairs():
+    """The same, in the child: NVML's P2P status for NVLink per pair. Raises OSError without the library."""
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    if library.nvmlInit_v2():
+        return None
+    count, handles, pairs = ctypes.c_uint(), [], []
+    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    for index in range(count.value):
+        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 and library.nvmlDeviceGetUUID(handle, text, 96) == 0:
+            handles.append((handle, text.value.decode("ascii", "replace")))
+    status = ctypes.c_int()
+    for place, (first, name) in enumerate(handles):
+        for second, other in handles[place + 1 :]:
+            # index 2 is NVML_P2P_CAPS_INDEX_NVLINK, status 0 is NVML_P2P_STATUS_OK
+            if library.nvmlDeviceGetP2PStatus(first, second, 2, ctypes.byref(status)) == 0 and status.value == 0:
+                pairs.append([name, other])
+    return pairs
 
 
 def changed(before, after):
@@ -1408,7 +1484,7 @@ class Agent:
                     child.board.flag(Board.ASKED, 1)
                     os.kill(child.process.pid, signal.SIGUSR1)
         able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t", "D")]
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + EVIDENCE_S
         while time.monotonic() < until and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
             self.listen(POLL_S)
             self.reap()
@@ -1456,10 +1532,16 @@ class Agent:
 
     def tell_transports(self):
         """Which way each pair of ranks really talks, from NCCL's log."""
+        links = nvlink_pairs()
+        if links is not None:
+            self.event("nvlink", pairs=links)
         for child in self.children:
-            pairs, nics = transports_of(read_tail(os.path.join(self.folder, "nccl-%d.log" % child.rank), 4 << 20))
-            if pairs or nics:
-                self.event("transports", rank=child.rank, pairs=pairs, nics=nics)
+            log = read_tail(os.path.join(self.folder, "nccl-%d.log" % child.rank), 4 << 20)
+            pairs, nics = transports_of(log)
+            if log:
+                warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
+                nvls = "NVLS multicast support is available" in log
+                self.event("transports", rank=child.rank, pairs=pairs, nics=nics, nvls=nvls, warnings=warnings)
 
     def work(self):
         """The whole of it; the exit code says whether all ranks ended well."""
@@ -1524,7 +1606,7 @@ def rank_environment(plan, rank, local_rank, folder, inherited):
     environment.update({
         "RANK": str(rank), "WORLD_SIZE": str(plan["world_size"]), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(plan["nproc"]),
         "MASTER_ADDR": str(plan["master_address"]), "MASTER_PORT": str(plan["master_port"]), "UNHANG_SMOKE_PLAN": json.dumps(dict(plan, watched=True)),
-        "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
+        "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": inherited.get("PYTHONWARNINGS", "ignore"), "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
     })  # fmt: skip
     for name, value in (("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("NCCL_DEBUG", "INFO"),
                         ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)), ("TORCH_CPP_LOG_LEVEL", "ERROR")):  # fmt: skip
@@ -1598,13 +1680,16 @@ def gpus():
 def main(words):
     """0 all well, 1 something said no, 2 wrong use, 3 stalled."""
     parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
-    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey"), default="rank")
+    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvlink"), default="rank")
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
     parser.add_argument("--folder", help="where status boards lie")
     given = parser.parse_args(words)
     if given.what == "survey":
         sys.stdout.write(json.dumps(survey()) + "\n")
+        return 0
+    if given.what == "nvlink":
+        sys.stdout.write(json.dumps(read_nvlink_pairs()) + "\n")
         return 0
     plan = read_plan(given.plan or os.environ.get("UNHANG_SMOKE_PLAN") or "{}")
     if given.what == "node":

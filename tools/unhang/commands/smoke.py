@@ -1,0 +1,151 @@
+"""`unhang smoke`: proves that a group of ranks can train together, or says who is to blame."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from unhang import project
+from unhang.errors import UserError
+from unhang.smoke import plan as planning
+from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
+from unhang.smoke.known import bandwidth_table, read_baselines
+from unhang.smoke.local import container_program, free_port, payload_path, run_local
+from unhang.smoke.result import EXIT_CODES, history_rows, judge
+from unhang.smoke.streams import Event, Stream
+
+FORMATS = ("table", "json", "junit")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where, what, how long, and how to show it."""
+    parser.add_argument("--local", action="store_true", help="on this machine (default)")
+    parser.add_argument("--nproc", type=int, metavar="N", help="ranks per node (default: one per GPU; 2 without GPUs)")
+    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="default: nccl where there are GPUs")
+    parser.add_argument("--phases", metavar="NAMES", help=f"only these, or +NAME beside the usual ones: {', '.join(planning.PHASES)}")
+    parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch")
+    parser.add_argument("--container-image", metavar="IMAGE", help="run in this image instead")
+    parser.add_argument("--container-runtime", choices=("docker", "podman", "apptainer"), default="docker")
+    parser.add_argument("--port", type=int, metavar="PORT", help="of the rendezvous (default: a free one)")
+    stalled = "one collective that takes longer has stalled (default: 10, more for large messages)"
+    parser.add_argument("--step-timeout", type=float, metavar="SECONDS", help=stalled)
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=planning.TOTAL_TIMEOUT_S, help="for the whole run (default: %(default)s)")
+    parser.add_argument("--max-size", metavar="SIZE", help="largest message, such as 64M (default: what memory allows)")
+    parser.add_argument("--sizes", metavar="SIZE,...", help="messages of the bandwidth phase (default: 1M,32M,256M,1G; without GPUs 64K,1M,8M)")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a setting for all ranks")
+    parser.add_argument("--rank-env", action="append", default=[], metavar="RANK:NAME=VALUE", help="a setting for one rank")
+    parser.add_argument("--drill", action="append", default=[], metavar="RANK:FAULT[:PHASE]", help=f"a planned fault: {', '.join(planning.FAULTS)}")
+    parser.add_argument("--experiments", action=argparse.BooleanOptionalAction, default=True, help="after a failure: what change of settings cures it")
+    earlier = "results (JSON) of earlier runs, or folders of them: what this fleet has reached"
+    parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)
+    parser.add_argument("--format", choices=FORMATS, default="table")
+    parser.add_argument("--out", metavar="FILE", help="write the JSON result there too")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 pass, 1 fail with suspects, 2 nothing could be proved."""
+    request = request_of(arguments)
+    started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
+    result = smoke_here(arguments, request)
+    result |= {"launcher": "local", "started": started.isoformat(timespec="seconds"), "duration_s": round(time.monotonic() - began, 2), "command": _command()}
+    deliver(result, arguments)
+    return EXIT_CODES[result["verdict"]]
+
+
+def request_of(arguments: argparse.Namespace) -> planning.Request:
+    """Raises UserError for what cannot be meant."""
+    for name, value in (("--nproc", arguments.nproc), ("--port", arguments.port), ("--step-timeout", arguments.step_timeout), ("--timeout", arguments.timeout)):
+        if value is not None and value <= 0:
+            raise UserError(f"{name}: expected a number above 0, found {value}")
+    if arguments.port and arguments.port > 65535:
+        raise UserError(f"--port: expected a port up to 65535, found {arguments.port}")
+    return planning.Request(
+        backend=arguments.backend, phases=planning.parse_phases(arguments.phases) if arguments.phases else None, step_timeout_s=arguments.step_timeout,
+        total_timeout_s=arguments.timeout, max_bytes=planning.parse_size(arguments.max_size) if arguments.max_size else None,
+        bandwidth_bytes=tuple(map(planning.parse_size, arguments.sizes.split(","))) if arguments.sizes else None,
+        python=_python(arguments), drills=tuple(map(planning.parse_drill, arguments.drill)), environment=planning.parse_settings(arguments.env, "--env"),
+        rank_environment=planning.parse_rank_settings(arguments.rank_env),
+    )  # fmt: skip
+
+
+def _python(arguments: argparse.Namespace) -> str | None:
+    if arguments.python and arguments.container_image:
+        raise UserError("expected --python or --container-image, found both")
+    return str(arguments.python) if arguments.python else None
+
+
+def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
+    """The smoke test on this machine, experiments included."""
+    host = os.uname().nodename
+    payload = payload_path(project.find_project())
+    program = container_program(arguments.container_runtime, arguments.container_image, payload) if arguments.container_image else [sys.executable]
+    backend = request.backend if request.backend != "auto" else "nccl" if local_gpus() else "gloo"
+    members = [planning.Member(host, arguments.nproc or local_gpus() or 2, "lo" if backend == "gloo" else None)]
+    port = arguments.port or free_port()
+
+    def go(wanted: planning.Request, group: list[planning.Member], at: int) -> Stream:
+        [node] = planning.plan_group(wanted, group, "127.0.0.1", at)
+        return run_local(node, payload, program, Progress().hear)
+
+    result = judge([go(request, members, port)], bandwidth_table(), history_rows(read_baselines(arguments.baseline)))
+    result["rendezvous"] = {"host": host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
+    if arguments.experiments:
+
+        def attempt(experiment: Experiment, phase: str) -> tuple[str, float]:
+            began = time.monotonic()
+            group = [planning.Member(host, 1, members[0].interface)] if experiment.alone else members
+            return judge([go(narrowed(request, phase, experiment), group, free_port())])["verdict"], time.monotonic() - began
+
+        result["experiments"] = run_experiments(result, plan_experiments(backend), attempt)
+    return result
+
+
+def local_gpus() -> int:
+    """GPUs that the driver shows here, or that CUDA_VISIBLE_DEVICES leaves."""
+    root = Path("/proc/driver/nvidia/gpus")
+    present = len(list(root.iterdir())) if root.is_dir() else 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return present if visible is None else min(present, len([one for one in visible.split(",") if one.strip()]))
+
+
+class Progress:
+    """Says on standard error which phase begins, before it does."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+
+    def hear(self, host: str, event: Event) -> None:
+        """One event of a node."""
+        del host
+        phase = event.get("phase")
+        if event["e"] == "phase_begin" and isinstance(phase, str) and phase not in self.seen and phase in planning.PHASES:
+            self.seen.add(phase)
+            print(f"unhang: phase {phase}", file=sys.stderr, flush=True)
+
+
+def deliver(result: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """To standard output, and to the file that was named."""
+    from unhang.report.json import render_json
+    from unhang.report.table import terminal_shape
+    from unhang.smoke.render import render_junit, render_table
+
+    if arguments.out:
+        Path(arguments.out).write_text(render_json(result), encoding="utf-8")
+    if arguments.format == "json":
+        print(render_json(result))
+    elif arguments.format == "junit":
+        print(render_junit(result), end="")
+    else:
+        width, _, plain = terminal_shape(sys.stdout, os.environ)
+        print(render_table(result, width, plain), end="")
+
+
+def _command() -> str:
+    return "unhang smoke " + shlex.join(sys.argv[2:])
+

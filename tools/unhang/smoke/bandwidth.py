@@ -1,0 +1,132 @@
+"""Bandwidth as nccl-tests defines it, judged against what like groups reach; and the rank that is slower than its equals.
+
+Definitions: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md (algbw = size / time; busbw = algbw x a factor per operation, so that it can be
+compared with the hardware's speed whatever the number of ranks). GB/s are 10^9 bytes per second.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.smoke.streams import Event, Story, number
+
+SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
+STANDS_OUT = 6.0  # deviations from the median
+LEAST_SPREAD = 0.08  # of the median: equals never agree to the nanosecond, and a MAD of zero would make everybody a straggler
+FEWEST_FOR_STRAGGLERS = 4
+FEWEST_IN_HISTORY = 3
+BELOW_HISTORY = 0.9  # of the low end of what the fleet itself has reached
+LARGE_BYTES = 256 << 20  # expectations hold from a quarter of the table's size on; small messages are latency
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """busbw / algbw."""
+    if operation == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    if operation in ("all_gather", "reduce_scatter", "all_to_all"):
+        return (ranks - 1) / ranks
+    return 1.0
+
+
+def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]:
+    """The result's `collectives`: one row per operation, dtype and size over all ranks. Times are averaged over ranks, as nccl-tests does."""
+    groups: dict[tuple, list[Event]] = {}
+    for event in events:
+        if event["e"] == "collective":
+            key = (str(event.get("measures")), str(event.get("op")), str(event.get("dtype")), int(number(event.get("size_bytes"))))
+            groups.setdefault(key, []).append(event)
+    rows = []
+    for (measures, operation, dtype, size), members in groups.items():
+        time_us = statistics.fmean(number(event.get("time_us")) for event in members)
+        algbw = size / time_us / 1e3 if time_us > 0 else 0.0
+        checked = [number(event.get("wrong")) for event in members if event.get("wrong") is not None]
+        rows.append({
+            "op": operation, "dtype": dtype, "size_bytes": size, "time_us": round(time_us, 2), "algbw_gb_s": round(algbw, 2),
+            "busbw_gb_s": round(algbw * bus_factor(operation, ranks), 2), "wrong": int(sum(checked)) if checked else None,
+            "measures": measures, "ranks": len(members),
+        })  # fmt: skip
+    return rows
+
+
+@dataclass(frozen=True)
+class Group:
+    """What decides which expectation fits. transport: nvlink, pcie or net; nvls: NVLink SHARP in use."""
+
+    gpu: str
+    gpus: int
+    nvls: bool
+    transport: str
+
+
+def group_of(told: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]) -> Group | None:
+    """The group as its ranks described themselves, None without GPUs. logs: events of NCCL's log; transports: rows of the result."""
+    facts = [story.facts for story in told.values() if story.facts]
+    devices = [(story.phases.get("binding") or {}).get("result") for story in told.values()]
+    models = {str(one["device"].get("model")) for one in devices if isinstance(one, dict) and isinstance(one.get("device"), dict)}
+    if not facts or len(models) != 1 or facts[0].get("backend") != "nccl":
+        return None
+    nvls = any(event.get("nvls") is True for event in logs)
+    ways = [str(way) for row in transports for way in row["via"]]
+    peers = [row for row in transports if any("P2P" in str(way) for way in row["via"])]
+    nvlink = bool(peers) and all(row.get("nvlink") is not False for row in peers)
+    transport = "net" if any(way.startswith("NET") for way in ways) else "nvlink" if nvlink else "pcie"
+    return Group(models.pop(), len(told), nvls, transport)
+
+
+def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
+    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None when nobody knows. The fleet's own history beats the table.
+
+    history: rows {gpu, gpus, nvls, transport, op, size_bytes, busbw_gb_s} of earlier runs that passed.
+    """
+    own = [
+        number(past.get("busbw_gb_s")) for past in history
+        if (past.get("gpu"), past.get("gpus"), past.get("nvls"), past.get("transport")) == (group.gpu, group.gpus, group.nvls, group.transport)
+        and (past.get("op"), past.get("size_bytes")) == (row["op"], row["size_bytes"])
+    ]  # fmt: skip
+    if len(own) >= FEWEST_IN_HISTORY:
+        return {"low_gb_s": round(min(own) * BELOW_HISTORY, 1), "high_gb_s": round(max(own), 1), "source": f"{len(own)} earlier runs of this fleet"}
+    for one in table:
+        same = one["gpu"] in group.gpu.split() and one["gpus"] == group.gpus and one["transport"] == group.transport and one["operation"] == row["op"]
+        if same and one["nvls"] == (group.nvls and row["op"] == "all_reduce") and row["size_bytes"] >= max(LARGE_BYTES, one["size_bytes"] // 4):
+            # A message below the table's size is a little slower even on a healthy machine: 128 MiB reach 94 % of 1 GiB.
+            low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else 0.92)
+            return {"low_gb_s": round(low, 1), "high_gb_s": one["high_gb_s"], "source": f"table bandwidth, {one['name']}"}
+    return None
+
+
+def judge_bandwidth(
+    group: Group | None, rows: Iterable[Mapping[str, Any]], table: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """One judgement per measured row that has an expectation: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source, verdict: pass|fail}."""
+    judged = []
+    for row in rows if group else ():
+        assert group is not None
+        wanted = expectation(group, row, table, history) if row["measures"] == "bandwidth" else None
+        if wanted:
+            verdict = "pass" if row["busbw_gb_s"] >= wanted["low_gb_s"] else "fail"
+            judged.append({"op": row["op"], "size_bytes": row["size_bytes"], "busbw_gb_s": row["busbw_gb_s"], **wanted, "verdict": verdict})
+    return judged
+
+
+def stragglers(times: Mapping[int, float]) -> list[tuple[int, float, float]]:
+    """(rank, its time, the median) of ranks whose time stands out from the group's median by its MAD. Fewer than four cannot tell who is odd."""
+    if len(times) < FEWEST_FOR_STRAGGLERS:
+        return []
+    median = statistics.median(times.values())
+    spread = SCALE_OF_MAD * statistics.median(abs(value - median) for value in times.values())
+    limit = median + STANDS_OUT * max(spread, LEAST_SPREAD * median)
+    return [(rank, value, median) for rank, value in sorted(times.items()) if value > limit]
+
+
+def paces(told: Mapping[int, Story]) -> dict[int, float]:
+    """Time (us) of the same work on every rank, where it was told."""
+    found = {}
+    for rank, story in told.items():
+        result = (story.phases.get("pace") or {}).get("result")
+        value = number(result.get("pace_us")) if isinstance(result, dict) else 0.0
+        if value > 0:
+            found[rank] = value
+    return found

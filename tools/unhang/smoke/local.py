@@ -1,0 +1,124 @@
+"""Starts the payload's agent on this machine and listens to it. Whatever happens to this process, the agent ends and takes its ranks with it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from unhang.smoke.plan import NodePlan
+from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
+
+PR_SET_PDEATHSIG = 1
+ENDING_S = 30.0  # for an agent to end its ranks and tell the rest
+Tell = Callable[[str, Event], None]
+
+
+def payload_path(project: Path) -> Path:
+    """The payload in the checkout."""
+    return project / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens on now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def agent_command(program: Sequence[str], payload: str, plan: NodePlan) -> list[str]:
+    """argv of the agent: what a person types to repeat it. program: the interpreter, or a container's command that ends in one."""
+    return [*program, payload, "node", "--plan", json.dumps(plan.document, separators=(",", ":"))]
+
+
+def container_program(runtime: str, image: str, payload: Path) -> list[str]:
+    """The words that run python3 inside an image with the GPUs and the host's network, the payload readable at its own path."""
+    if runtime == "apptainer":
+        return ["apptainer", "exec", "--nv", "--bind", str(payload.parent), image, "python3"]
+    mount = f"{payload.parent}:{payload.parent}:ro"
+    return [runtime, "run", "--rm", "--interactive", "--init", "--gpus", "all", "--network", "host", "--ipc", "host", "--volume", mount, image, "python3"]
+
+
+def run_local(
+    plan: NodePlan, payload: Path, program: Sequence[str] | None = None, tell: Tell | None = None, environment: Mapping[str, str] | None = None
+) -> Stream:
+    """Runs one node's part here, to its end or its deadline."""
+    watched = NodePlan(plan.host, plan.ranks, {**plan.document, "watch_stdin": True})
+    words = agent_command(program or [sys.executable], str(payload), watched)
+    try:
+        agent = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
+        )  # fmt: skip
+    except OSError as problem:
+        return Stream(plan.host, plan.ranks, (), f"could not start {words[0]}: {problem.strerror}")
+    deadline = time.monotonic() + float(plan.document.get("total_timeout_s", 600)) + ENDING_S
+    with agent:
+        try:
+            said, errors = _listen(agent, plan.host, deadline, tell)
+        finally:
+            _end(agent)
+    events = tuple(parse_events(said.split(b"\n"), plan.ranks))
+    problem_text = None if any(event["e"] == "node_end" for event in events) else _reason(agent.returncode, errors)
+    return Stream(plan.host, plan.ranks, events, problem_text)
+
+
+def _die_with_parent() -> None:
+    """In the child: it is killed when the process that started it dies, also by SIGKILL."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _listen(agent: subprocess.Popen[bytes], host: str, deadline: float, tell: Tell | None) -> tuple[bytes, bytes]:
+    """Everything that the agent says until it closes its output, or the deadline; whole events are told on the way."""
+    assert agent.stdout is not None
+    assert agent.stderr is not None
+    heard: dict[int, bytearray] = {agent.stdout.fileno(): bytearray(), agent.stderr.fileno(): bytearray()}
+    told = 0
+    with selectors.DefaultSelector() as selector:
+        for descriptor in heard:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map() and time.monotonic() < deadline:
+            for key, _ in selector.select(0.5):
+                piece = os.read(key.fd, MOST_LINE_BYTES)
+                heard[key.fd] += piece
+                if not piece:
+                    selector.unregister(key.fd)
+            told = _tell_new(heard[agent.stdout.fileno()], told, host, tell)
+    return bytes(heard[agent.stdout.fileno()]), bytes(heard[agent.stderr.fileno()])
+
+
+def _tell_new(said: bytearray, told: int, host: str, tell: Tell | None) -> int:
+    end = said.rfind(b"\n") + 1
+    if tell and end > told:
+        for line in bytes(said[told:end]).splitlines():
+            event = parse_event(line)
+            if event:
+                tell(host, event)
+    return max(told, end)
+
+
+def _end(agent: subprocess.Popen[bytes]) -> None:
+    """The end of its standard input tells the agent to end its ranks; if it does not, it is killed, and the kernel ends the ranks."""
+    with contextlib.suppress(OSError):
+        if agent.stdin:
+            agent.stdin.close()
+    try:
+        agent.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        agent.kill()
+        agent.wait()
+
+
+def _reason(code: int | None, errors: bytes) -> str:
+    lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    return f"the agent ended with code {code}" + (f": {lines[-1][:300]}" if lines else "")

@@ -1,0 +1,135 @@
+"""The result for people (a table) and for CI (JUnit). What nodes said is cleaned before it is shown."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unhang.report.text import ascii_only, visible
+
+MIB = 1 << 20
+
+
+def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
+    """Verdict and suspects last, where a terminal leaves the eye."""
+    lines = _phases(result) + _bandwidth(result) + _transports(result) + _stands(result) + _experiments(result) + _isolation(result) + _suspects(result, width)
+    lines += ["", f"verdict: {result['verdict']}"]
+    if result.get("command"):
+        lines += [f"to repeat: {visible(result['command'], 4000)}"]
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    return ascii_only(text) if plain else text
+
+
+def _phases(result: Mapping[str, Any]) -> list[str]:
+    hosts = ", ".join(visible(row["host"]) for row in result["hosts"][:8]) + (f" and {len(result['hosts']) - 8} more" if len(result["hosts"]) > 8 else "")
+    first: Mapping[str, Any] = next((row for row in result["hosts"] if row.get("torch")), {})
+    lines = [f"{result['world_size']} ranks on {hosts}; torch {visible(first.get('torch') or '?')}, {visible(first.get('backend') or '?')}", ""]
+    meeting = result.get("rendezvous")
+    if meeting:
+        lines.insert(1, f"rendezvous at {visible(meeting['address'])}:{meeting['port']}: {visible(meeting['why'])}")
+    lines.append(f"{'phase':<16}{'status':<8}{'seconds':>9}  ranks")
+    for row in result["phases"]:
+        others = "; ".join(f"{status}: {fold_ranks(ranks)}" for status, ranks in row["ranks"].items() if status != "ok")
+        lines.append(f"{visible(row['name'], 15):<16}{row['status']:<8}{row['duration_s']:>9.2f}  {others}")
+    return lines
+
+
+def _bandwidth(result: Mapping[str, Any]) -> list[str]:
+    rows = [row for row in result["collectives"] if row["measures"] == "bandwidth"]
+    if not rows:
+        return []
+    judged = {(row["op"], row["size_bytes"]): row for row in result["bandwidth"]}
+    lines = ["", f"{'operation':<16}{'size (B)':>12}{'time (us)':>12}{'algbw (GB/s)':>14}{'busbw (GB/s)':>14}  expected"]
+    for row in rows:
+        wanted = judged.get((row["op"], row["size_bytes"]))
+        text = f"{wanted['low_gb_s']:g} to {wanted['high_gb_s']:g}, {wanted['verdict']} ({visible(wanted['source'])})" if wanted else ""
+        lines.append(f"{visible(row['op'], 15):<16}{row['size_bytes']:>12}{row['time_us']:>12.2f}{row['algbw_gb_s']:>14.2f}{row['busbw_gb_s']:>14.2f}  {text}")
+    return lines
+
+
+def _transports(result: Mapping[str, Any]) -> list[str]:
+    folded: dict[str, list[str]] = {}
+    for row in result["transports"]:
+        way = ", ".join(visible(way, 60) for way in row["via"])
+        joined = {True: " over NVLink", False: " without NVLink"}.get(row.get("nvlink"), "") if "P2P" in way else ""
+        folded.setdefault(way + joined, []).append(f"{row['from']}>{row['to']}")
+    lines = [f"via {way}: {', '.join(pairs[:12])}" + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "") for way, pairs in folded.items()]
+    return ["", *lines] if lines else []
+
+
+def _stands(result: Mapping[str, Any]) -> list[str]:
+    """Where each rank stood, when somebody did not come to a good end."""
+    lines = []
+    for row in result["evidence"][:64]:
+        ended = f"ended by {row['signal']}" if row.get("signal") else f"exit code {row['code']}" if "code" in row else f"state {row.get('state')}"
+        recorded = row.get("flight_recorder") or {}
+        more = f", recorder: enqueued {recorded['last_enqueued']}, completed {recorded['last_completed']}" if "last_enqueued" in recorded else ""
+        lines.append(visible(f"  rank {row['rank']} on {row['host']}: {row.get('phase')} / {row.get('step')}, collective {row.get('seq')}, {ended}{more}"))
+    return ["", "where they stood:", *lines] if lines else []
+
+
+def _experiments(result: Mapping[str, Any]) -> list[str]:
+    rows = result["experiments"]
+    if not rows:
+        return []
+    lines = ["", "experiments (evidence for the cause, no fix):"]
+    return lines + [f"  {visible(row['name'])}: {'cured' if row['cured'] else 'no change'} ({row['verdict']}, {row['duration_s']:.0f} s)" for row in rows]
+
+
+def _isolation(result: Mapping[str, Any]) -> list[str]:
+    found = result.get("isolation")
+    return ["", f"isolation, {found['rounds']} rounds: {visible(found['answer'])}"] if found else []
+
+
+def _suspects(result: Mapping[str, Any], width: int) -> list[str]:
+    del width  # lines are the terminal's to wrap, so that they can be copied whole
+    lines = []
+    for row in result["suspects"]:
+        who = [visible(row["host"])] if row["host"] else ["the group"]
+        who += [f"rank {row['rank']}"] if row["rank"] is not None else []
+        who += [visible(row["gpu"])] if row["gpu"] else []
+        lines += ["", f"suspect: {', '.join(who)}, in {visible(row['phase'])}", f"  why:  {visible(row['why'], 1500)}", f"  next: {visible(row['next'], 600)}"]
+    return lines
+
+
+def fold_ranks(ranks: Sequence[int]) -> str:
+    """[0, 1, 2, 5] -> 0-2,5."""
+    parts: list[list[int]] = []
+    for rank in sorted(ranks):
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def render_junit(result: Mapping[str, Any]) -> str:
+    """One test case per phase, and one per judged bandwidth; suspects are the text of the failure."""
+    suite = ElementTree.Element("testsuite", name="unhang smoke")
+    failures = errors = 0
+    for row in result["phases"]:
+        case = ElementTree.SubElement(suite, "testcase", classname="unhang.smoke", name=_xml(row["name"]), time=f"{row['duration_s']:.3f}")
+        blamed = [suspect for suspect in result["suspects"] if suspect["phase"] == row["name"]]
+        if row["status"] == "skip":
+            ElementTree.SubElement(case, "skipped")
+        elif blamed or row["status"] not in ("ok", "skip"):
+            failures += 1
+            told = ElementTree.SubElement(case, "failure", message=_xml("; ".join(_who(one) for one in blamed) or row["status"]))
+            told.text = _xml("\n".join(f"{_who(one)}: {one['why']}; next: {one['next']}" for one in blamed))
+    for suspect in result["suspects"]:
+        if suspect["phase"] not in {row["name"] for row in result["phases"]}:
+            errors += 1
+            case = ElementTree.SubElement(suite, "testcase", classname="unhang.smoke", name=_xml(f"{suspect['phase']} {suspect['host'] or ''}".strip()))
+            ElementTree.SubElement(case, "error", message=_xml(suspect["why"]))
+    suite.attrib.update(tests=str(len(suite)), failures=str(failures), errors=str(errors))
+    return ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def _who(suspect: Mapping[str, Any]) -> str:
+    return f"{suspect['host'] or 'the group'}" + (f" rank {suspect['rank']}" if suspect["rank"] is not None else "")
+
+
+def _xml(text: object) -> str:
+    """Without what XML cannot hold."""
+    return visible(text, 2000)

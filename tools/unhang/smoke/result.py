@@ -1,0 +1,159 @@
+"""The result document, unhang/smoke/1: one shape whatever the launcher. Values in, values out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from unhang.smoke import bandwidth, flight_recorder
+from unhang.smoke.streams import Event, Story, Stream, number, stories
+from unhang.smoke.suspects import Suspect, find_suspects
+
+SCHEMA = "unhang/smoke/1"
+WORST = ("stall", "died", "cut", "error", "fail", "ok", "skip")
+SHOWN_EVIDENCE = ("phase", "step", "seq", "done", "state", "wchan", "waited_s", "reason", "code", "signal", "stack", "said", "native_stack")
+EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
+
+
+def judge(streams: Sequence[Stream], table: Sequence[Mapping[str, Any]] = (), history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """What the streams of one run say: verdict, phases, collectives, suspects and the evidence."""
+    told = stories(streams)
+    events = [event for stream in streams for event in stream.events]
+    rows = bandwidth.collective_rows(events, len(told))
+    ways = [event for event in events if event["e"] == "transports"]
+    joined = with_nvlink(transport_rows(ways), told, events)
+    group = bandwidth.group_of(told, ways, joined)
+    judged = bandwidth.judge_bandwidth(group, rows, table, history)
+    suspects = find_suspects(streams, told)
+    slow = bandwidth.stragglers(bandwidth.paces(told))
+    suspects += [_straggler(told[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
+    suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][: 0 if suspects else 8]
+    copies = [dict(row, host=event.get("host")) for event in events if event["e"] == "p2p" for row in _maps(event.get("rows"))]
+    return {
+        "schema": SCHEMA, "verdict": _verdict(told, suspects), "world_size": len(told),
+        "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, told) for stream in streams],
+        "phases": phase_rows(told), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
+        "transports": joined, "p2p": copies,
+        "evidence": [row for story in told.values() if (row := _evidence(story))], "nodes": [row for stream in streams if (row := _node_evidence(stream))],
+        "unfit": sorted({story.host for story in told.values() if story.unkillable}), "experiments": [], "isolation": None,
+    }  # fmt: skip
+
+
+def _maps(value: Any) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _verdict(told: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
+    """pass, fail; error when nobody could be looked at, so that nothing was proved either way."""
+    if not suspects:
+        return "pass" if told and all(story.ended for story in told.values()) else "error"
+    met = any((story.phases.get("rendezvous") or {}).get("status") == "ok" for story in told.values())
+    everybody = {suspect.host for suspect in suspects} >= {story.host for story in told.values()}
+    return "error" if not met and everybody and all(suspect.blind for suspect in suspects) else "fail"
+
+
+def _straggler(story: Story, time_us: float, median: float) -> Suspect:
+    why = f"needs {time_us / 1e3:.1f} ms for what the median rank does in {median / 1e3:.1f} ms"
+    return Suspect(story.host, story.rank, story.gpu, "pace", why, f"clocks, throttling, power and other jobs there: unhang audit --limit {story.host}")
+
+
+def _too_slow(row: Mapping[str, Any]) -> Suspect:
+    why = f"{row['op']} of {row['size_bytes']} bytes reaches {row['busbw_gb_s']} GB/s busbw, expected at least {row['low_gb_s']} ({row['source']})"
+    return Suspect(None, None, None, "bandwidth", why, "NVLink states and errors, PCIe width, NCCL's transports below: unhang audit")
+
+
+def phase_rows(told: Mapping[int, Story]) -> list[dict[str, Any]]:
+    """{name, status, duration_s, ranks: {status: [ranks]}} in the order in which they were begun; status is the worst, duration the longest."""
+    names = list(dict.fromkeys(name for story in told.values() for name in story.begun))
+    rows = []
+    for name in names:
+        ranks: dict[str, list[int]] = {}
+        for story in told.values():
+            if name in story.begun:
+                ranks.setdefault(_status(story, name), []).append(story.rank)
+        duration = max((number((story.phases.get(name) or {}).get("duration_s")) for story in told.values()), default=0.0)
+        stalled = [number((story.stall or {}).get("waited_s")) for story in told.values() if story.last_phase == name and story.stall]
+        rows.append({"name": name, "status": min(ranks, key=WORST.index), "duration_s": round(max([duration, *stalled]), 3), "ranks": ranks})
+    return rows
+
+
+def _status(story: Story, name: str) -> str:
+    end = story.phases.get(name)
+    if end is not None:
+        status = end.get("status")
+        return status if status in WORST else "error"
+    if story.stall is not None:
+        return "stall"
+    return "died" if story.exit is not None else "cut"
+
+
+def _host(stream: Stream, told: Mapping[int, Story]) -> dict[str, Any]:
+    facts = [told[rank].facts for rank in stream.ranks if told[rank].facts]
+    first: Event = facts[0] if facts else {}
+    init = [(told[rank].phases.get("init") or {}).get("result") or {} for rank in stream.ranks]
+    libraries = _maps(first.get("nccl")) or [row for one in init if isinstance(one, dict) for row in _maps(one.get("nccl"))][:4]
+    return {
+        "host": stream.host, "ranks": list(stream.ranks), "problem": stream.problem, "ended": stream.ended,
+        **{name: first.get(name) for name in ("torch", "cuda", "driver", "backend", "executable")},
+        "nccl": libraries, "gpus": [told[rank].gpu for rank in stream.ranks],
+    }  # fmt: skip
+
+
+def transport_rows(ways: Iterable[Event]) -> list[dict[str, Any]]:
+    """{from, to, via, channels} per pair of ranks that NCCL's log speaks of."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for event in ways:
+        pairs = event.get("pairs")
+        for name, row in pairs.items() if isinstance(pairs, dict) else ():
+            ends = str(name).split(">")
+            if len(ends) == 2 and all(end.isdecimal() for end in ends) and isinstance(row, dict):
+                one = found.setdefault((int(ends[0]), int(ends[1])), {"from": int(ends[0]), "to": int(ends[1]), "via": [], "channels": 0})
+                one["via"] = list(dict.fromkeys([*one["via"], *(str(way) for way in row.get("via") or [])]))
+                one["channels"] = max(one["channels"], int(number(row.get("channels"))))
+    return [found[key] for key in sorted(found)]
+
+
+def with_nvlink(rows: Sequence[dict[str, Any]], told: Mapping[int, Story], events: Iterable[Event]) -> list[dict[str, Any]]:
+    """The rows with `nvlink`: whether NVLink joins the two GPUs, null where nobody could tell (NCCL says P2P for NVLink and PCIe alike)."""
+    asked = [event for event in events if event["e"] == "nvlink" and isinstance(event.get("pairs"), list)]
+    joined = {frozenset(map(str, pair)) for event in asked for pair in event["pairs"] if isinstance(pair, list)}
+    for row in rows:
+        ends = [_uuid(told.get(row[end])) for end in ("from", "to")]
+        row["nvlink"] = frozenset(ends) in joined if asked and all(ends) else None
+    return list(rows)
+
+
+def _uuid(story: Story | None) -> str | None:
+    result = (story.phases.get("binding") or {}).get("result") if story else None
+    device = result.get("device") if isinstance(result, dict) else None
+    return str(device.get("uuid")) if isinstance(device, dict) else None
+
+
+def _evidence(story: Story) -> dict[str, Any] | None:
+    """Where a rank stood when it came to no good end."""
+    seen = story.stall or story.exit
+    if seen is None:
+        return None
+    row: dict[str, Any] = {name: seen[name] for name in SHOWN_EVIDENCE if seen.get(name) is not None}
+    recording = flight_recorder.summarise(seen.get("flight_recorder"))
+    return {"rank": story.rank, "host": story.host, **row, **({"flight_recorder": recording} if recording else {})}
+
+
+def _node_evidence(stream: Stream) -> dict[str, Any] | None:
+    found = next((event for event in stream.events if event["e"] == "evidence"), None)
+    warnings = [line for event in stream.events if event["e"] == "transports" for line in (event.get("warnings") or [])][:16]
+    if found is None and not warnings:
+        return None
+    seen = found or {}
+    return {"host": stream.host, **{name: seen.get(name) for name in ("kernel_log", "counters", "nvlink")}, "nccl_warnings": warnings}
+
+
+def history_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What earlier runs that passed have reached, for bandwidth.expectation."""
+    rows = []
+    for result in results:
+        group = result.get("group")
+        if result.get("verdict") == "pass" and isinstance(group, dict):
+            rows += [{**group, **row} for row in _maps(result.get("collectives")) if row.get("measures") == "bandwidth"]
+    return rows

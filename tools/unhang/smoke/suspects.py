@@ -1,0 +1,265 @@
+"""Who or what is to blame: from the stories of all ranks to suspects. Values in, values out.
+
+What is certain goes first: a node that could not be asked, a phase that said no and why, a process that died or was stopped. Where nothing is certain, the
+rank that never entered the collective that all others wait in; then errors that ranks reported, which are mostly the echo of another's end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.smoke.streams import Story, Stream, number
+
+NEXT_LOOK_AT_NODE = "unhang audit --limit {host}; look at the kernel log and the driver there"
+OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+CONSEQUENCE_CODES = (1, 3)  # a phase said no; the rank ended itself after a stall
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """host, rank, gpu: None where nobody can be blamed. why: what was seen. next: what a person or the tool should do."""
+
+    host: str | None
+    rank: int | None
+    gpu: str | None
+    phase: str
+    why: str
+    next: str
+    blind: bool = False  # nothing could be looked at there, which proves nothing about the machine
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in the result."""
+        return {"host": self.host, "rank": self.rank, "gpu": self.gpu, "phase": self.phase, "why": self.why, "next": self.next}
+
+
+def find_suspects(streams: Sequence[Stream], told: Mapping[int, Story]) -> list[Suspect]:
+    """Suspects, the most certain first; [] when all ranks ended well."""
+    certain = [*_hosts(streams, told), *_stopped(told), *_died(told)]
+    refused = _refused(told, {suspect.host for suspect in certain})
+    if certain or refused:
+        return _once([*certain, *refused])
+    return _once(_behind(told) or _errors(told) or _all_in(told))
+
+
+def _once(suspects: Sequence[Suspect]) -> list[Suspect]:
+    kept: dict[tuple, Suspect] = {}
+    for suspect in suspects:
+        kept.setdefault((suspect.host, suspect.rank), suspect)
+    return list(kept.values())
+
+
+def _hosts(streams: Sequence[Stream], told: Mapping[int, Story]) -> list[Suspect]:
+    found = []
+    for stream in streams:
+        failed = next((event.get("message") for event in stream.events if event["e"] == "node_failed"), None)
+        if stream.problem and not stream.ended:
+            phase = told[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
+            found.append(Suspect(stream.host, None, None, phase, stream.problem, f"ssh {stream.host}; unhang audit --limit {stream.host}", True))
+        elif failed:
+            why = f"could not start its ranks: {failed}"
+            found.append(Suspect(stream.host, None, None, "launch", why, "name a Python that is there with --python", True))
+        elif not stream.ended:
+            why = "its results were cut off: the node never told its end"
+            found.append(Suspect(stream.host, None, None, told[stream.ranks[0]].last_phase, why, NEXT_LOOK_AT_NODE.format(host=stream.host)))
+    return found
+
+
+def _of(story: Story, why: str, then: str, phase: str | None = None) -> Suspect:
+    phase = phase or story.last_phase
+    result = (story.phases.get(phase) or {}).get("result")
+    return Suspect(story.host, story.rank, story.gpu, phase, why, then, isinstance(result, dict) and result.get("blind") is True)
+
+
+def _stopped(told: Mapping[int, Story]) -> list[Suspect]:
+    found = []
+    for story in told.values():
+        if story.unkillable:
+            why = f"its process survives SIGKILL (state {story.unkillable.get('state')}, in {story.unkillable.get('wchan') or 'the kernel'}): the node is unfit"
+            found.append(_of(story, why, f"drain {story.host} and reboot it; look for Xids and hung tasks in its kernel log"))
+        elif story.stall and story.stall.get("reason") == "stopped":
+            why = f"its process is stopped (state {story.stall.get('state')}) before collective {_next(story)} was over, all others wait for it"
+            found.append(_of(story, why, "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container"))
+        elif story.stall and story.stall.get("state") == "D":
+            where = story.stall.get("wchan") or "the kernel"
+            found.append(_of(story, f"its process hangs in the kernel (state D, in {where})", NEXT_LOOK_AT_NODE.format(host=story.host)))
+    return found
+
+
+def _next(story: Story) -> int:
+    return int(number((story.stall or story.exit or {}).get("seq")))
+
+
+def _died(told: Mapping[int, Story]) -> list[Suspect]:
+    found = []
+    for story in told.values():
+        if story.exit is None:
+            continue
+        code, name = story.exit.get("code"), story.exit.get("signal")
+        if name:
+            why = f"its process was ended by {name} after {_next(story)} collectives"
+            found.append(_of(story, why, _after_signal(str(name), story.host)))
+        elif code not in CONSEQUENCE_CODES:
+            found.append(_of(story, f"its process ended by itself with code {code}{_last_words(story)}", "run the phase again on this node alone"))
+        elif code == 1 and not any(end.get("status") in ("fail", "error") for end in story.phases.values()):
+            then = f"try it there: {story.facts.get('executable') or 'python3'} -c 'import torch'"
+            found.append(_of(story, f"its process ended with code 1 without a word{_last_words(story)}", then))
+    return found
+
+
+def _after_signal(name: str, host: str) -> str:
+    if name == "SIGKILL":
+        return f"look for the OOM killer or a job manager's limit in the kernel log of {host}"
+    return f"look at the stack in the evidence, and for segfaults and Xids in the kernel log of {host}"
+
+
+def _last_words(story: Story) -> str:
+    said = (story.exit or {}).get("said")
+    lines = [str(line).strip() for line in said if str(line).strip()] if isinstance(said, list) else []
+    return f"; its last words: {lines[-1][:300]}" if lines else ""
+
+
+def _refused(told: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
+    """Phases that answered no, in their order; the first phase with an answer decides, for what follows is its consequence."""
+    failed = [(phase, story, end) for story in told.values() for phase, end in story.phases.items() if end.get("status") == "fail"]
+    if not failed:
+        return []
+    order = {name: place for place, name in enumerate(dict.fromkeys(name for story in told.values() for name in story.begun))}
+    first = min(order.get(phase, 0) for phase, _, _ in failed)
+    rows = [(phase, story, end) for phase, story, end in failed if order.get(phase, 0) == first]
+    phase = rows[0][0]
+    if phase == "consistency":
+        return _inconsistent(rows[0][2], told)
+    if phase == "rendezvous":
+        return _not_met(rows, told, blamed)
+    if phase in OPERATIONS:
+        return _wrong_results(phase, [row for row in failed if row[0] in OPERATIONS], told)
+    return [_of(story, str(end.get("message")), _after(phase, end), phase) for _, story, end in rows]
+
+
+def _after(phase: str, end: Mapping[str, Any]) -> str:
+    result = end.get("result")
+    variable = result.get("variable") if isinstance(result, dict) else None
+    if variable and phase == "environment":
+        return f"correct {variable} or take it out; unhang audit shows which file sets it"
+    return _NEXT.get(phase, f"run it again: unhang smoke --phases {phase}")
+
+
+_NEXT = {
+    "environment": "name the Python that users train with: --python PATH",
+    "binding": "let each rank take the GPU of its LOCAL_RANK, and CUDA_VISIBLE_DEVICES name all GPUs of the node",
+}
+
+
+def _result(end: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    result = end.get("result")
+    rows = result.get(name) if isinstance(result, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _inconsistent(end: Mapping[str, Any], told: Mapping[int, Story]) -> list[Suspect]:
+    found = []
+    for fault in _result(end, "binding"):
+        shared = ", ".join(map(str, _ranks(fault.get("ranks"), told)))
+        for rank in _ranks(fault.get("blamed"), told):
+            why = f"ranks {shared} share one device ({fault.get('device')}); cause: {fault.get('variable')}"
+            found.append(_of(told[rank], why, _NEXT["binding"], "binding"))
+    for row in _result(end, "differences"):
+        values = row.get("values")
+        if isinstance(values, dict) and values:
+            found += _minority(str(row.get("name")), {str(value): _ranks(ranks, told) for value, ranks in values.items()}, told)
+    return found
+
+
+def _ranks(value: Any, told: Mapping[int, Story]) -> list[int]:
+    return [rank for rank in value if isinstance(rank, int) and rank in told] if isinstance(value, list) else []
+
+
+def _minority(name: str, values: Mapping[str, list[int]], told: Mapping[int, Story]) -> list[Suspect]:
+    """The ranks that differ from most; all sides when there is no majority."""
+    largest = max(map(len, values.values()))
+    usual = [value for value, ranks in values.items() if len(ranks) == largest]
+    said = "; ".join(f"{value} on ranks {', '.join(map(str, ranks[:16]))}" for value, ranks in sorted(values.items()))
+    found = []
+    for value, ranks in values.items():
+        if len(usual) == 1 and value == usual[0]:
+            continue
+        side = f"most have {usual[0]}" if len(usual) == 1 else "no side has the majority"
+        then = f"make {name} the same on all nodes: unhang audit shows where it is set"
+        found += [_of(told[rank], f"{name} is {value} here, {side} ({said})", then) for rank in ranks]
+    return found
+
+
+def _not_met(rows: Sequence[tuple[str, Story, Mapping[str, Any]]], told: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
+    in_use = [(story, end) for _, story, end in rows if "in use" in str(end.get("message"))]
+    if in_use:
+        return [_of(story, str(end.get("message")), "choose another port with --port, or end what holds it: ss -ltnp") for story, end in in_use]
+    missing = sorted({rank for _, _, end in rows for rank in _ranks((end.get("result") or {}).get("missing"), told)})
+    absent = [told[rank] for rank in missing if told[rank].host not in blamed]
+    if missing:
+        return [_of(story, "never came to the rendezvous", NEXT_LOOK_AT_NODE.format(host=story.host), "rendezvous") for story in absent if not story.ended]
+    then = "unhang smoke chooses an address that all can reach; see `rendezvous` in the result, and firewalls"
+    return [_of(story, str(end.get("message")), then) for _, story, end in rows]
+
+
+def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any]]], told: Mapping[int, Story]) -> list[Suspect]:
+    """The rank whose data came out wrong at most others, or else those that alone received wrong data, or nobody."""
+    seen = {(source, story.rank) for _, story, end in rows for source in _senders(end) if source in told}
+    witnesses = Counter(source for source, _ in seen)
+    victims = Counter(receiver for _, receiver in seen)
+    where = ", ".join(dict.fromkeys(name for name, _, _ in rows))
+    if seen and max(witnesses.values()) >= max(victims.values()):
+        guilty = sorted(rank for rank, times in witnesses.items() if times == max(witnesses.values()))
+        why = "its data arrived wrong at {} of {} ranks, against exactly known results ({})"
+        return [_of(told[rank], why.format(witnesses[rank], len(told), where), _CORRUPT.format(host=told[rank].host), phase) for rank in guilty]
+    if seen:
+        alone = sorted(rank for rank, times in victims.items() if times == max(victims.values()))
+        return [_of(told[rank], f"receives wrong data from {victims[rank]} ranks ({where})", _CORRUPT.format(host=told[rank].host), phase) for rank in alone]
+    hit = sorted({story.rank for _, story, _ in rows})
+    if len(hit) < len(told):
+        return [_of(told[rank], f"has wrong sums where others have the right ones ({where})", _CORRUPT.format(host=told[rank].host), phase) for rank in hit]
+    return [Suspect(None, None, None, phase, f"all ranks have wrong sums, and all data arrives right ({where})", "unhang smoke --isolate finds the node")]
+
+
+_CORRUPT = "take {host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the IOMMU: unhang audit --limit {host}"
+
+
+def _senders(end: Mapping[str, Any]) -> list[int]:
+    result = end.get("result")
+    named = result.get("wrong_from") if isinstance(result, dict) else None
+    return [int(source) for source in named if re.fullmatch(r"\d{1,6}", str(source))] if isinstance(named, dict) else []
+
+
+def _behind(told: Mapping[int, Story]) -> list[Suspect]:
+    """Ranks that had not entered the collective that others wait in."""
+    stalled = [story for story in told.values() if story.stall]
+    if not stalled:
+        return []
+    ahead = max(_next(story) for story in stalled)
+    late = [story for story in stalled if _next(story) < ahead]
+    found = []
+    for story in late:
+        stall = story.stall or {}
+        waiting = sum(_next(other) == ahead for other in stalled)
+        why = f"never entered collective {ahead} ({stall.get('step')}), in which {waiting} ranks wait; it stands after {_next(story)}"
+        found.append(_of(story, why, f"see its stack in the evidence; then: unhang smoke --isolate, or look at {story.host} alone"))
+    return found
+
+
+def _errors(told: Mapping[int, Story]) -> list[Suspect]:
+    rows = [(story, phase, end) for story in told.values() for phase, end in story.phases.items() if end.get("status") == "error"]
+    then = "look at the message and at the node; unhang smoke --isolate tells whether it follows the node"
+    return [_of(story, str(end.get("message")), then, phase) for story, phase, end in rows]
+
+
+def _all_in(told: Mapping[int, Story]) -> list[Suspect]:
+    """Everybody entered, nobody left: the way between them."""
+    stalled = [story for story in told.values() if story.stall]
+    if not stalled:
+        return []
+    stall = stalled[0].stall or {}
+    why = f"all {len(stalled)} ranks entered collective {_next(stalled[0])} ({stall.get('step')}) and none left it: what lies between them does not carry it"
+    return [Suspect(None, None, None, str(stall.get("phase")), why, "unhang smoke --isolate finds the pair; the experiments below tell which way is broken")]
