@@ -1,0 +1,144 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that takes environment settings out of effect wherever the system sets them; how lies in module_utils/unhang_node/change."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: setting_aside
+short_description: Take environment settings of a node out of effect and keep their lines
+version_added: "0.2.0"
+description:
+  - Looks through the files that the audit reads (V(/etc/nccl.conf), V(/etc/environment), V(/etc/profile.d), systemd units, Slurm's TaskProlog, enroot)
+    for lines that set the given names, and turns each into a comment that keeps the line.
+  - Touches a line only when it sets that one name and nothing else. All others are returned in RV(left) for a person.
+  - Saves each line under V(/var/lib/unhang) before it changes a file, so that O(state=restored) puts back exactly those.
+  - Runs no daemon-reload and restarts nothing. What comes from a systemd unit holds until the manager is reloaded or the node boots.
+options:
+  names:
+    description: Names of variables.
+    type: list
+    elements: str
+    default: []
+  settings:
+    description: Names with values. A line that sets just this value stays.
+    type: dict
+    default: {}
+  owner:
+    description: Name of the role that asks, under which the lines are saved.
+    type: str
+    required: true
+  state:
+    description: Whether the lines are taken out of effect, or those that were are put back.
+    type: str
+    choices: [aside, restored]
+    default: aside
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Says what would change and writes nothing.
+    support: full
+  diff_mode:
+    description: Shows each file before and after.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: No file of the node chooses GPUs for every job
+  setting_aside:
+    names: [CUDA_VISIBLE_DEVICES]
+    owner: gpu_binding
+
+- name: Put the lines back
+  setting_aside:
+    owner: gpu_binding
+    state: restored
+"""
+
+RETURN = r"""
+lines:
+  description: Lines that were taken out of effect in this call, or would be.
+  returned: state is aside
+  type: list
+  elements: dict
+  sample: [{file: /etc/environment, line: 3, text: CUDA_VISIBLE_DEVICES=0}]
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{file: /etc/profile.d/x.sh, line: 2, why: "expected a line that sets NCCL_DEBUG and nothing else, found ..."}]
+before:
+  description: The lines that change, by file, as they were.
+  returned: success
+  type: dict
+  sample: {/etc/environment: [CUDA_VISIBLE_DEVICES=0]}
+after:
+  description: The same lines as they are now, or would be.
+  returned: success
+  type: dict
+  sample: {/etc/environment: ["# unhang set aside: CUDA_VISIBLE_DEVICES=0"]}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import setting_aside_run as run
+from ansible.module_utils.unhang_node.change.files import shown
+
+OPTIONS = {
+    "names": {"type": "list", "elements": "str", "default": []},
+    "settings": {"type": "dict", "default": {}},
+    "owner": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": ["aside", "restored"], "default": "aside"},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def settle(module):
+    """(texts, changes, left), with everything written unless in check mode. Raises OSError, ValueError."""
+    rootfs, owner = module.params["rootfs"], module.params["owner"]
+    if module.params["state"] == "restored":
+        texts, left = run.plan_restore(rootfs, owner)
+        if not module.check_mode:
+            run.write_texts(rootfs, texts)
+            run.forget_changes(rootfs, owner)
+        return texts, [], left
+    settings = {name: str(value) for name, value in module.params["settings"].items()}
+    texts, changes, left = run.plan_aside(rootfs, module.params["names"], settings)
+    if changes and not module.check_mode:
+        run.save_changes(rootfs, owner, changes)
+        run.write_texts(rootfs, texts)
+    return texts, changes, left
+
+
+def changed_lines(text, other):
+    """Lines of one text that the other has otherwise; both have as many."""
+    return [shown(one) for one, two in zip(text.split("\n"), other.split("\n")) if one != two]  # noqa: B905 -- strict= came with Python 3.10
+
+
+def main():
+    """Plans, writes unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    try:
+        texts, changes, left = settle(module)
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(
+        changed=bool(texts),
+        lines=[{"file": change.file, "line": change.line, "text": shown(change.before)} for change in changes],
+        left=[row._asdict() for row in left],
+        before={path: changed_lines(before, after) for path, (before, after) in texts.items()},
+        after={path: changed_lines(after, before) for path, (before, after) in texts.items()},
+        diff=[
+            {"before": shown(before), "after": shown(after), "before_header": path, "after_header": path} for path, (before, after) in sorted(texts.items())
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

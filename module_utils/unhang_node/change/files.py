@@ -1,0 +1,125 @@
+"""Writes files whole, and keeps under /var/lib/unhang what is needed to put things back."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import stat as stat_bits
+import tempfile
+
+STATE_FOLDER = "/var/lib/unhang"
+LIMIT_BYTES = 1024 * 1024
+
+
+def place_of(rootfs, path):
+    """Where a node's path lies on this machine, symbolic links followed inside `rootfs`: an absolute link of a planted tree never leads out of it."""
+    if rootfs == "/":
+        return os.path.realpath(path)
+    done, left, links = "", [part for part in path.split("/") if part], 0
+    while left:
+        part = left.pop(0)
+        if part in (".", ".."):
+            done = os.path.dirname(done) if part == ".." else done
+            continue
+        here = done + "/" + part
+        if not os.path.islink(rootfs + here):
+            done = here
+            continue
+        links += 1
+        if links > 40:
+            raise OSError(errno.ELOOP, "too many levels of symbolic links", path)
+        target = os.readlink(rootfs + here)
+        done = "" if target.startswith("/") else done
+        left = [piece for piece in target.split("/") if piece] + left
+    return rootfs + done
+
+
+def read_text_or_none(place):
+    """A regular file's text, every byte kept (surrogateescape); None when there is none. Raises OSError, ValueError."""
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    with os.fdopen(descriptor, "rb") as source:
+        if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("{}: expected a regular file".format(place))
+        content = source.read(LIMIT_BYTES + 1)
+    if len(content) > LIMIT_BYTES:
+        raise ValueError("{}: expected at most {} bytes".format(place, LIMIT_BYTES))
+    return content.decode("utf-8", "surrogateescape")
+
+
+def shown(text):
+    """A text of read_text_or_none as it can go into an answer: bytes that are no UTF-8 replaced."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def write_text(place, text, mode=0o644):
+    """Writes a file whole: either the old text or the new one stands there, whenever the power goes. Owner and mode of a file that is there stay.
+
+    text None removes the file. Raises OSError; what stood there stands then.
+    """
+    folder = os.path.dirname(place)
+    if text is None:
+        if os.path.lexists(place):
+            os.unlink(place)
+            _sync_folder(folder)
+        return
+    os.makedirs(folder, mode=0o755, exist_ok=True)
+    try:
+        known = os.stat(place)
+    except FileNotFoundError:
+        known = None
+    descriptor, beside = tempfile.mkstemp(prefix=".unhang-", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as target:
+            target.write(text.encode("utf-8", "surrogateescape"))
+            os.fchmod(descriptor, stat_bits.S_IMODE(known.st_mode) if known else mode)
+            if known and os.geteuid() == 0:
+                os.fchown(descriptor, known.st_uid, known.st_gid)
+            _keep_label(place if known else folder, beside)
+            target.flush()
+            os.fsync(descriptor)
+        os.rename(beside, place)
+    except BaseException:
+        os.unlink(beside)
+        raise
+    _sync_folder(folder)
+
+
+def _keep_label(known, beside):
+    """SELinux: the label of the file that is replaced, or of its folder."""
+    with contextlib.suppress(OSError, AttributeError):  # no SELinux here
+        os.setxattr(beside, "security.selinux", os.getxattr(known, "security.selinux"))
+
+
+def _sync_folder(folder):
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_state(rootfs, name):
+    """What a role saved on this node, {} when it never did. Raises ValueError naming the file when it is broken."""
+    path = "{}/{}.json".format(STATE_FOLDER, name)
+    text = read_text_or_none(place_of(rootfs, path))
+    if text is None:
+        return {}
+    try:
+        state = json.loads(text)
+    except ValueError:
+        state = None
+    if not isinstance(state, dict) or state.get("schema") != "unhang/state/1":
+        raise ValueError("{}: expected what unhang saved there, found something else; move it away after a look".format(path))
+    return state
+
+
+def write_state(rootfs, name, state):
+    """Saves it; an empty state removes the file. Raises OSError."""
+    place = place_of(rootfs, "{}/{}.json".format(STATE_FOLDER, name))
+    text = json.dumps(dict(state, schema="unhang/state/1"), indent=1, sort_keys=True) + "\n" if state else None
+    write_text(place, text, 0o600)

@@ -1,0 +1,136 @@
+"""Files that carry settings to jobs: the text that each way of launching a job reads, and our block inside a file that belongs to others.
+
+nccl.conf: NCCL takes the first line that sets a name, so our block stands first. environment: pam_env takes the last, so it stands last.
+All others are files of our own. Whatever is not ours in a file keeps its bytes.
+"""
+
+from __future__ import annotations
+
+import re
+
+# No "=" in a comment: NCCL before 2.26.2 takes a comment with one for a setting.
+BEGIN = "# BEGIN unhang: settings that the policy of this node asks for"
+END = "# END unhang"
+OWN = "# Written by unhang. Changes by hand are overwritten; say what is wanted in unhang_policy."
+BLOCKS = ("nccl_conf", "environment")
+FORMATS = BLOCKS + ("shell", "systemd", "task_prolog", "enroot", "apptainer", "env_file")
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+class NotUnderstood(ValueError):
+    """A file that cannot be changed safely, or a setting that cannot be written. One line for a person."""
+
+
+def check_settings(settings):
+    """Raises NotUnderstood for a name or a value that no file of environment variables can carry. settings: {name: value}."""
+    for name, value in settings.items():
+        if not _NAME.match(name):
+            raise NotUnderstood("expected the name of an environment variable, found {!r}".format(name))
+        if any(not character.isprintable() for character in value) or value != value.strip():
+            raise NotUnderstood("{}: expected a value on one line without blanks around it, found {!r}".format(name, value))
+        if len(name.encode("utf-8")) > 1023 or len(value.encode("utf-8")) > 1023:
+            raise NotUnderstood("{}: expected at most 1023 bytes, found {}; NCCL cuts the rest off".format(name, len(value.encode("utf-8"))))
+
+
+def settled_text(before, form, settings, note=""):
+    """The file's text with these settings, None when no file should be left. before: its text, or None when there is none.
+
+    note: one line for whoever reads the file. Empty settings take ours away. Raises NotUnderstood.
+    """
+    check_settings(settings)
+    if form in BLOCKS:
+        return _with_block(before, form, _lines(form, settings), note)
+    if before is not None and OWN not in before:
+        raise NotUnderstood("expected a file of unhang's own, found one that somebody else wrote")
+    if not settings:
+        return None
+    shebang = ["#!/bin/sh"] if form == "task_prolog" else []
+    head = [OWN] + (["# " + _comment(note)] if note else [])
+    return "\n".join(shebang + head + _lines(form, settings)) + "\n"
+
+
+def _lines(form, settings):
+    rows = sorted(settings.items())
+    if form == "nccl_conf":
+        return ["{}={}".format(name, value) for name, value in rows]
+    if form == "environment":
+        return ["{}={}".format(name, _pam_quoted(name, value)) for name, value in rows]
+    if form in ("enroot", "env_file"):
+        return ["{}={}".format(name, value) for name, value in rows]
+    if form == "systemd":
+        return ["[Service]"] + ['Environment="{}={}"'.format(name, _systemd_quoted(value)) for name, value in rows]
+    if form == "task_prolog":
+        return ["echo {}".format(_shell_quoted("export {}={}".format(name, value))) for name, value in rows]
+    prefix = "APPTAINERENV_" if form == "apptainer" else ""
+    return ["export {}{}={}".format(prefix, name, _shell_quoted(value)) for name, value in rows]
+
+
+def _shell_quoted(value):
+    return "'" + value.replace("'", "'\\''") + "'"
+
+
+def _systemd_quoted(value):
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+
+
+def _pam_quoted(name, value):
+    """pam_env ends a value at "#" and knows no escape (pam_env(8))."""
+    if "#" in value or '"' in value:
+        raise NotUnderstood("{}: /etc/environment cannot hold a value with # or quotes, found {!r}".format(name, value))
+    return value
+
+
+def _comment(note):
+    return "".join(character if character.isprintable() else " " for character in note).replace("=", " is ")
+
+
+def split_block(text):
+    """(what stands before our block, the block's lines or None, what stands after it). Raises NotUnderstood when its marks do not match."""
+    lines = text.splitlines(True)
+    begins = [number for number, line in enumerate(lines) if line.rstrip("\r\n") == BEGIN]
+    ends = [number for number, line in enumerate(lines) if line.rstrip("\r\n") == END]
+    if not begins and not ends:
+        return text, None, ""
+    if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
+        place = (begins + ends)[0] + 1
+        raise NotUnderstood("line {}: expected one block between {!r} and {!r}, found marks that do not match; take them out by hand".format(place, BEGIN, END))
+    inside = [line.rstrip("\r\n") for line in lines[begins[0] + 1 : ends[0]]]
+    return "".join(lines[: begins[0]]), inside, "".join(lines[ends[0] + 1 :])
+
+
+def _with_block(before, form, lines, note):
+    head, _inside, tail = split_block(before or "")
+    others = head + tail
+    if not lines:
+        return others if others or (before is not None and before == others) else None
+    block = "\n".join([BEGIN] + (["# " + _comment(note)] if note else []) + lines + [END]) + "\n"
+    if form == "nccl_conf":
+        return block + others
+    return others + ("" if not others or others.endswith("\n") else "\n") + block
+
+
+def hand_written(text):
+    """[(line number, line)] of what is not ours in a file of the block kind, comments and empty lines left out. Raises NotUnderstood."""
+    rows, inside = [], False
+    split_block(text)
+    for number, line in enumerate(text.splitlines(), 1):
+        if line == BEGIN:
+            inside = True
+        elif line == END:
+            inside = False
+        elif not inside and line.strip() and not line.lstrip().startswith("#"):
+            rows.append((number, line))
+    return rows
+
+
+def own_settings(text, form):
+    """{name: value as it is written} of what is ours in a file; {} when nothing is. For a person to compare, not to be read back."""
+    if text is None or (form not in BLOCKS and OWN not in text):
+        return {}
+    lines = (split_block(text)[1] or []) if form in BLOCKS else text.splitlines()
+    found = {}
+    for line in lines:
+        written = re.match(r"""^(?:Environment=")?(?:echo ')?(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(.*)$""", line)
+        if written and not line.startswith("#"):
+            found[written.group(1)] = written.group(2).strip("'\"")
+    return found

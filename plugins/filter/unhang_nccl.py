@@ -1,0 +1,42 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of the role nccl_profile: what a node's NCCL settings should be. The work is done by unhang.remedy, which knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_TOOLS = str(Path(__file__).resolve().parents[2] / "tools")
+if _TOOLS not in sys.path:
+    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment in which unhang is not installed
+
+
+def nccl_plan(facts, policy, profiles, host, groups=(), wishes=None, allow_debug=False):
+    """A plan of unhang.remedy.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; wishes: {network, hcas}."""
+    from unhang.judge.policy import one_line, policy_faults
+    from unhang.remedy.nccl_known import read_known
+    from unhang.remedy.nccl_profile import Node, plan_settings
+    from unhang.remedy.nccl_values import Wishes
+
+    facts, policy, profiles, wishes = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, wishes or {}))
+    faults = [one_line(fault) for fault in policy_faults(policy)]
+    if faults:
+        raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    node = Node(str(host), tuple(map(str, groups)), facts["sections"], today)
+    interfaces = (policy.get("network") or {}).get("interfaces") or ()
+    given = Wishes(network=wishes.get("network") or None, interfaces=tuple(interfaces), hcas=tuple(wishes.get("hcas") or ()))
+    return plan_settings(node, policy, profiles, read_known(), given, bool(allow_debug))
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        return {"unhang_nccl_plan": nccl_plan}

@@ -1,0 +1,43 @@
+"""Runs one of the project's Ansible modules in this process, as Ansible runs it on a node, but without a connection: options in, answer out."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+from pathlib import Path
+
+import ansible.module_utils
+from ansible.module_utils import basic
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def run_module(name, check=False, **options):
+    """The module's answer. check: in check mode. A failure is an answer too, with failed set."""
+    folder = str(PROJECT / "module_utils")
+    if folder not in ansible.module_utils.__path__:
+        ansible.module_utils.__path__.append(folder)
+    spec = importlib.util.spec_from_file_location(f"library_{name}", PROJECT / "library" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    arguments = {**options, "_ansible_check_mode": check, "_ansible_diff": True}
+    before = basic._ANSIBLE_ARGS, getattr(basic, "_ANSIBLE_PROFILE", None)
+    basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode(), "legacy"
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            module.main()
+    finally:
+        basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = before
+    return json.loads(said.getvalue().strip().splitlines()[-1])
+
+
+def tree(folder):
+    """{path: bytes, or where a link leads} of everything below a folder: two of them compare a node before and after."""
+    found = {}
+    for path in sorted(Path(folder).rglob("*")):
+        name = "/" + str(path.relative_to(folder))
+        found[name] = str(path.readlink()) if path.is_symlink() else (path.read_bytes() if path.is_file() else None)
+    return found

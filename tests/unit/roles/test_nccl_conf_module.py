@@ -1,0 +1,265 @@
+"""The modules nccl_conf and setting_aside on planted file trees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+from fakes.ansible_module import run_module, tree
+from fakes.node_tree import Link, plant
+
+from unhang_node.change.setting_files import BEGIN, END, FORMATS, NotUnderstood, settled_text, split_block
+from unhang_node.parse.env_files import parse_enroot_env, parse_environment
+from unhang_node.parse.launch_paths import judge_effective
+from unhang_node.parse.nccl_conf import parse_nccl_conf
+from unhang_node.parse.shell_env import parse_shell, parse_task_prolog
+from unhang_node.parse.systemd_env import parse_unit
+from unhang_node.root import Root
+from unhang_node.section import Unread
+from unhang_node.sections.nccl import read_system_settings
+
+HAND_WRITTEN = "# ours since 2023\nNCCL_IB_TIMEOUT=22\nNCCL_SOCKET_IFNAME=eth0\n"
+WANTED = {"NCCL_SOCKET_IFNAME": "=bond0", "NCCL_DEBUG": "WARN"}
+AWKWARD = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/var/tmp/it's 100%/trace_", "NCCL_SOCKET_IFNAME": "=bond0"}
+
+
+def settings_of(root):
+    """{name: [values]} of everything that the audit's reader finds."""
+    found = {}
+    for row in read_system_settings(Root([str(root)]), Unread(), []).settings:
+        found.setdefault(row.name, []).append(row.value)
+    return found
+
+
+class TestNcclConf:
+    """One file of settings."""
+
+    def test_the_settings_win_over_what_others_wrote_and_their_lines_keep_their_bytes(self, tmp_path):
+        plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN})
+        answer = run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED, note="profile tcp")
+        text = (tmp_path / "etc/nccl.conf").read_text()
+        assert answer["changed"]
+        assert text.endswith(HAND_WRITTEN)
+        first = {}
+        for row in parse_nccl_conf(text.encode()):
+            first.setdefault(row.name, row.value)
+        assert first["NCCL_SOCKET_IFNAME"] == "=bond0"
+        assert first["NCCL_IB_TIMEOUT"] == "22"
+
+    def test_hand_written_lines_are_reported_with_their_place(self, tmp_path):
+        plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN})
+        answer = run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        lines = (tmp_path / "etc/nccl.conf").read_text().splitlines()
+        assert [row["text"] for row in answer["hand_written"]] == ["NCCL_IB_TIMEOUT=22", "NCCL_SOCKET_IFNAME=eth0"]
+        assert all(lines[row["line"] - 1] == row["text"] for row in answer["hand_written"])
+
+    def test_second_run_changes_nothing(self, tmp_path):
+        plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN})
+        run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        before = tree(tmp_path)
+        assert not run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)["changed"]
+        assert tree(tmp_path) == before
+
+    def test_check_mode_writes_nothing_and_shows_the_same_difference(self, tmp_path):
+        plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN})
+        before = tree(tmp_path)
+        foretold = run_module("nccl_conf", check=True, rootfs=str(tmp_path), settings=WANTED)
+        assert tree(tmp_path) == before
+        done = run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        assert foretold == done
+        assert foretold["diff"]["after"] == (tmp_path / "etc/nccl.conf").read_text()
+
+    @pytest.mark.parametrize("before", [None, HAND_WRITTEN, "NCCL_IB_TIMEOUT=22\r\n", "A=\udcff\n".encode("utf-8", "surrogateescape")])
+    def test_taking_the_settings_away_leaves_the_file_as_it_was(self, tmp_path, before):
+        plant(tmp_path, {"/etc/": "", **({"/etc/nccl.conf": before} if before is not None else {})})
+        untouched = tree(tmp_path)
+        run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        assert run_module("nccl_conf", rootfs=str(tmp_path), settings={})["changed"]
+        assert tree(tmp_path) == untouched
+
+    def test_mode_and_owner_stay(self, tmp_path):
+        plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN})
+        (tmp_path / "etc/nccl.conf").chmod(0o640)
+        run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        assert (tmp_path / "etc/nccl.conf").stat().st_mode & 0o777 == 0o640
+
+    def test_an_absolute_link_is_followed_inside_the_root(self, tmp_path):
+        plant(tmp_path, {"/etc/nccl.conf": Link("/etc/site/nccl.conf"), "/etc/site/nccl.conf": HAND_WRITTEN})
+        run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        assert os.readlink(tmp_path / "etc/nccl.conf") == "/etc/site/nccl.conf"
+        assert "=bond0" in (tmp_path / "etc/site/nccl.conf").read_text()
+
+    def test_a_block_whose_end_is_lost_is_refused_with_its_line(self, tmp_path):
+        plant(tmp_path, {"/etc/nccl.conf": f"NCCL_IB_TIMEOUT=22\n{BEGIN}\nNCCL_DEBUG=WARN\n"})
+        before = tree(tmp_path)
+        answer = run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        assert answer["failed"]
+        assert "line 2" in answer["msg"]
+        assert tree(tmp_path) == before
+
+    @pytest.mark.parametrize("settings", [{"NCCL DEBUG": "WARN"}, {"NCCL_DEBUG": "WARN\nX=1"}, {"NCCL_DEBUG": " WARN"}, {"NCCL_DEBUG": "x" * 1024}])
+    def test_what_no_file_can_carry_is_refused(self, tmp_path, settings):
+        assert run_module("nccl_conf", rootfs=str(tmp_path), settings=settings)["failed"]
+        assert tree(tmp_path) == {}
+
+    def test_a_file_of_somebody_else_is_not_taken_over(self, tmp_path):
+        plant(tmp_path, {"/etc/profile.d/unhang-nccl.sh": "export NCCL_DEBUG=INFO\n"})
+        answer = run_module("nccl_conf", rootfs=str(tmp_path), path="/etc/profile.d/unhang-nccl.sh", format="shell", settings=WANTED)
+        assert "somebody else wrote" in answer["msg"]
+
+
+def test_a_comment_in_the_block_is_no_setting_to_an_old_nccl():
+    text = settled_text(None, "nccl_conf", WANTED, "profile a=b")
+    assert {row.name for row in parse_nccl_conf(text.encode())} == set(WANTED)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_is_read_back_as_it_was_meant(form):
+    given = {"NCCL_SOCKET_IFNAME": "=bond0"} if form == "environment" else AWKWARD
+    text = settled_text(None, form, given, "a note")
+    readers = {
+        "nccl_conf": lambda: parse_nccl_conf(text.encode()),
+        "environment": lambda: parse_environment(text),
+        "shell": lambda: parse_shell(text),
+        "systemd": lambda: parse_unit(text)[0],
+        "task_prolog": lambda: parse_task_prolog(text),
+        "enroot": lambda: parse_enroot_env(text),
+        "apptainer": lambda: parse_shell(text),
+        "env_file": lambda: parse_enroot_env(text),
+    }
+    prefix = "APPTAINERENV_" if form == "apptainer" else ""
+    assert {row.name: row.value for row in readers[form]()} == {prefix + name: value for name, value in given.items()}
+
+
+@pytest.mark.parametrize(("form", "command"), [("shell", ["sh", "-c", ". {}; printf %s \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE\""]), ("task_prolog", ["sh", "{}"])])
+def test_a_real_shell_gets_the_value_byte_for_byte(tmp_path, form, command):
+    path = tmp_path / "script"
+    path.write_text(settled_text(None, form, AWKWARD, ""))
+    said = subprocess.run([part.format(path) if part != "-c" else part for part in command], capture_output=True, text=True, check=True).stdout
+    wanted = AWKWARD["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"]
+    assert wanted in said.replace("'\\''", "'")
+
+
+def test_pam_cannot_hold_everything():
+    with pytest.raises(NotUnderstood, match="/etc/environment cannot hold"):
+        settled_text(None, "environment", {"A": "b#c"})
+
+
+@pytest.mark.parametrize("text", [f"{END}\n{BEGIN}\n", f"{BEGIN}\n{BEGIN}\n{END}\n", f"{END}\n"])
+def test_marks_that_do_not_match_are_refused(text):
+    with pytest.raises(NotUnderstood):
+        split_block(text)
+
+
+PINNED = {
+    "/etc/environment": "PATH=/usr/bin\nCUDA_VISIBLE_DEVICES=0\nNCCL_TIMEOUT=1200000\n",
+    "/etc/profile.d/site.sh": "export SITE=1\nif [ -e /dev/nvidia0 ]; then\n  export CUDA_VISIBLE_DEVICES=0\nfi\n",
+    "/etc/systemd/system/ray.service": "[Service]\nExecStart=/bin/ray\nEnvironment=CUDA_VISIBLE_DEVICES=0\nEnvironment=SITE=1\n",
+    "/etc/nccl.conf": "NCCL_IB_TIMEOUT=22\nCUDA_VISIBLE_DEVICES=0\n",
+    "/etc/enroot/environ.d/10-site.env": "CUDA_VISIBLE_DEVICES=0\n",
+    "/etc/security/pam_env.conf": "CUDA_VISIBLE_DEVICES DEFAULT=0\n",
+    "/etc/slurm/slurm.conf": "TaskProlog=/etc/slurm/prolog.sh\n",
+    "/etc/slurm/prolog.sh": "#!/bin/sh\necho export CUDA_VISIBLE_DEVICES=0\necho export SITE=1\n",
+}
+
+
+class TestSettingAside:
+    """Lines that lose their effect and stay."""
+
+    def aside(self, root, names=("CUDA_VISIBLE_DEVICES", "NCCL_TIMEOUT"), **more):
+        return run_module("setting_aside", rootfs=str(root), names=list(names), owner="gpu_binding", **more)
+
+    def test_every_file_that_the_audit_reads_loses_the_setting_and_nothing_else(self, tmp_path):
+        plant(tmp_path, PINNED)
+        before = settings_of(tmp_path)
+        answer = self.aside(tmp_path)
+        assert answer["left"] == []
+        assert len(answer["lines"]) == 8
+        after = settings_of(tmp_path)
+        assert before.keys() - after.keys() == {"CUDA_VISIBLE_DEVICES", "NCCL_TIMEOUT"}
+        assert after == {name: values for name, values in before.items() if name in after}
+
+    def test_the_lines_are_still_there_to_be_read(self, tmp_path):
+        plant(tmp_path, PINNED)
+        self.aside(tmp_path)
+        assert "# unhang set aside: CUDA_VISIBLE_DEVICES=0\n" in (tmp_path / "etc/environment").read_text()
+
+    def test_a_shell_file_still_runs_when_the_line_was_all_that_stood_under_an_if(self, tmp_path):
+        plant(tmp_path, PINNED)
+        self.aside(tmp_path)
+        assert subprocess.run(["sh", "-n", str(tmp_path / "etc/profile.d/site.sh")], check=False).returncode == 0
+
+    def test_restoring_gives_every_file_its_bytes_back(self, tmp_path):
+        plant(tmp_path, PINNED)
+        before = tree(tmp_path)
+        self.aside(tmp_path)
+        assert self.aside(tmp_path, state="restored")["changed"]
+        after = {path: content for path, content in tree(tmp_path).items() if not path.startswith("/var")}
+        assert after == before
+        assert not self.aside(tmp_path, state="restored")["changed"]
+
+    def test_second_run_changes_nothing(self, tmp_path):
+        plant(tmp_path, PINNED)
+        self.aside(tmp_path)
+        before = tree(tmp_path)
+        assert not self.aside(tmp_path)["changed"]
+        assert tree(tmp_path) == before
+
+    def test_check_mode_writes_nothing_and_foretells_the_same(self, tmp_path):
+        plant(tmp_path, PINNED)
+        before = tree(tmp_path)
+        foretold = self.aside(tmp_path, check=True)
+        assert tree(tmp_path) == before
+        assert foretold == self.aside(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("path", "line"),
+        [
+            ("/etc/profile.d/x.sh", "export SITE=1 CUDA_VISIBLE_DEVICES=0"),
+            ("/etc/profile.d/x.sh", "cd /tmp && export CUDA_VISIBLE_DEVICES=0"),
+            ("/etc/profile.d/x.sh", "export CUDA_VISIBLE_DEVICES=$(cat /etc/gpus)"),
+            ("/etc/systemd/system/ray.service.d/x.conf", "[Service]\nEnvironment=CUDA_VISIBLE_DEVICES=0 SITE=1"),
+        ],
+    )
+    def test_a_line_that_does_more_is_left_for_a_person(self, tmp_path, path, line):
+        plant(tmp_path, {path: line + "\n"})
+        before = tree(tmp_path)
+        answer = self.aside(tmp_path)
+        assert not answer["changed"]
+        assert tree(tmp_path) == before
+        assert [row["file"] for row in answer["left"]] == [path]
+
+    def test_a_line_with_the_wanted_value_stays(self, tmp_path):
+        plant(tmp_path, {"/etc/environment": "NCCL_DEBUG=WARN\n"})
+        assert not self.aside(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "WARN"})["changed"]
+        assert self.aside(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "VERSION"})["changed"]
+
+    def test_what_unhang_wrote_itself_is_not_set_aside(self, tmp_path):
+        run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+        assert not self.aside(tmp_path, names=list(WANTED))["changed"]
+
+    def test_a_line_that_somebody_took_out_since_is_named_when_it_should_come_back(self, tmp_path):
+        plant(tmp_path, {"/etc/environment": "CUDA_VISIBLE_DEVICES=0\n"})
+        self.aside(tmp_path)
+        (tmp_path / "etc/environment").write_text("SITE=1\n")
+        answer = self.aside(tmp_path, state="restored")
+        assert not answer["changed"]
+        assert "CUDA_VISIBLE_DEVICES=0" in answer["left"][0]["why"]
+
+    def test_two_owners_keep_their_lines_apart(self, tmp_path):
+        plant(tmp_path, PINNED)
+        self.aside(tmp_path, names=["CUDA_VISIBLE_DEVICES"])
+        run_module("setting_aside", rootfs=str(tmp_path), names=["NCCL_TIMEOUT"], owner="nccl_profile")
+        run_module("setting_aside", rootfs=str(tmp_path), owner="nccl_profile", state="restored")
+        assert "CUDA_VISIBLE_DEVICES" not in settings_of(tmp_path)
+        assert settings_of(tmp_path)["NCCL_TIMEOUT"] == ["1200000"]
+
+
+def test_what_was_read_back_decides_in_every_launch_path(tmp_path):
+    """The block in nccl.conf is what NCCL takes, once the environment says nothing else."""
+    plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN, "/etc/environment": "NCCL_SOCKET_IFNAME=eth0\n"})
+    run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
+    run_module("setting_aside", rootfs=str(tmp_path), names=list(WANTED), settings=WANTED, owner="nccl_profile")
+    effective = judge_effective(read_system_settings(Root([str(tmp_path)]), Unread(), []).settings)
+    assert {effective[path]["NCCL_SOCKET_IFNAME"] for path in ("login", "ssh", "systemd")} == {"=bond0"}

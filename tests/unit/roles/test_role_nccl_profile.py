@@ -1,0 +1,91 @@
+"""The role nccl_profile, played by ansible-playbook against a planted file tree."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.ansible_module import tree
+from fakes.node_tree import nccl_library, plant
+from fakes.role_play import play_here
+
+NODE = {
+    "/etc/os-release": "ID=debian\n",
+    "/etc/nccl.conf": "NCCL_IB_TIMEOUT=22\nNCCL_P2P_DISABLE=1\n",
+    "/etc/environment": "NCCL_TIMEOUT=1200000\nSITE=1\n",
+    "/usr/lib/x86_64-linux-gnu/libnccl.so.2": nccl_library("2.27.5"),
+    "/sys/class/net/eno1/operstate": "up\n",
+    "/sys/class/net/eno1/type": "1\n",
+    "/sys/class/net/eno1/device/vendor": "0x15b3\n",
+    "/proc/net/route": "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neno1\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n",
+    "/proc/net/fib_trie": "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.7\n        /32 host LOCAL\n",
+    "/proc/self/mountinfo": "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
+}
+POLICY = {"nccl": {"profile": "single_node_nvlink+flight_recorder", "settings": {"NCCL_DEBUG": "WARN"}}}
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A planted node, and how the role is played on it."""
+    plant(tmp_path / "node", NODE)
+
+    def play(*arguments, policy=POLICY, **variables):
+        given = {"unhang_rootfs": [str(tmp_path / "node")], "nccl_profile_rootfs": str(tmp_path / "node"), "unhang_policy": policy, **variables}
+        return play_here(tmp_path, "nccl_profile", given, *arguments)
+
+    play.root = tmp_path / "node"
+    return play
+
+
+def test_check_mode_writes_nothing_then_it_is_applied_then_nothing_is_left_to_do_then_it_is_taken_back(node):
+    before = tree(node.root)
+    foretold = node("--check", "--diff")
+    assert foretold.code == 0
+    assert foretold.changed["planted"] > 0
+    assert "+NCCL_DEBUG=WARN" in foretold.said
+    assert tree(node.root) == before
+
+    applied = node()
+    assert applied.code == 0
+    assert applied.changed == foretold.changed
+    assert "NCCL_DEBUG=WARN" in (node.root / "etc/nccl.conf").read_text()
+    assert "NCCL_IB_TIMEOUT=22" in (node.root / "etc/nccl.conf").read_text()
+    assert "TORCH_NCCL_TRACE_BUFFER_SIZE='2000'" in (node.root / "etc/profile.d/unhang-nccl.sh").read_text()
+    assert "# unhang set aside: NCCL_TIMEOUT=1200000\nSITE=1\n" in (node.root / "etc/environment").read_text()
+
+    after = tree(node.root)
+    assert node().changed == {"planted": 0}
+    assert tree(node.root) == after
+
+    assert node(nccl_profile_state="absent").code == 0
+    left = {path: content for path, content in tree(node.root).items() if content is not None}
+    assert left == {path: content for path, content in before.items() if content is not None}
+
+
+def test_a_setting_that_does_not_exist_stops_the_role_before_it_writes(node):
+    before = tree(node.root)
+    refused = node(policy={"nccl": {"settings": {"NCCL_TIMEOUT": "1200000"}}})
+    assert refused.code != 0
+    assert "init_process_group" in refused.said
+    assert tree(node.root) == before
+
+
+def test_a_policy_with_a_fault_is_told_in_one_line(node):
+    refused = node(policy={"nccl": {"profil": "tcp"}})
+    assert refused.code != 0
+    assert "profil" in refused.said
+    assert "Traceback" not in refused.said
+
+
+def test_each_launch_path_gets_its_file(node):
+    paths = {"nccl_profile_launch_paths": ["login", "ssh", "systemd", "slurm", "enroot", "apptainer", "pod"], "nccl_profile_systemd_units": ["ray.service"]}
+    assert node(**paths).code == 0
+    for path, line in {
+        "etc/environment": "TORCH_NCCL_DUMP_ON_TIMEOUT=1\n",
+        "etc/profile.d/unhang-nccl.sh": "export TORCH_NCCL_DUMP_ON_TIMEOUT='1'\n",
+        "etc/systemd/system/ray.service.d/50-unhang-nccl.conf": 'Environment="TORCH_NCCL_DUMP_ON_TIMEOUT=1"\n',
+        "etc/slurm/unhang-task-prolog": "echo 'export TORCH_NCCL_DUMP_ON_TIMEOUT=1'\n",
+        "etc/enroot/environ.d/50-unhang-nccl.env": "NCCL_DEBUG=WARN\n",
+        "etc/profile.d/unhang-nccl-apptainer.sh": "export APPTAINERENV_NCCL_DEBUG='WARN'\n",
+        "etc/unhang/nccl-pod.env": "TORCH_NCCL_DUMP_ON_TIMEOUT=1\n",
+    }.items():
+        assert line in (node.root / path).read_text(), path
+    assert (node.root / "etc/slurm/unhang-task-prolog").stat().st_mode & 0o111

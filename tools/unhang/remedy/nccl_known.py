@@ -1,0 +1,127 @@
+"""Which settings NCCL and torch's NCCL backend know, and what is wrong with one: name, value, release, whether it belongs into production."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unhang.judge.shapes import nearest
+from unhang.judge.versions import compare_versions, holds
+
+CATALOGUE = Path(__file__).parents[1] / "catalogue"
+FIELD_BYTES = 1023  # NCCL cuts names and values of its file there
+
+
+@dataclass(frozen=True)
+class Known:
+    """Rows by name, as the catalogue's tables have them. not_real: name -> what to use instead. renamed: name -> its name now."""
+
+    nccl: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    torch: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    not_real: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+
+@functools.cache
+def read_known() -> Known:
+    """What the catalogue knows. Reads files: the one source for audit and role."""
+    tables = {**_tables("tables/nccl_variables.yml"), **_tables("tables/settings.yml"), **_tables("rules/nccl_settings.yml")}
+    return Known(
+        nccl=_by_name(tables, "nccl_variables"),
+        torch=_by_name(tables, "torch_variables"),
+        not_real={name: row["instead"] for name, row in _by_name(tables, "not_real_settings").items()},
+        renamed={name: row["now"] for name, row in _by_name(tables, "renamed_settings").items()},
+    )
+
+
+def _tables(name: str) -> dict[str, Any]:
+    path = CATALOGUE / name
+    if not path.is_file():
+        return {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    content = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 -- a safe loader either way
+    return content.get("tables") or {}
+
+
+def _by_name(tables: Mapping[str, Any], name: str) -> dict[str, Mapping[str, Any]]:
+    return {row["name"]: row for row in tables.get(name, {}).get("rows", ())}
+
+
+def setting_faults(known: Known, name: str, value: str, versions: Iterable[str], *, allow_debug: bool, plugin: Iterable[str] = ()) -> Iterator[str]:
+    """What is wrong with one setting, a line each. versions: of NCCL on the node. plugin: names that a network plugin reads and NCCL does not."""
+    yield from _text_faults(name, value)
+    if name in plugin:
+        return
+    if name in known.not_real:
+        yield f"{name}: no release of NCCL reads it; use {known.not_real[name]}"
+        return
+    if name in known.renamed:
+        yield f"{name}: torch renamed it; use {known.renamed[name]}"
+        return
+    if name.startswith("NCCL_"):
+        yield from _nccl_faults(known, name, value, versions, allow_debug)
+    elif name.startswith("TORCH_"):
+        yield from _torch_faults(known, name, value)
+
+
+def _torch_faults(known: Known, name: str, value: str) -> Iterator[str]:
+    row = known.torch.get(name)
+    if row is None:
+        yield f"{name}: expected a variable of torch's NCCL backend, found an unknown name{nearest(name, known.torch)}"
+        return
+    yield from _value_faults(row, name, value)
+
+
+def is_read(row: Mapping[str, Any], versions: Iterable[str], order: str) -> bool:
+    """Whether one of the releases reads the variable of this row. order: as compare_versions has it."""
+    for version in versions:
+        too_old = "since" in row and holds(compare_versions(version, row["since"], order), "<")
+        too_new = "last" in row and holds(compare_versions(version, row["last"], order), ">")
+        if not too_old and not too_new:
+            return True
+    return False
+
+
+def _nccl_faults(known: Known, name: str, value: str, versions: Iterable[str], allow_debug: bool) -> Iterator[str]:
+    row = known.nccl.get(name)
+    if row is None:
+        yield f"{name}: expected a variable of NCCL, found an unknown name{nearest(name, known.nccl)}"
+        return
+    if row["class"] != "system" and not allow_debug:
+        kind = "a workaround to be removed again" if row["class"] == "debug" else "not documented"
+        yield f"{name}: not for production, {kind}; use the profile that is for it, or allow it with nccl_profile_allow_debug"
+    yield from _value_faults(row, name, value)
+    for version in versions:
+        if "since" in row and holds(compare_versions(version, row["since"], "nccl"), "<"):
+            yield f"{name}: read from NCCL {row['since']} on, found {version} on this node"
+        if "last" in row and holds(compare_versions(version, row["last"], "nccl"), ">"):
+            yield f"{name}: last read by NCCL {row['last']}, found {version} on this node" + (f"; use {row['instead']}" if "instead" in row else "")
+
+
+def _value_faults(row: Mapping[str, Any], name: str, value: str) -> Iterator[str]:
+    allowed = row.get("values")
+    if allowed and value.upper() not in {str(one).upper() for one in allowed}:
+        yield f"{name}: expected one of {', '.join(map(str, allowed))}, found {value!r}"
+    if "least" not in row and "most" not in row:
+        return
+    try:
+        number = int(value, 0)
+    except ValueError:
+        yield f"{name}: expected a whole number, found {value!r}"
+        return
+    if number < row.get("least", number) or number > row.get("most", number):
+        yield f"{name}: expected {row.get('least', 'any')} to {row.get('most', 'any')}, found {number}"
+
+
+def _text_faults(name: str, value: str) -> Iterator[str]:
+    if any(not character.isprintable() for character in value) or value != value.strip():
+        yield f"{name}: expected a value on one line without blanks around it, found {value!r}"
+    if value[:1] in ("'", '"'):
+        yield f"{name}: expected a value without quotes, which would become part of it, found {value!r}"
+    if len(value.encode()) > FIELD_BYTES or len(name.encode()) > FIELD_BYTES:
+        yield f"{name}: expected at most {FIELD_BYTES} bytes, found {len(value.encode())}; NCCL cuts the rest off"

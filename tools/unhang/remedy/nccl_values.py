@@ -1,0 +1,139 @@
+"""Values of NCCL's settings that differ from node to node, worked out from a node's facts, never copied blindly."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class CannotTell(ValueError):
+    """The node's facts do not decide a value. The text says what was expected, what was found and what to name."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What an operator may name where the facts leave a choice: an address range, exact interfaces, exact HCAs."""
+
+    network: str | None = None
+    interfaces: Sequence[str] = ()
+    hcas: Sequence[str] = ()
+
+
+@dataclass
+class Answer:
+    """A value (None: leave it unset), and what was decided on the way, one line each."""
+
+    value: str | None
+    notes: list[str] = field(default_factory=list)
+
+
+def interface(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+    """"=name[,name]": the interface in the named range, else those named, else the only usable one, else that of the default route. Raises CannotTell."""
+    usable = network.get("usable_interfaces")
+    rows = network.get("interfaces")
+    if usable is None or rows is None:
+        raise CannotTell("expected the node's network interfaces, found that they could not be read; look at the audit's section network")
+    if wishes.network:
+        return Answer("=" + ",".join(_in_range(rows, usable, wishes.network)))
+    if wishes.interfaces:
+        missing = [name for name in wishes.interfaces if name not in usable]
+        if missing:
+            wanted = ", ".join(wishes.interfaces)
+            raise CannotTell(f"expected {wanted} to be up with an address, found {', '.join(usable) or 'none'}; correct network.interfaces")
+        return Answer("=" + ",".join(wishes.interfaces))
+    if len(usable) == 1:
+        return Answer("=" + usable[0])
+    routed = [row["name"] for row in rows if row.get("default_route") and row["name"] in usable]
+    if len(routed) == 1:
+        return Answer("=" + routed[0], [f"{routed[0]} carries the default route; also up: {', '.join(name for name in usable if name != routed[0])}"])
+    raise CannotTell(f"expected one interface for NCCL, found {', '.join(usable) or 'none that is up with an address'}; name network.interfaces in the policy")
+
+
+def _in_range(rows: Sequence[Mapping[str, Any]], usable: Sequence[str], text: str) -> list[str]:
+    try:
+        wanted = ipaddress.ip_network(text, strict=False)
+    except ValueError as problem:
+        raise CannotTell(f"expected an address range such as 10.0.0.0/16, found {text!r}: {problem}") from None
+    found = [row["name"] for row in rows if row["name"] in usable and any(_is_in(address, wanted) for address in row.get("addresses") or ())]
+    if not found:
+        raise CannotTell(f"expected an interface with an address in {text}, found none among {', '.join(usable) or 'no usable interface'}")
+    return found
+
+
+def _is_in(address: str, wanted: Any) -> bool:
+    try:
+        one = ipaddress.ip_interface(address).ip
+    except ValueError:
+        return False
+    return one.version == wanted.version and one in wanted
+
+
+def hcas_infiniband(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+    """"=mlx5_0:1,…": active InfiniBand ports of the fastest rate."""
+    return _hcas(network, "infiniband", wishes)
+
+
+def hcas_roce(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+    """"=mlx5_0:1,…": active RoCE ports of the fastest rate."""
+    return _hcas(network, "ethernet", wishes)
+
+
+def _hcas(network: Mapping[str, Any], layer: str, wishes: Wishes) -> Answer:
+    ports = chosen_ports(network, layer, wishes)
+    fastest = max(rate for _name, _port, rate in ports)
+    taken = ports if wishes.hcas else [row for row in ports if row[2] == fastest]
+    left = [f"{name}:{port} ({rate:g} Gbit/s)" for name, port, rate in ports if (name, port, rate) not in taken]
+    notes = [f"slower than {fastest:g} Gbit/s and left out: {', '.join(left)}"] if left else []
+    return Answer("=" + ",".join(f"{name}:{port}" for name, port, _rate in taken), notes)
+
+
+def chosen_ports(network: Mapping[str, Any], layer: str, wishes: Wishes) -> list[tuple[str, int, float]]:
+    """[(device, port, rate in Gbit/s)] of active ports of a link layer, of the named devices when some are named. Raises CannotTell."""
+    if network.get("rdma") is None:
+        raise CannotTell("expected the node's RDMA devices, found that they could not be read; look at the audit's section network")
+    ports = [
+        (device["name"], port["port"], float(port.get("rate_gbps") or 0))
+        for device in network["rdma"]
+        for port in device.get("ports") or ()
+        if port.get("state") == "active" and port.get("link_layer") == layer
+    ]
+    missing = [name for name in wishes.hcas if name not in {device for device, _port, _rate in ports}]
+    if missing:
+        active = ", ".join(sorted({name for name, _port, _rate in ports})) or "none"
+        raise CannotTell(f"expected an active {layer} port on {', '.join(missing)}, found active: {active}")
+    if not ports:
+        raise CannotTell(f"expected an active RDMA port of link layer {layer}, found none; choose another profile, or look at cables and switch")
+    return [row for row in ports if not wishes.hcas or row[0] in wishes.hcas]
+
+
+def gid_index(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+    """Index of the RoCE v2 GID with an IPv4 address, when all chosen ports have it at the same place. Raises CannotTell."""
+    chosen = {(name, port) for name, port, _rate in chosen_ports(network, "ethernet", wishes)}
+    by_port: dict[str, list[int]] = {}
+    for device in network["rdma"]:
+        for port in device.get("ports") or ():
+            if (device["name"], port["port"]) in chosen:
+                gids = port.get("gids") or ()
+                by_port[f"{device['name']}:{port['port']}"] = [row["index"] for row in gids if row.get("type") == "roce_v2" and _is_ipv4(row.get("gid"))]
+    common = set.intersection(*(set(indices) for indices in by_port.values()))
+    if not common:
+        told = "; ".join(f"{name}: {', '.join(map(str, indices)) or 'none'}" for name, indices in by_port.items())
+        raise CannotTell(f"expected a RoCE v2 GID with an IPv4 address at one index on all ports, found {told}; name HCAs that agree, or use NCCL 2.21")
+    return Answer(str(min(common)))
+
+
+def _is_ipv4(gid: object) -> bool:
+    try:
+        return ipaddress.IPv6Address(str(gid)).ipv4_mapped is not None
+    except ValueError:
+        return False
+
+
+COMPUTED: dict[str, Callable[[Mapping[str, Any], Wishes], Answer]] = {
+    "interface": interface,
+    "hcas_infiniband": hcas_infiniband,
+    "hcas_roce": hcas_roce,
+    "gid_index": gid_index,
+}
