@@ -1,0 +1,267 @@
+"""Finds the bad node in a group that failed: a pure scheduler. It yields rounds of disjoint groups to be tried at the same time and is sent who passed.
+
+    search = isolate(hosts, leaves)          # the group as a whole has failed already
+    answer = drive(search, try_round)        # try_round([("a", "b"), ("c", "d")]) -> [True, False]
+
+First pairs: a node that fails with two different partners that are known to be good is bad; a pair that fails although both its ends are good is a bad link.
+One bad node of 64 takes three rounds, two take four, the last of them the proof that the rest passes. When all pairs pass and the group fails, bisection tells
+whether it takes two leaves (switches of the inventory's groups), one link that no pair had tried, or just so many nodes.
+
+Faults are taken to stay: a group that contains a failing group fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Group = tuple[str, ...]
+Rounds = Generator[list[Group], list[bool], "Answer"]
+MOST_FINDINGS = 8
+MOST_PAIR_ROUNDS = 64
+
+
+@dataclass(frozen=True)
+class Answer:
+    """bad_nodes, bad_links: to blame. leaves: pairs of switches that only fail together. from_nodes: the group fails from so many nodes on.
+
+    unresolved: nodes that cannot be told apart from their partners for want of a good one. rounds: how many it took.
+    """
+
+    bad_nodes: tuple[str, ...] = ()
+    bad_links: tuple[tuple[str, str], ...] = ()
+    leaves: tuple[tuple[str, str], ...] = ()
+    from_nodes: int | None = None
+    unresolved: tuple[str, ...] = ()
+    rounds: int = 0
+
+    @property
+    def text(self) -> str:
+        """One sentence for a person."""
+        said = [f"bad node {node}" for node in self.bad_nodes]
+        said += [f"bad link between {first} and {second}, each is good with others" for first, second in self.bad_links]
+        said += [f"only across leaf {first} and {second}" for first, second in self.leaves]
+        said += [f"only from {self.from_nodes} nodes on"] if self.from_nodes else []
+        said += [f"undecided: {', '.join(self.unresolved)}; add a node that is known to be good"] if self.unresolved else []
+        return "; ".join(said) or "it did not happen again in parts of the group"
+
+
+@dataclass
+class _Search:
+    """What is known so far."""
+
+    hosts: list[str]
+    leaf: dict[str, str]
+    good: set[str] = field(default_factory=set)
+    bad: set[str] = field(default_factory=set)
+    tried: dict[frozenset[str], bool] = field(default_factory=dict)
+    links: list[tuple[str, str]] = field(default_factory=list)
+    leaves: list[tuple[str, str]] = field(default_factory=list)
+    from_nodes: int | None = None
+    rounds: int = 0
+
+
+def isolate(hosts: Sequence[str], leaves: Mapping[str, str] | None = None) -> Rounds:
+    """The search. leaves: the switch of each host; hosts that are not named share one."""
+    search = _Search(list(dict.fromkeys(hosts)), {host: (leaves or {}).get(host, "") for host in hosts})
+    yield from _pair_up(search)
+    for _ in range(MOST_FINDINGS):
+        rest = _rest(search)
+        if len(rest) < 2 or search.from_nodes:
+            break
+        # What is left passes: all was found. Where nothing was found by pairs, this tells a fault that went away.
+        if (yield from _ask(search, [tuple(rest)]))[0]:
+            break
+        yield from _bisect(search, rest)
+    return _answer(search)
+
+
+def drive(search: Rounds, try_round: Callable[[list[Group]], list[bool]]) -> Answer:
+    """Runs a search to its answer."""
+    try:
+        groups = next(search)
+        while True:
+            groups = search.send(try_round(groups))
+    except StopIteration as done:
+        answer: Answer = done.value
+        return answer
+
+
+def _ask(search: _Search, groups: list[Group]) -> Generator[list[Group], list[bool], list[bool]]:
+    passed = yield groups
+    search.rounds += 1
+    for group, well in zip(groups, passed, strict=True):
+        if well:
+            search.good.update(group)
+        if len(group) == 2:
+            search.tried[frozenset(group)] = well
+    return passed
+
+
+def _rest(search: _Search) -> list[str]:
+    """The group without what was found: bad nodes, one end of each bad link, one leaf of each bad pair of leaves, in the order of leaves."""
+    away = {*search.bad, *(link[1] for link in search.links)}
+    closed = {pair[1] for pair in search.leaves}
+    return [host for host in _by_leaf(search) if host not in away and search.leaf[host] not in closed]
+
+
+def _by_leaf(search: _Search) -> list[str]:
+    order = {leaf: place for place, leaf in enumerate(dict.fromkeys(search.leaf[host] for host in search.hosts))}
+    return sorted(search.hosts, key=lambda host: order[search.leaf[host]])
+
+
+def _answer(search: _Search) -> Answer:
+    open_ends = [host for host in search.hosts if host not in search.good and host not in search.bad]
+    failed = {host for pair, well in search.tried.items() if not well for host in pair}
+    return Answer(
+        tuple(host for host in search.hosts if host in search.bad), tuple(search.links), tuple(search.leaves), search.from_nodes,
+        tuple(host for host in open_ends if host in failed), search.rounds,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------------ pairs
+
+
+def _pair_up(search: _Search) -> Generator[list[Group], list[bool], None]:
+    """Rounds of pairs until every node is known to be good or bad, or nothing more can be learnt from pairs."""
+    pairs = _first_pairs(_by_leaf(search))
+    for _ in range(MOST_PAIR_ROUNDS):
+        if not pairs:
+            return
+        yield from _ask(search, pairs)
+        _conclude(search)
+        pairs = _next_pairs(search)
+
+
+def _first_pairs(hosts: Sequence[str]) -> list[Group]:
+    """Neighbours in the order of leaves: mostly below one switch, so that a fault between switches does not look like a node's."""
+    return [(hosts[place], hosts[place + 1]) for place in range(0, len(hosts) - 1, 2)]
+
+
+def _conclude(search: _Search) -> None:
+    for host in search.hosts:
+        if host in search.good or host in search.bad:
+            continue
+        refused_by = {partner for partner in search.good if search.tried.get(frozenset((host, partner))) is False}
+        if len(refused_by) >= 2:
+            search.bad.add(host)
+    for pair, well in search.tried.items():
+        link = tuple(sorted(pair, key=search.hosts.index)) if not well and pair <= search.good else None
+        if link and link not in search.links:
+            search.links.append((link[0], link[1]))
+
+
+def _next_pairs(search: _Search) -> list[Group]:
+    """Every undecided node with a good one that it has not met, below its own switch if there is one; without good ones among themselves."""
+    undecided = [host for host in search.hosts if host not in search.good and host not in search.bad]
+    free = [host for host in _by_leaf(search) if host in search.good]
+    by_leaf: dict[str, list[str]] = {}
+    for host in free:
+        by_leaf.setdefault(search.leaf[host], []).append(host)
+    pairs: list[Group] = []
+    alone: list[str] = []
+    for host in undecided:
+        partner = _partner(search, host, by_leaf)
+        if partner is None:
+            alone.append(host)
+        else:
+            pairs.append((host, partner))
+    while alone and not search.good:
+        host = alone.pop(0)
+        met = next((other for other in alone if frozenset((host, other)) not in search.tried), None)
+        if met is not None:
+            alone.remove(met)
+            pairs.append((host, met))
+    return pairs
+
+
+def _partner(search: _Search, host: str, by_leaf: Mapping[str, list[str]]) -> str | None:
+    """Takes a good node out of the lists: of the host's own leaf, else of a leaf in which it has not failed yet, else any."""
+    failed_in = {search.leaf[other] for pair, well in search.tried.items() if host in pair and not well for other in pair - {host}}
+    own = search.leaf[host]
+    leaves = sorted(by_leaf, key=lambda leaf: (leaf != own, leaf in failed_in))
+    for leaf in leaves:
+        for partner in by_leaf[leaf]:
+            if frozenset((host, partner)) not in search.tried:
+                by_leaf[leaf].remove(partner)
+                return partner
+    return None
+
+
+# -------------------------------------------------------------------------------------------------------------- bisection
+
+
+def _bisect(search: _Search, rest: Sequence[str]) -> Generator[list[Group], list[bool], None]:
+    """All of `rest` are good in pairs and fail together. Finds one reason."""
+    size = yield from _shortest(search, rest, ())
+    last = rest[size - 1]
+    second = yield from _shortest(search, rest[: size - 1], (last,))
+    first = rest[second - 1]
+    if second and size > 1 and not (yield from _passes(search, (first, last))):
+        yield from _link_or_leaves(search, first, last)
+        return
+    leaves = yield from _two_leaves(search, rest[:size])
+    if leaves:
+        search.leaves.append(leaves)
+    else:
+        search.from_nodes = size
+
+
+def _passes(search: _Search, group: Iterable[str]) -> Generator[list[Group], list[bool], bool]:
+    members = tuple(group)
+    known = search.tried.get(frozenset(members)) if len(members) == 2 else None
+    if known is not None:
+        return known
+    if len(members) < 2:
+        return True
+    passed = yield from _ask(search, [members])
+    return passed[0]
+
+
+def _shortest(search: _Search, order: Sequence[str], more: Group) -> Generator[list[Group], list[bool], int]:
+    """Length of the shortest beginning of `order` that fails together with `more`; all of it is known to fail."""
+    low, high = 0, len(order)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if (yield from _passes(search, (*order[:middle], *more))):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _link_or_leaves(search: _Search, first: str, last: str) -> Generator[list[Group], list[bool], None]:
+    """A pair of good nodes that fails: is it this link, or every link between their switches?"""
+    leaf, other = search.leaf[first], search.leaf[last]
+    mates = [host for host in search.hosts if search.leaf[host] == leaf and host not in (first, *search.bad)]
+    others = [host for host in search.hosts if search.leaf[host] == other and host not in (last, *search.bad)]
+    if leaf != other and mates and others and not (yield from _passes(search, (mates[0], others[0]))):
+        search.leaves.append((leaf, other))
+        # Pairs across the two were taken for bad links before; the switches explain them.
+        search.links = [link for link in search.links if {search.leaf[link[0]], search.leaf[link[1]]} != {leaf, other}]
+    else:
+        search.links.append((first, last))
+
+
+def _two_leaves(search: _Search, failing: Sequence[str]) -> Generator[list[Group], list[bool], tuple[str, str] | None]:
+    """The two leaves that it takes, when it is leaves and not the number of nodes. failing: the shortest beginning that fails, in the order of leaves."""
+    leaf = search.leaf[failing[-1]]
+    inside = [host for host in failing if search.leaf[host] == leaf]
+    before = list(dict.fromkeys(search.leaf[host] for host in failing if search.leaf[host] != leaf))
+    if not before:
+        return None
+    low, high = 0, len(before)
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if (yield from _passes(search, (*(host for host in failing if search.leaf[host] in before[:middle]), *inside))):
+            low = middle
+        else:
+            high = middle
+    other = before[high - 1]
+    pair = [host for host in failing if search.leaf[host] in (other, leaf)]
+    # One node fewer than the number that would explain it, so that a failure can only be due to the leaves.
+    if len(pair) == len(failing):
+        pair = pair[1:]
+    if (yield from _passes(search, pair)):
+        return None
+    return other, leaf
