@@ -24,6 +24,7 @@ COMMANDS = {
     "catalogue": "list or check the rules",
     "smoke": "prove that a group of GPUs can train together, or say who is to blame",
     "diagnose": "say from logs what happened and what most probably caused it",
+    "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
 }
 COULD_NOT_LOOK = 2
 

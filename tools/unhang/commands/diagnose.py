@@ -25,11 +25,15 @@ SEVERITIES = ("critical", "error", "warning", "info")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to read, with which run to join it, and how to show it."""
-    parser.add_argument("files", metavar="FILE", nargs="*", help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps; - for standard input")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="*", help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps; - for standard input"
+    )
     parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id: its findings on the log's hosts count as evidence")
     parser.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="what to print: table (default), json, markdown")
     parser.add_argument("--redact", action="store_true", help="mask secrets, host names, addresses and users, each always by the same mask")
-    parser.add_argument("--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity of a cause on (default: warning)")
+    parser.add_argument(
+        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity of a cause on (default: warning)"
+    )
     parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels and print how many causes were found")
 
 

@@ -14,8 +14,8 @@ from unhang.diagnose.scanning import Event
 from unhang.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
-NEAR_LINES = 15       # single-rank work that stands so close before a time-out was going on
-START_UP_SEQ = 50     # a collective so early belongs to start-up
+NEAR_LINES = 15  # single-rank work that stands so close before a time-out was going on
+START_UP_SEQ = 50  # a collective so early belongs to start-up
 FLAPS = 3
 MANY_AER = 4
 SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
@@ -32,7 +32,11 @@ def hang_signs(facts: Facts) -> list[Event]:
 
 def _busy_and_cool(facts: Facts) -> list[Event]:
     """GPUs at full load that draw little power wait in a kernel for each other."""
-    rows = [event for event in facts.of("gpu_load") if int(event.fields["load"] or 0) >= 95 and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4]
+    rows = [
+        event
+        for event in facts.of("gpu_load")
+        if int(event.fields["load"] or 0) >= 95 and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4
+    ]
     return rows if len(rows) > 1 else []
 
 
@@ -46,9 +50,13 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
         ops = {one.op for one in alike}
         seqs = {one.seq for one in alike if one.seq is not None}
         if len(ops) > 1:
-            yield Evidence("rank_desync_app", STRONG + 1, f"ranks wait in different collectives: {', '.join(sorted(ops))}", events, "timeouts-differ-in-operation")
+            yield Evidence(
+                "rank_desync_app", STRONG + 1, f"ranks wait in different collectives: {', '.join(sorted(ops))}", events, "timeouts-differ-in-operation"
+            )
         elif len(seqs) > 1:
-            yield Evidence("rank_desync_app", STRONG - 0.5, f"ranks wait at different sequence numbers: {min(seqs)} to {max(seqs)}", events, "timeouts-differ-in-sequence")
+            yield Evidence(
+                "rank_desync_app", STRONG - 0.5, f"ranks wait at different sequence numbers: {min(seqs)} to {max(seqs)}", events, "timeouts-differ-in-sequence"
+            )
         elif len({one.numel for one in alike if one.numel}) > 1 and ops & set(SAME_SIZE):
             yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
 
@@ -67,13 +75,31 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
     for group in (facts.flights or {}).get("groups", []):
         if group["calls"]:
             told = "; ".join(f"{what}: ranks {', '.join(map(str, ranks[:8]))}" for what, ranks in list(group["calls"].items())[:4])
-            yield Evidence("rank_desync_app", WEIGHTS["decisive"], f"flight recorder: collective {group['seq']} of group {group['group']} differs: {told}", (), "recorders-differ")
+            yield Evidence(
+                "rank_desync_app",
+                WEIGHTS["decisive"],
+                f"flight recorder: collective {group['seq']} of group {group['group']} differs: {told}",
+                (),
+                "recorders-differ",
+            )
         elif group["behind"]:
             behind = ", ".join(map(str, group["behind"][:16]))
-            yield Evidence("rank_desync_app", SUPPORTING + 1, f"flight recorder: ranks {behind} stopped before the others in group {group['group']}", (), "recorders-behind")
+            yield Evidence(
+                "rank_desync_app",
+                SUPPORTING + 1,
+                f"flight recorder: ranks {behind} stopped before the others in group {group['group']}",
+                (),
+                "recorders-behind",
+            )
             yield Evidence("slow_rank_or_io", SUPPORTING + 1, f"flight recorder: ranks {behind} did not get as far as the others", (), "recorders-behind")
         elif group["stuck"]:
-            yield Evidence("watchdog_timeout_too_short", SUPPORTING, f"flight recorder: every rank is in collective {group['seq']} and none has finished it", (), "recorders-stuck")
+            yield Evidence(
+                "watchdog_timeout_too_short",
+                SUPPORTING,
+                f"flight recorder: every rank is in collective {group['seq']} and none has finished it",
+                (),
+                "recorders-stuck",
+            )
 
 
 def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
@@ -86,7 +112,13 @@ def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
                 seen.setdefault(key, {}).setdefault(event.prefix.pid, event)
     for key, by_pid in seen.items():
         if len(by_pid) > 1 and len({event.fields["rank"] for event in by_pid.values()}) > 1:
-            yield Evidence("rank_device_mapping", STRONG + 1, f"{len(by_pid)} processes build a communicator on GPU {key[2]} of {key[1]}", tuple(by_pid.values())[:4], "same-bus-id")
+            yield Evidence(
+                "rank_device_mapping",
+                STRONG + 1,
+                f"{len(by_pid)} processes build a communicator on GPU {key[2]} of {key[1]}",
+                tuple(by_pid.values())[:4],
+                "same-bus-id",
+            )
             return
 
 
@@ -97,7 +129,13 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
     gpus = {event.fields["index"] for name in ("gpu_row", "gpu_listed") for event in facts.of(name)} | set(by_gpu)
     crowded = [index for index, pids in by_gpu.items() if len(pids) > 1]
     if crowded and len(by_gpu) < len(gpus) and len(gpus) > 1:
-        yield Evidence("rank_device_mapping", STRONG, f"several processes are on GPU {crowded[0]} and others have none", tuple(facts.of("gpu_process"))[:4], "processes-on-one-gpu")
+        yield Evidence(
+            "rank_device_mapping",
+            STRONG,
+            f"several processes are on GPU {crowded[0]} and others have none",
+            tuple(facts.of("gpu_process"))[:4],
+            "processes-on-one-gpu",
+        )
 
 
 def llmc_stopped_before_first_step(facts: Facts) -> Iterator[Evidence]:
@@ -107,7 +145,9 @@ def llmc_stopped_before_first_step(facts: Facts) -> Iterator[Evidence]:
     last = allocated[-1]
     if any(event.file == last.file and event.line > last.line for event in facts.of("training_step")) or not _near_end(facts, last):
         return
-    yield Evidence("rank_device_mapping", STRONG, "llm.c stops after its last allocation, where all processes once took device 0", (last,), "llmc-last-allocation")
+    yield Evidence(
+        "rank_device_mapping", STRONG, "llm.c stops after its last allocation, where all processes once took device 0", (last,), "llmc-last-allocation"
+    )
 
 
 def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
@@ -137,7 +177,13 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         return
     alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
     if alone:
-        yield Evidence("watchdog_timeout_too_short", STRONG, "a rank was saving, merging or evaluating when the others' time was up", (alone[-1], first), "single-rank-work")
+        yield Evidence(
+            "watchdog_timeout_too_short",
+            STRONG,
+            "a rank was saving, merging or evaluating when the others' time was up",
+            (alone[-1], first),
+            "single-rank-work",
+        )
         yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
 
 
@@ -147,7 +193,13 @@ def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
         return
     events = tuple(one.event for one in facts.timeouts[:6])
     if len({(one.op, one.seq) for one in facts.timeouts}) == 1:
-        yield Evidence("watchdog_timeout_too_short", SUPPORTING + 0.4, "all ranks that report wait in the same collective and no other cause shows", events, "same-collective")
+        yield Evidence(
+            "watchdog_timeout_too_short",
+            SUPPORTING + 0.4,
+            "all ranks that report wait in the same collective and no other cause shows",
+            events,
+            "same-collective",
+        )
         one = facts.timeouts[0]
         if one.seq is not None and one.seq <= START_UP_SEQ and (one.numel or 0) > 1:
             why = "the hang is in start-up, in the first large transfers between GPUs"
@@ -179,14 +231,26 @@ def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
     signs = [*hang_signs(facts), *facts.of("soft_lockup")]
     silent = facts.of("phase") and not facts.of("training_step")
     if bad and (signs or silent):
-        yield Evidence("driver_p2p_bug", STRONG, f"driver {bad[0].fields['value']} is known for peer-to-peer hangs, and this job hangs", (bad[0], *signs[:2]), "bad-driver-and-hang")
+        yield Evidence(
+            "driver_p2p_bug",
+            STRONG,
+            f"driver {bad[0].fields['value']} is known for peer-to-peer hangs, and this job hangs",
+            (bad[0], *signs[:2]),
+            "bad-driver-and-hang",
+        )
 
 
 def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
     warned = [event for event in facts.of("kernel_warning") if not event.quoted]
     signs = hang_signs(facts)
     if warned and signs:
-        yield Evidence("kernel_too_old", SUPPORTING + 0.5, "the kernel is old and the job hangs in start-up; still weak evidence", (warned[0], *signs[:1]), "old-kernel-and-hang")
+        yield Evidence(
+            "kernel_too_old",
+            SUPPORTING + 0.5,
+            "the kernel is old and the job hangs in start-up; still weak evidence",
+            (warned[0], *signs[:1]),
+            "old-kernel-and-hang",
+        )
 
 
 def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
@@ -194,7 +258,13 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     if len(loaded) > 1:
         events = tuple(loaded.values())[:4]
         same_job = len({event.file for event in events}) == 1 and len({event.prefix.host for event in events}) >= 1
-        yield Evidence("nccl_version_conflict", STRONG + 1.5 if same_job else SUPPORTING, f"NCCL {' and '.join(sorted(map(str, loaded))[:4])} are loaded in one job", events, "two-nccl-loaded")
+        yield Evidence(
+            "nccl_version_conflict",
+            STRONG + 1.5 if same_job else SUPPORTING,
+            f"NCCL {' and '.join(sorted(map(str, loaded))[:4])} are loaded in one job",
+            events,
+            "two-nccl-loaded",
+        )
     wheels = {(event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")}
     if len(wheels) > 1:
         yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
@@ -204,9 +274,9 @@ def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
     for event in facts.of("shm"):
         size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
         if percent >= 95:
-            yield Evidence("shm_too_small", STRONG, f"/dev/shm is {percent} % full", (event,), "shm-full")
+            yield Evidence("shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full")
         elif size and size <= 64 << 20:
-            yield Evidence("shm_too_small", SUPPORTING, f"/dev/shm has {event.fields['size']}", (event,), "shm-small")
+            yield Evidence("shm_too_small", SUPPORTING, f"shared memory has {event.fields['size']}", (event,), "shm-small")
 
 
 def no_peer_access(facts: Facts) -> Iterator[Evidence]:
@@ -232,11 +302,15 @@ def pcie_errors_pile_up(facts: Facts) -> Iterator[Evidence]:
 
 
 def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
-    several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes"))
+    several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(
+        int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
+    )
     for event in facts.of("bootstrap"):
         address, name = event.fields["address"] or "", event.fields["interface"] or ""
         if several and (address.startswith(UNREACHABLE) or name.startswith(BRIDGES)):
-            yield Evidence("wrong_interface", SUPPORTING + 1, f"NCCL meets over {name} {address}, which other machines cannot reach", (event,), "bootstrap-unreachable")
+            yield Evidence(
+                "wrong_interface", SUPPORTING + 1, f"NCCL meets over {name} {address}, which other machines cannot reach", (event,), "bootstrap-unreachable"
+            )
             return
 
 
@@ -257,7 +331,9 @@ def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
     detour = [event for event in facts.of("transport") if "[receive] via NET/IB" in event.text and "GDRDMA" not in event.text]
     alone = [event for event in detour if event.prefix.host not in direct]
     if direct and alone:
-        yield Evidence("gdr_peermem_missing", STRONG, f"{alone[0].prefix.host} does not use GPUDirect RDMA and other hosts do", (alone[0],), "gdr-on-some-hosts")
+        yield Evidence(
+            "gdr_peermem_missing", STRONG, f"{alone[0].prefix.host} does not use GPUDirect RDMA and other hosts do", (alone[0],), "gdr-on-some-hosts"
+        )
     elif direct and not facts.of("gdr_disabled"):
         yield Evidence("gdr_peermem_missing", -STRONG, "GPUDirect RDMA is in use", tuple(facts.of("gdr_enabled")[:1]), "gdr-in-use")
 
@@ -268,7 +344,13 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
     p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
     helped = facts.of("p2p_disable_helps")
     if cards and (helped or (p2p and hang_signs(facts))) and not facts.of("p2p_disable_no_help"):
-        yield Evidence("unsupported_p2p_geforce", STRONG, f"GeForce RTX {cards[0].fields['value']} has no peer-to-peer, and the job uses it", (cards[0], *(helped or p2p)[:1]), "geforce-p2p")
+        yield Evidence(
+            "unsupported_p2p_geforce",
+            STRONG,
+            f"GeForce RTX {cards[0].fields['value']} has no peer-to-peer, and the job uses it",
+            (cards[0], *(helped or p2p)[:1]),
+            "geforce-p2p",
+        )
 
 
 def fabric_of_nvswitch_board(facts: Facts) -> Iterator[Evidence]:

@@ -87,7 +87,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
 def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
     remedy = dict(row["remedy"])
     if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io"):
-        remedy["how"] = how_to_raise([value for value in facts.values("framework")])
+        remedy["how"] = how_to_raise(facts.values("framework"))
     sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
     sources.update((source["url"], dict(source)) for source in row["sources"])
     return {

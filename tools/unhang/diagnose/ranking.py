@@ -9,12 +9,13 @@ from typing import Any
 from unhang.diagnose.combining import combined_evidence, hang_signs
 from unhang.diagnose.evidence import Evidence, signature_evidence
 from unhang.diagnose.facts import Facts, evidence_of
+from unhang.diagnose.scanning import Event
 from unhang.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
 
 MOST_CAUSES = 8
 LEAST_SCORE = 0.5
-FAR_BEHIND = 2.5   # a cause so far behind the first one is only mentioned
-CLEAR = 2.0        # a first cause so far ahead needs no more proof
+FAR_BEHIND = 2.5  # a cause so far behind the first one is only mentioned
+CLEAR = 2.0  # a first cause so far ahead needs no more proof
 RANK = {"critical": 0, "error": 1, "warning": 2, "info": 3}
 
 
@@ -64,9 +65,15 @@ def _of_first_error(facts: Facts) -> list[Evidence]:
 
 def is_trouble(facts: Facts, more: Sequence[Evidence] = ()) -> bool:
     """Whether anything at all went wrong: else what speaks for a cause is a remark about a healthy job."""
-    if hang_signs(facts) or any(event.signature.kind == "error" and not event.quoted for event in facts.events):
+    if hang_signs(facts) or any(_is_fault(event) for event in facts.events):
         return True
     return any(one.weight >= WEIGHTS["strong"] for one in (*combined_evidence(facts), *more))
+
+
+def _is_fault(event: Event) -> bool:
+    """An error, or a symptom that says more than that something else went wrong before."""
+    telling = event.signature.kind == "symptom" and set(event.signature.for_.values()) & {"decisive", "strong", "supporting"}
+    return not event.quoted and (event.signature.kind == "error" or bool(telling))
 
 
 def _severity(score: float, top: float, trouble: bool, full: str) -> str:

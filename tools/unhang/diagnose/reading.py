@@ -26,6 +26,7 @@ BLOCK = 1 << 20
 LONGEST_LINE = 16 * 1024
 MOST_FILES = 20_000
 SNIFFED = 64 * 1024
+MOST_NOTES = 20
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump is a few MB; it is held in memory
 _OPENERS = {b"\x1f\x8b": gzip.GzipFile, b"BZh": bz2.BZ2File, b"\xfd7zXZ\x00": lzma.LZMAFile}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
@@ -91,12 +92,12 @@ def open_input(path: Path | None) -> IO[bytes]:
         return sys.stdin.buffer
     raw = path.open("rb")
     head = raw.read(6)
-    raw.seek(0) if raw.seekable() else None
     if not raw.seekable():
         return _Rejoined(head, raw)  # type: ignore[return-value]
+    raw.seek(0)
     for magic, opener in _OPENERS.items():
         if head.startswith(magic):
-            return opener(raw)  # type: ignore[abstract,return-value]
+            return opener(raw)  # type: ignore[return-value]
     return raw
 
 
@@ -124,8 +125,8 @@ def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
         about.notes.append("is binary and was not read")
         return
     rest, cut, line = b"", False, 1
-    for data in _decoded(head, stream, about):
-        data = rest + data
+    for more in _decoded(head, stream, about):
+        data = rest + more
         end = data.rfind(b"\n") + 1
         if end:
             block = _block(data[:end], line, cut, about)
@@ -138,7 +139,7 @@ def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
         if len(rest) > LONGEST_LINE * 4:
             if not cut:
                 yield _block(rest[:LONGEST_LINE] + b"\n", line, False, about)
-                about.notes.append(f"line {line} is longer than {LONGEST_LINE} bytes and was cut")
+                _note_once(about, f"line {line} is longer than {LONGEST_LINE} bytes and was cut")
             cut, rest = True, b""
     if rest and not cut:
         yield _block(rest + b"\n", line, False, about)
@@ -203,12 +204,19 @@ def _read(stream: IO[bytes], size: int, about: Input) -> bytes:
     return data
 
 
+def _note_once(about: Input, note: str) -> None:
+    if len(about.notes) < MOST_NOTES and note not in about.notes:
+        about.notes.append(note)
+
+
 def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
     if cut:  # the end of a line that was cut before
         data = data[data.find(b"\n") :]
     if b"\x1b" in data:
         data = _TERMINAL.sub(b"", data)
-    plain = b"\r" not in data or b"\r" not in (data := data.replace(b"\r\n", b"\n"))
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    plain = b"\r" not in data
     lines = data.split(b"\n")
     lines.pop()
     if max(map(len, lines), default=0) <= LONGEST_LINE and plain:
@@ -218,7 +226,7 @@ def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
     for number, line in enumerate(lines, first):
         parts = [part for part in line.split(b"\r") if part] or [b""]
         if any(len(part) > LONGEST_LINE for part in parts):
-            about.notes.append(f"line {number} is longer than {LONGEST_LINE} bytes and was cut") if len(about.notes) < 20 else None
+            _note_once(about, f"line {number} is longer than {LONGEST_LINE} bytes and was cut")
         parted += [part[:LONGEST_LINE] for part in parts]
         numbers += [number] * len(parts)
     return Block(first, parted, numbers)

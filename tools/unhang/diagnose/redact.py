@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _SECRETS = (
-    re.compile(r"(?i)\b((?:[\w-]{0,40}(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential)s?[\w-]{0,20})[\"']?\s{0,2}[=:]\s{0,2}[\"']?)(?!<secret>)([^\s\"',;]{3,200})"),
+    re.compile(
+        r"(?i)\b((?:[\w-]{0,40}(?:password|passwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential)s?[\w-]{0,20})[\"']?\s{0,2}[=:]\s{0,2}[\"']?)(?!<secret>)([^\s\"',;]{3,200})"
+    ),
     re.compile(r"(?i)\b((?:authorization: ?)?(?:bearer|basic) )([\w.~+/=-]{8,400})"),
-    re.compile(r"()\b(hf_[A-Za-z0-9]{10,80}|gh[pousr]_[A-Za-z0-9]{20,80}|github_pat_\w{20,120}|sk-[A-Za-z0-9_-]{16,120}|xox[abprs]-[\w-]{10,120}|AKIA[0-9A-Z]{16}|glpat-[\w-]{16,60}|eyJ[\w-]{10,400}\.[\w-]{10,400}\.[\w-]{10,400})"),
+    re.compile(
+        r"()\b(hf_[A-Za-z0-9]{10,80}|gh[pousr]_[A-Za-z0-9]{20,80}|github_pat_\w{20,120}|sk-[A-Za-z0-9_-]{16,120}|xox[abprs]-[\w-]{10,120}|AKIA[0-9A-Z]{16}|glpat-[\w-]{16,60}|eyJ[\w-]{10,400}\.[\w-]{10,400}\.[\w-]{10,400})"
+    ),
     re.compile(r"(?i)(wandb.{0,40}?)\b([0-9a-f]{40})\b"),
     re.compile(r"(://)([^\s/@:]{1,80}:[^\s/@]{1,120})(?=@)"),
 )
@@ -66,7 +70,7 @@ class Mask:
 
     def _domain(self, found: re.Match[str]) -> str:
         name = found.group()
-        if name.endswith(_PUBLIC) or "://" in found.string[max(0, found.start() - 8) : found.start()] and name.endswith(_PUBLIC):
+        if name.endswith(_PUBLIC):
             return name
         return self._hosts.get(name.split(".")[0]) or self._named("host", name).replace("<host-", "<domain-")
 

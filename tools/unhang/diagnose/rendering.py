@@ -44,7 +44,9 @@ def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
         size = f", {one['numel']:,} elements" if one["numel"] else ""
         seq = f" #{one['seq']}" if one["seq"] is not None else ""
         ranks = f" on ranks {_ranges(one['ranks'])}" if one["ranks"] else ""
-        told.append(f"timed out: {one['op']}{seq}{size}, limit {one['timeout_ms'] / 1000:g} s{ranks} [{visible(one['lines'][0]['file'], 80)}:{one['lines'][0]['line']}]")
+        told.append(
+            f"timed out: {one['op']}{seq}{size}, limit {one['timeout_ms'] / 1000:g} s{ranks} [{visible(one['lines'][0]['file'], 80)}:{one['lines'][0]['line']}]"
+        )
     ranks = facts["ranks"]
     if ranks["world_size"]:
         arrived = f", reporting: {_ranges(ranks['arrived'])}" if ranks["arrived"] else ""
@@ -55,16 +57,24 @@ def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
     told += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
     told += [f"{name}: {_values(values)}" for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"])) if values]
     network = facts["network"]
-    told += [f"{name}: {_values(network[key])}" for name, key in (("network", "chosen"), ("adapters", "devices"), ("bootstrap over", "bootstrap")) if network[key]]
+    told += [
+        f"{name}: {_values(network[key])}" for name, key in (("network", "chosen"), ("adapters", "devices"), ("bootstrap over", "bootstrap")) if network[key]
+    ]
     if network["gpudirect_rdma"]:
         told.append(f"GPUDirect RDMA: {network['gpudirect_rdma']}")
     if facts["settings"]:
         told.append("settings: " + ", ".join(f"{visible(one['name'], 60)}={visible(one['value'], 60)}" for one in facts["settings"][:10]))
     told += [f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason {visible(one['reason'], 120)}" for one in facts["nodes"][:8]]
     if facts["bandwidth"]:
-        told.append(f"best bus bandwidth: {facts['bandwidth']['best_busbw_gb_s']:g} GB/s at {facts['bandwidth']['at_bytes']:,} bytes [line {facts['bandwidth']['line']}]")
+        told.append(
+            f"best bus bandwidth: {facts['bandwidth']['best_busbw_gb_s']:g} GB/s at {facts['bandwidth']['at_bytes']:,} bytes"
+            f" [line {facts['bandwidth']['line']}]"
+        )
     for group in (facts["flight_recorder"] or {}).get("groups", [])[:4]:
-        told.append(f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']}, behind {_ranges(group['behind']) or 'none'}, not finished on {_ranges(group['stuck']) or 'none'}")
+        told.append(
+            f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']},"
+            f" behind {_ranges(group['behind']) or 'none'}, not finished on {_ranges(group['stuck']) or 'none'}"
+        )
     return told or ["no error, no time-out and no fact about the job was recognised"]
 
 
@@ -168,15 +178,26 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", "### What happened", ""]
     lines += [f"- {_code_or_text(line)}" for line in facts_in_words(diagnosis["facts"])]
     for place, cause in enumerate(diagnosis["causes"][:SHOWN_CAUSES], 1):
-        lines += ["", f"### {place}. {cause['cause']} ({_WORDS[cause['severity']]}, score {cause['score']:.2f})", "", f"{cause['title']}. {cause['means']}.", ""]
+        lines += [
+            "",
+            f"### {place}. {cause['cause']} ({_WORDS[cause['severity']]}, score {cause['score']:.2f})",
+            "",
+            f"{cause['title']}. {cause['means']}.",
+            "",
+        ]
         for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
-            lines += [f"- {word}: {_code(visible(one['file'], 80) + ':' + str(one['line']))} {_code(visible(one['text'], 300))} ({one['says']})" for one in evidence[:SHOWN_LINES]]
+            lines += [
+                f"- {word}: {_code(visible(one['file'], 80) + ':' + str(one['line']))} {_code(visible(one['text'], 300))} ({one['says']})"
+                for one in evidence[:SHOWN_LINES]
+            ]
         lines += ["", f"**Do:** {remedy_in_words(cause['remedy'])}", ""]
         lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 else []
         lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
     if diagnosis["remarks"]:
         lines += ["", "### Also seen", ""]
-        lines += [f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in diagnosis["remarks"][:10]]
+        lines += [
+            f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in diagnosis["remarks"][:10]
+        ]
     if diagnosis["collect_next"]:
         lines += ["", "### Collect next", ""] + [f"- {_code(one)}" for one in diagnosis["collect_next"]]
     return "\n".join(lines) + "\n"

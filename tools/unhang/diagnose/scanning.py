@@ -15,12 +15,12 @@ from unhang.diagnose.signatures import Signature
 from unhang.diagnose.stamps import Prefix, parse_prefix
 
 DIGITS = b"0123456789"
-MOST_REMEMBERED = 64 * 1024 * 1024   # bytes of likenesses
+MOST_REMEMBERED = 64 * 1024 * 1024  # bytes of likenesses
 LONGEST_REMEMBERED = 1024
-MOST_EVENTS = 4096                   # of one signature in one file; later ones are counted by no one and change nothing
+MOST_EVENTS = 4096  # of one signature in one file; later ones are counted by no one and change nothing
 MOST_ONCE = 512
-MISSES = 2                           # of a signature to which digits are all the same, on lines of one likeness: then it never matches
-ONCE = 16                            # lines of one likeness, so that several hosts are heard
+MISSES = 2  # of a signature to which digits are all the same, on lines of one likeness: then it never matches
+ONCE = 16  # lines of one likeness, so that several hosts are heard
 MOST_WANTED = 100_000
 LAST_LINES = 8
 TEXT_LIMIT = 500
@@ -30,7 +30,10 @@ _CODE = re.compile(
     r"\s{2,}(?:raise|print|logger|logging|log|assert|warnings?|warn|if|elif|return|echo)\b[ .(]|\s*\+{1,3} (?:echo|grep|printf)\b|"
     r"\s*(?:\S{1,64}[$#%>] |[$#] )(?:sudo )?(?:grep|egrep|rg|awk|sed|dmesg|journalctl|zgrep|watch|tail|less|cat)\b"
 )
-_SAMPLE = re.compile(r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""", re.IGNORECASE)
+_SAMPLE = re.compile(
+    r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
+    re.IGNORECASE,
+)
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
@@ -54,7 +57,7 @@ class Scan:
     file: str
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
-    full: set[str] = field(default_factory=set)   # signatures of which there were more than are kept
+    full: set[str] = field(default_factory=set)  # signatures of which there were more than are kept
 
 
 class Sieve:

@@ -131,14 +131,16 @@ def render_score(numbers: Mapping[str, Any]) -> str:
         lines.append(_row(name, rates))
     lines += [_row(f"log kind: {kind}", rates) for kind, rates in numbers["by_log_kind"].items()]
     lines += [_row(f"label: {word}", rates) for word, rates in numbers["by_confidence"].items()]
-    lines += ["", "per class"] + [_row(f"  {cause}", rates) for cause, rates in numbers["per_class"].items()]
+    lines += ["", "per class", *(_row(f"  {cause}", rates) for cause, rates in numbers["per_class"].items())]
     healthy = numbers["healthy"]
     lines += ["", f"healthy logs: {healthy['cases']}, with a cause above info: {healthy['false_alarms']}"]
-    lines += ["", "confusion (truth -> first answer)"] + [f"  {one['truth']} -> {one['found']}: {one['cases']}" for one in numbers["confusion"]]
+    lines += ["", "confusion (truth -> first answer)", *(f"  {one['truth']} -> {one['found']}: {one['cases']}" for one in numbers["confusion"])]
     lines += ["", "calibration of the first answer's score"]
-    lines += [f"  {row['from']:.1f} to {row['to']:.1f}: {row['right']} of {row['cases']} right, mean score {row['mean_score']}" for row in numbers["calibration"]]
+    lines += [
+        f"  {row['from']:.1f} to {row['to']:.1f}: {row['right']} of {row['cases']} right, mean score {row['mean_score']}" for row in numbers["calibration"]
+    ]
     missed = [f"  {one['case']} ({one['answerable']}): {one['truth']}, found {', '.join(one['found']) or 'nothing'}" for one in numbers["missed"]]
-    lines += ["", "missed"] + missed
+    lines += ["", "missed", *missed]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,7 @@ from unhang.judge.shapes import read_schema
 
 CATALOGUE = Path(__file__).resolve().parents[1] / "catalogue"
 WIDEST_REPEAT = 400
-LONG_REPEAT = 40       # repeats longer than this are gaps, of which a pattern may have few
+LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
 BEFORE, AFTER = 400, 1600  # what is searched around an anchor: a pattern never sees a whole endless line
@@ -122,7 +122,7 @@ def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
 def pattern_faults(pattern: str) -> Iterator[str]:
     """Every repeat bounded, no repeat of variable length inside another, few long gaps: then no line can make it run away."""
     parsed = parser.parse(pattern)
-    for low, high, inner in _repeats(parsed):
+    for _low, high, inner in _repeats(parsed):
         if high is None or high > WIDEST_REPEAT:
             yield f"pattern: a repeat without bound, or of more than {WIDEST_REPEAT}"
         if (high or 0) > 16 and any(inner_high != inner_low and inner_high != 1 for inner_low, inner_high, _ in _repeats(inner)):

@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterable
 
 WEIGHTS = {"decisive": 6.0, "strong": 4.0, "supporting": 2.0, "weak": 0.7}
-NOTHING = 2.0          # the score that "none of these" starts with
-FIRST_ERROR = 1.0      # for what the earliest error speaks for: later ones are often its consequences
-ABOVE_WARNING = 3.5    # from here on a cause is as severe as its row says
-ABOVE_INFO = 1.8       # from here on it is a warning, below it is a remark
+NOTHING = 2.0  # the score that "none of these" starts with
+FIRST_ERROR = 1.0  # for what the earliest error speaks for: later ones are often its consequences
+ABOVE_WARNING = 3.5  # from here on a cause is as severe as its row says
+ABOVE_INFO = 1.8  # from here on it is a warning, below it is a remark
 
 
 def added_up(weights: Iterable[float]) -> float:

@@ -1,0 +1,38 @@
+"""`unhang lint FILE…`: settings of NCCL and torch that do nothing, do harm or hide a fault, found in scripts before they run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from unhang.errors import UserError
+from unhang.judge.versions import check_version
+from unhang.lint.checks import PLATFORMS, Context
+from unhang.lint.linting import SEVERITIES, lint, render_json, render_table
+from unhang.lint.settings import KINDS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to read, and what is known about where it runs."""
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf, Python; folders too"
+    )
+    parser.add_argument("--kind", choices=KINDS, help="read every file as this kind instead of guessing it")
+    parser.add_argument("--nccl", metavar="VERSION", help="the NCCL that the job runs, such as 2.21.5 (default: what the file installs, if it says so)")
+    parser.add_argument("--torch", metavar="VERSION", help="the PyTorch that the job runs, such as 2.4.1")
+    parser.add_argument("--platform", choices=PLATFORMS, help="the cloud: what its own image sets is not remarked")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="table (default) or json")
+    parser.add_argument(
+        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity on: error, warning (default), info"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 nothing found, 1 findings at or above --fail-on; what cannot be read raises UserError."""
+    for option, version, order in (("--nccl", arguments.nccl, "nccl"), ("--torch", arguments.torch, "generic")):
+        if version and check_version(version, order):
+            raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
+    document = lint(arguments.files, Context(arguments.nccl, arguments.torch, arguments.platform), arguments.kind)
+    sys.stdout.write(render_json(document) if arguments.format == "json" else render_table(document))
+    severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
+    return int(any(document["totals"][word] for word in severe))

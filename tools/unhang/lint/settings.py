@@ -1,0 +1,186 @@
+"""The settings in a file, each with its line: what kind of file it is, and how such a file sets a variable. Text in, values out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from unhang_node.parse.nccl_conf import parse_nccl_conf
+from unhang_node.parse.systemd_env import parse_unit
+
+KINDS = ("shell", "slurm", "docker", "kubernetes", "systemd", "nccl_conf", "python")
+LONGEST_LINE = 20_000
+_INTERESTING = re.compile(r"(?i)nccl")
+_OTHERS = frozenset({"TORCH_DISTRIBUTED_DEBUG", "CUDA_LAUNCH_BLOCKING", "RDMAV_FORK_SAFE"})
+_PREFIXES = ("TORCH_FR_", "TORCH_NCCL_", "NCCL_", "ENABLE_NCCL_")
+_ASSIGNMENT = re.compile(
+    r"""(?P<before>export\s{1,8}|declare\s{1,8}-x\s{1,8}|-x\s{1,8}|-e\s{1,8}|-genv\s{1,8}|--env[= ]|"""
+    r"""--export[= ](?:[A-Za-z_]\w{0,80}(?:=[^,\s]{0,80})?,){0,40}|ENV\s{1,8}|env\s{1,8}|set\s{1,8}|Environment=)?"""
+    r"""(?<![\w$./{-])["']?(?P<name>[A-Za-z_]\w{2,100})=(?P<value>"(?:[^"\\]|\\.){0,2000}"|'[^']{0,2000}'|(?:\$\{[^}]{0,200}\}|\$\([^)]{0,200}\)|[^\s;&|"'`)\]]){0,2000})"""
+)
+_UNSET = re.compile(r"(?<!\w)unset\s{1,8}(?P<names>[\w ]{1,400})")
+_COMMENT = re.compile(r"(?:^|\s)#(?!SBATCH|PBS|BSUB|!).*$")
+_DEFAULTED = re.compile(r"\$\{\w{1,100}:?[-=](?P<value>[^}$]{0,200})\}")
+_ENV_OLD = re.compile(r"^\s{0,40}ENV\s{1,8}(?P<name>[A-Za-z_]\w{0,100})\s{1,8}(?P<value>[^=\s][^\n]{0,400})$")
+_YAML_NAME = re.compile(
+    r"""^(?P<indent>\s{0,80})-?\s{0,8}(?:\{\s{0,4})?name:\s{0,8}["']?(?P<name>[A-Za-z_]\w{2,100})["']?\s{0,8}(?:,\s{0,8}value:\s{0,8}(?P<value>"[^"]{0,400}"|'[^']{0,400}'|[^,}\s]{1,400}))?"""
+)
+_YAML_VALUE = re.compile(r"""^\s{0,80}value:\s{0,8}(?P<value>"[^"]{0,400}"|'[^']{0,400}'|[^\s#][^#\n]{0,400}?)\s{0,80}(?:#.*)?$""")
+_YAML_MAP = re.compile(
+    r"""^\s{0,80}["']?(?P<name>(?:TORCH_|ENABLE_)?NCCL_\w{2,100}|TORCH_FR_\w{2,80})["']?:\s{1,40}(?P<value>"[^"]{0,400}"|'[^']{0,400}'|[^\s#{\[][^#\n]{0,400}?)\s{0,80}(?:#.*)?$"""
+)
+_PYTHON = re.compile(
+    r"""os\.(?:environ(?:\[|\.setdefault\(|\.update\(\{)|putenv\()\s{0,4}["'](?P<name>\w{2,100})["']\s{0,4}(?:\]\s{0,4}=|,|:)\s{0,4}(?:str\()?["']?(?P<value>[^"'\n)}]{0,400})"""
+)
+IGNORED = re.compile(r"#\s{0,4}unhang:\s{0,4}ignore\b")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """NAME=value at a line. value None: taken away, or computed and not known. lasting: it outlives one command. odd: why the file's form spoils it."""
+
+    name: str
+    value: str | None
+    line: int
+    lasting: bool = True
+    odd: str | None = None
+    unset: bool = False
+
+
+def kind_of(name: str, text: str) -> str:
+    """The kind of a file, by its name and its first lines."""
+    path = PurePath(name)
+    base, suffix = path.name.lower(), path.suffix.lower()
+    head = text[:4000]
+    if base.startswith(("dockerfile", "containerfile")) or suffix == ".dockerfile" or re.search(r"(?m)^FROM\s+\S+", head):
+        return "docker"
+    if suffix in (".yaml", ".yml"):
+        return "kubernetes"
+    if base.endswith("nccl.conf") or base == ".nccl.conf":
+        return "nccl_conf"
+    if suffix in (".service", ".socket", ".slice") or re.search(r"(?m)^\[(?:Service|Unit|Manager)\]\s*$", head):
+        return "systemd"
+    if suffix == ".py" or re.search(r"^#!.*python", head):
+        return "python"
+    if re.search(r"(?m)^#SBATCH\b", text[:20000]) or suffix in (".sbatch", ".slurm"):
+        return "slurm"
+    if re.search(r"(?m)^(?:apiVersion|kind|services):\s", head):
+        return "kubernetes"
+    return "shell"
+
+
+def find_settings(text: str, kind: str) -> list[Setting]:
+    """The settings of NCCL and of torch's NCCL backend in a file of this kind, in its order."""
+    if kind == "nccl_conf":
+        return list(_conf(text))
+    lines = [line[:LONGEST_LINE] for line in text.splitlines()]
+    found: list[Setting] = []
+    if kind == "kubernetes":
+        found += _yaml(lines)
+    if kind == "python":
+        found += _python(lines)
+    elif kind == "systemd":
+        found += _unit(text)
+    else:
+        found += _shell(lines, kind)
+    ignored = {number for number, line in enumerate(lines, 1) if IGNORED.search(line)}
+    return sorted({one for one in found if one.line not in ignored}, key=lambda one: one.line)
+
+
+def wanted(name: str) -> bool:
+    """Whether a variable is one of those that lint knows about."""
+    return name.startswith(_PREFIXES) or name in _OTHERS or (_INTERESTING.match(name) is not None and name.upper().startswith("NCCL_"))
+
+
+def _shell(lines: list[str], kind: str) -> Iterator[Setting]:
+    for number, raw in enumerate(lines, 1):
+        line = _without_comment(raw)
+        if kind == "docker" and (old := _ENV_OLD.match(line)) and wanted(old["name"]):
+            yield Setting(old["name"], _plain(old["value"]), number)
+            continue
+        for found in _ASSIGNMENT.finditer(line):
+            if not wanted(found["name"]):
+                continue
+            value = found["value"]
+            if (found["before"] or "").startswith("--export"):
+                value = value.split(",")[0] if not value.startswith(("'", '"')) else value
+            yield Setting(found["name"], _plain(value), number, _lasts(line, found))
+        for gone in _UNSET.finditer(line):
+            yield from (Setting(name, None, number, unset=True) for name in gone["names"].split() if wanted(name))
+
+
+def _without_comment(line: str) -> str:
+    return line if line.lstrip().startswith(("#SBATCH", "#PBS", "#BSUB")) else _COMMENT.sub("", line)
+
+
+def _lasts(line: str, found: re.Match[str]) -> bool:
+    """Whether the assignment stays: exported, standing alone, or given to a container or all ranks; not the prefix of one command."""
+    if found["before"]:
+        return found["before"].split()[0] != "env"
+    rest = line[found.end() :].strip()
+    while rest and (more := _ASSIGNMENT.match(rest)):
+        rest = rest[more.end() :].strip()
+    return not rest or rest[0] in ";&|#\\\"'"
+
+
+def _plain(value: str) -> str | None:
+    """The value without quotes; of ${X:-1} its default; None when it is computed."""
+    bare = value.strip()
+    if len(bare) > 1 and bare[0] == bare[-1] and bare[0] in "\"'":
+        bare = bare[1:-1]
+    if defaulted := _DEFAULTED.fullmatch(bare):
+        return defaulted["value"]
+    return None if "$" in bare or "`" in bare or "{{" in bare else bare
+
+
+def _yaml(lines: list[str]) -> Iterator[Setting]:
+    for number, line in enumerate(lines, 1):
+        named = _YAML_NAME.match(line)
+        if named and wanted(named["name"]):
+            value = named["value"]
+            for later in lines[number : number + 3] if value is None else ():
+                if found := _YAML_VALUE.match(later):
+                    value = found["value"]
+                    break
+                if _YAML_NAME.match(later):
+                    break
+            yield Setting(named["name"], _plain(value) if value is not None else None, number)
+        elif (mapped := _YAML_MAP.match(line)) and wanted(mapped["name"]):
+            yield Setting(mapped["name"], _plain(mapped["value"]), number)
+
+
+def _python(lines: list[str]) -> Iterator[Setting]:
+    for number, line in enumerate(lines, 1):
+        for found in _PYTHON.finditer(line):
+            if wanted(found["name"]):
+                yield Setting(found["name"], found["value"].strip(), number)
+
+
+def _unit(text: str) -> Iterator[Setting]:
+    for section, key in (("Service", "Environment"), ("Manager", "DefaultEnvironment")):
+        rows, _files = parse_unit(text, section, key)
+        for row in rows:
+            if wanted(row.name):
+                yield Setting(row.name, row.value if row.certain else None, row.line, unset=row.value is None)
+
+
+def _conf(text: str) -> Iterator[Setting]:
+    """As NCCL reads it: nothing is trimmed, quotes belong to the value, the first line that sets a name wins."""
+    for row in parse_nccl_conf(text.encode("utf-8", "surrogateescape")):
+        bare = row.name.strip().removeprefix("export ").strip()
+        if row.name.startswith("#") or not wanted(bare):
+            continue
+        odd = None
+        if row.name != bare:
+            odd = (
+                f"the name has {'the word export' if 'export ' in row.name else 'blanks'} in it: NCCL sets a variable called {row.name!r}, which nothing reads"
+            )
+        elif row.value != row.value.strip():
+            odd = "blanks around the value belong to it: NCCL trims nothing"
+        elif len(row.value) > 1 and row.value[0] == row.value[-1] and row.value[0] in "\"'":
+            odd = "quotes belong to the value in this file: NCCL takes none off"
+        elif row.value.startswith("~"):
+            odd = "~ is not replaced in this file"
+        yield Setting(bare, _plain(row.value), row.line, odd=odd)
