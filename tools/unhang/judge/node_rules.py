@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.judge.rules import Rule
-from unhang.judge.shapes import Shape, fact_shapes, policy_shape
+from unhang.judge.shapes import Shape, fact_shapes, null_meanings, policy_shape
 from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 
 MOST_EVIDENCE = 16
 LONGEST_EVIDENCE = 500
 _INDEX = re.compile(r"\[[0-9]+\]")
+_INSIDE = re.compile(r"\[[^\]]*\]")  # an index, a star, or the name of an item
 _TEXTS = Shape("list", item=Shape("text"))
 
 
@@ -84,19 +85,49 @@ def why_null(sections: Any, path: str) -> Unknown:
         return Unknown("absent", path, "absent", "the table has no such field")
     section = getattr(sections, name, None)
     probe = getattr(section, "probe", None)
-    for row in (getattr(probe, "unread", None) or ()) if probe is not None else ():
-        if _concerns(row.field or "", inside):
+    rows = (getattr(probe, "unread", None) or ()) if probe is not None else ()
+    places = (inside, _INDEX.sub("[*]", inside), _by_path(section, inside)) if rows else ()
+    for row in rows:
+        if _concerns(row.field or "", places):
             return Unknown("absent" if row.status == "absent" else "unread", path, row.status or "error", row.reason or "")
     if probe is not None and probe.status == "absent":
         return Unknown("absent", path, "absent", probe.error or f"the node has no {name}")
     if probe is not None and probe.status not in ("ok", None):
         return Unknown("unread", path, probe.status, probe.error or f"section {name}: {probe.status}")
+    meaning = _meaning_of_null(path)
+    if meaning is not None:
+        return Unknown("absent", path, "absent", meaning)
     return Unknown("unread", path, "error", "the node gave no value and no reason")
 
 
-def _concerns(field: str, inside: str) -> bool:
-    """Whether a row for devices[*].row_remap speaks of devices[3].row_remap.pending."""
-    return any(place == field or place.startswith((field + ".", field + "[")) for place in (inside, _INDEX.sub("[*]", inside)))
+def _meaning_of_null(path: str) -> str | None:
+    """What the schema says a null means at this path or above it: of cuda.build_tools.nvcc.version, that nvcc is not installed."""
+    meanings = null_meanings()
+    place = _INSIDE.sub("[*]", path)
+    while place:
+        if place in meanings:
+            return meanings[place]
+        place = place.rpartition(".")[0]
+    return None
+
+
+def _concerns(field: str, places: tuple[str, ...]) -> bool:
+    """Whether a row for devices[*].row_remap speaks of devices[3].row_remap.pending, under one of the names of that place."""
+    return any(place == field or place.startswith((field + ".", field + "[")) for place in places)
+
+
+def _by_path(section: Any, inside: str) -> str:
+    """environments[/opt/train].cudnn for environments[0].cudnn: items that have a path are named by it, as the collector names them."""
+    found, holder = "", section
+    for part in inside.split("."):
+        name, _, index = part.partition("[")
+        holder = getattr(holder, name, None) if not isinstance(holder, dict) else holder.get(name)
+        found += ("." if found else "") + name
+        if index:
+            place = int(index[:-1]) if index[:-1].isdecimal() else -1
+            holder = holder[place] if isinstance(holder, list) and 0 <= place < len(holder) else None
+            found += f"[{getattr(holder, 'path', None) or index[:-1]}]"
+    return found
 
 
 def judge_rule(rule: Rule, world: World) -> list[Judged]:

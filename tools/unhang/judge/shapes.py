@@ -62,6 +62,26 @@ def policy_shape() -> Shape:
     return _shape(schema, schema["$defs"])
 
 
+@cache
+def null_meanings() -> dict[str, str]:
+    """Path of a fact, as nccl.libraries[*].package -> what a null there says when no row of probe.unread explains it (x-null)."""
+    schema = read_schema("node-facts-1")
+    found: dict[str, str] = {}
+    for name, place in schema["properties"]["sections"]["properties"].items():
+        _collect_meanings(place, schema["$defs"], name, found)
+    return found
+
+
+def _collect_meanings(place: dict[str, Any], definitions: dict[str, Any], path: str, found: dict[str, str]) -> None:
+    place = resolved(place, definitions)
+    if "x-null" in place:
+        found[path] = str(place["x-null"])
+    for name, below in (place.get("properties") or {}).items():
+        _collect_meanings(below, definitions, f"{path}.{name}", found)
+    if isinstance(place.get("items"), dict):
+        _collect_meanings(place["items"], definitions, f"{path}[*]", found)
+
+
 def resolved(place: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """A schema node with its $ref replaced; keys beside the $ref win."""
     while "$ref" in place:
