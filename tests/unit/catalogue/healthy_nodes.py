@@ -281,8 +281,8 @@ def l40s_ethernet():
     return gpu_node(devices, interconnect_section(devices, 0), network, node=node_section(), settings={"NCCL_SOCKET_IFNAME": "=eno1", "NCCL_NET": "Socket"})
 
 
-def rtx_4090_workstation():
-    devices = [gpu(index, "NVIDIA GeForce RTX 4090", "ada", "8.9", 24564.0, 4, 450.0) for index in range(2)]
+def rtx_4090_workstation(count=2):
+    devices = [gpu(index, "NVIDIA GeForce RTX 4090", "ada", "8.9", 24564.0, 4, 450.0) for index in range(count)]
     for one in devices:
         one["ecc"] = dict.fromkeys(one["ecc"])
         one["row_remap"] = None
