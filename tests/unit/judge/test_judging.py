@@ -280,3 +280,23 @@ def test_what_one_rule_takes_is_not_counted_against_the_next(tmp_path):
     costly = " + ".join(["(interconnect.pairs | selectattr('a', '<', 0) | list | length)"] * 20) + " > 0"
     facts = {"interconnect": {"probe": OK, "pairs": pairs}}
     assert judged(tmp_path, [rule(costly, id=f"costly-{number}") for number in range(3)], node("a1", facts))["totals"]["pass"] == 3
+
+
+@pytest.mark.parametrize(
+    ("field", "status", "verdict"),
+    [
+        ("environments[/opt/a].python", "absent", "skip"),  # the collector names an item by its path
+        ("environments[*].python", "absent", "skip"),
+        ("environments[0].python", "absent", "skip"),
+        ("environments[/opt/b].python", "absent", "unknown"),  # another environment's reason says nothing about this one
+        ("environments[/opt/a].python", "denied", "unknown"),
+        ("environments[/opt/a].nccl", "absent", "unknown"),
+    ],
+)
+def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, status, verdict):
+    from unhang.judge.examples import catalogue_view, verdict_of
+    from unhang.judge.rules import compile_rule
+
+    row = rule("item.python == '3.9'", for_each="torch.environments")
+    torch = {"probe": {"status": "ok", "unread": [{"field": field, "status": status, "reason": "why"}]}, "environments": [{"path": "/opt/a"}]}
+    assert verdict_of(compile_rule(row), {"torch": torch}, catalogue_view()) == verdict

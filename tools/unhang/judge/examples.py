@@ -97,6 +97,7 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
         for how in ("null", "removed"):
             damaged = _copy(example)
             if _damage(damaged, [part for part in path if part != "**"], how == "removed"):
+                _say_unread(damaged, path)
                 yield ("removed from a map" if how == "removed" and _ends_in_map(path) else how), ".".join(path), damaged
     for section in sorted(sections):
         if any(_may_be_asked(rule, path) for path in rule.decision_reads if path[0] == section):
@@ -104,6 +105,15 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
         damaged = _copy(example)
         damaged[section] = {"probe": {"status": "timeout", "error": f"{section} did not answer"}}
         yield "timeout", section, damaged
+
+
+def _say_unread(example: dict[str, Any], path: tuple[str, ...]) -> None:
+    """The section's own word that the fact could not be read: a null without one may mean that there is no such thing."""
+    section = example[path[0]]
+    field = ".".join(part for part in path[1:] if part != "**").replace(".*", "[*]")
+    field = field.removesuffix("[*]")
+    probe = {"status": "ok", **section.get("probe", {})}
+    section["probe"] = {**probe, "unread": [*probe.get("unread", ()), {"field": field, "status": "error", "reason": "taken away"}]}
 
 
 def _ends_in_map(path: tuple[str, ...]) -> bool:
