@@ -1483,13 +1483,15 @@ class Agent:
                 if child.board:
                     child.board.flag(Board.ASKED, 1)
                     os.kill(child.process.pid, signal.SIGUSR1)
-        able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t", "D")]
+        able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
         until = time.monotonic() + EVIDENCE_S
         while time.monotonic() < until and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
             self.listen(POLL_S)
             self.reap()
         for child in alive:
-            self.tell_stall(child, kind, states[child.rank], stands[child.rank])
+            # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
+            state = states[child.rank]
+            self.tell_stall(child, kind, process_state(child.process.pid) if state[0] == "D" else state, stands[child.rank])
         log = new_kernel_lines(self.kernel_log)
         self.event("evidence", kernel_log=log, counters=changed(self.counters, net_counters()), nvlink=changed(self.links, nvlink_counters()))
 

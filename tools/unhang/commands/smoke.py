@@ -93,7 +93,8 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
         [node] = planning.plan_group(wanted, group, "127.0.0.1", at)
         return run_local(node, payload, program, Progress().hear)
 
-    result = judge([go(request, members, port)], bandwidth_table(), history_rows(read_baselines(arguments.baseline)))
+    history = history_rows(read_baselines(arguments.baseline))
+    result = judge([go(request, members, port)], bandwidth_table(), history)
     result["rendezvous"] = {"host": host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
     if arguments.experiments:
 

@@ -1,0 +1,295 @@
+"""`unhang smoke --local` with real torch and gloo: what is well passes, each planned fault is named with its rank, and nothing is left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke
+
+from unhang.judge.schema_check import check_schema
+from unhang.judge.shapes import read_schema
+
+PHASES = (
+    "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",
+    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def healthy():
+    """The whole smoke test on two ranks."""
+    return smoke("--nproc", 2, *SMALL, *PATIENT)
+
+
+def test_a_healthy_machine_passes_all_phases(healthy):
+    assert healthy.code == 0, healthy.stdout
+    assert healthy.result["verdict"] == "pass"
+    assert [row["name"] for row in healthy.result["phases"]] == list(PHASES)
+    assert {row["status"] for row in healthy.result["phases"]} == {"ok"}
+    assert healthy.suspects == []
+
+
+def test_the_answer_is_one_json_object_that_keeps_its_schema(healthy):
+    assert list(check_schema(healthy.result, read_schema("smoke-1"))) == []
+    assert healthy.result["schema"] == "unhang/smoke/1"
+    assert healthy.result["command"].startswith("unhang smoke --local")
+
+
+def test_each_operation_is_checked_in_both_types_and_measured(healthy):
+    checked = {(row["op"], row["dtype"]) for row in healthy.result["collectives"] if row["measures"] == "correctness" and row["wrong"] == 0}
+    operations = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+    assert checked == {(name, dtype) for name in operations for dtype in ("float32", "bfloat16")}
+    measured = [row for row in healthy.result["collectives"] if row["measures"] == "bandwidth"]
+    assert {row["op"] for row in measured} == {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"}
+    for row in measured:
+        assert row["algbw_gb_s"] == pytest.approx(row["size_bytes"] / row["time_us"] / 1e3, abs=0.01)
+
+
+def test_phases_are_announced_on_standard_error_before_they_start(healthy):
+    assert [line.split()[-1] for line in healthy.stderr.splitlines() if line.startswith("unhang: phase ")] == list(PHASES)
+
+
+@pytest.mark.parametrize(
+    "drill, options, phase, words",
+    [
+        ("2:absent:all_reduce", ("--step-timeout", 8), "all_reduce", "never entered collective"),
+        ("1:stop:storm", PATIENT, "storm", "stopped (state T)"),
+        ("3:exit:all_gather", PATIENT, "all_gather", "code 7"),
+        ("0:crash:broadcast", PATIENT, "broadcast", "SIGSEGV"),
+        ("1:corrupt", PATIENT, "broadcast", "its data arrived wrong at 4 of 4 ranks"),
+        ("2:wrong_device", PATIENT, "binding", "ranks 0, 2 share one device"),
+        ("2:slow", PATIENT, "pace", "median rank"),
+    ],
+    ids=lambda value: value.split(":")[1] if isinstance(value, str) and ":" in value else "",
+)
+def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase, words):
+    wanted = f"broadcast,all_reduce,all_gather,{'pace' if 'slow' in drill else 'storm'}"
+    done = smoke("--nproc", 4, *SMALL, *options, "--phases", wanted, "--drill", drill, "--no-experiments")
+    assert done.code == 1, done.stdout
+    assert [suspect["rank"] for suspect in done.suspects] == [int(drill[0])], done.suspects
+    assert words in done.suspects[0]["why"]
+    assert done.suspects[0]["host"] == os.uname().nodename
+    assert done.suspects[0]["next"]
+    # Rank 1 is no sender of the broadcast, so its wrong data shows from the next operation on.
+    assert done.suspects[0]["phase"] == ("all_reduce" if "corrupt" in drill else phase)
+    assert list(check_schema(done.result, read_schema("smoke-1"))) == []
+
+
+def test_a_stall_comes_with_stacks_recordings_and_where_each_rank_stood():
+    done = smoke("--nproc", 2, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--drill", "1:absent:all_reduce", "--no-experiments")
+    evidence = {row["rank"]: row for row in done.result["evidence"]}
+    assert "all_reduce" in evidence[0]["stack"]
+    assert "drill" in evidence[1]["stack"]
+    assert (evidence[0]["seq"], evidence[1]["seq"]) == (2, 1)
+    assert evidence[0]["flight_recorder"]["last_enqueued"] == 2
+    assert evidence[0]["flight_recorder"]["last_completed"] == 1
+    assert evidence[0]["waited_s"] < 20
+    [node] = done.result["nodes"]
+    assert node["kernel_log"] is None or isinstance(node["kernel_log"], list)
+    assert isinstance(node["counters"], dict)
+
+
+def started(*arguments):
+    """A running `unhang smoke`, and its own ranks' pids by rank once the phase before the last has begun."""
+    words = command("--backend", "gloo", "--format", "json", *arguments)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    for line in process.stderr:
+        if line.strip() == "unhang: phase storm":
+            break
+    return process
+
+
+def descendants(pid):
+    """pids below a process."""
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as source:
+            for child in map(int, source.read().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def ranks_of(launcher):
+    """{rank: pid} of the ranks below a launcher."""
+    found = {}
+    for pid in descendants(launcher.pid):
+        with open(f"/proc/{pid}/environ", "rb") as source:
+            variables = dict(part.split(b"=", 1) for part in source.read().split(b"\0") if b"=" in part)
+        if b"UNHANG_SMOKE_PLAN" in variables:
+            found[int(variables[b"RANK"])] = pid
+    return found
+
+
+def gone(pids):
+    """Whether all have ended; waits for at most DEADLINE_S."""
+    until = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until:
+        if not set(pids) & set(payload_processes()):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture
+def busy():
+    """Four ranks that storm for as long as anybody lets them; a planned absence of rank 0 keeps the others inside a collective."""
+    process = started("--nproc", 4, "--max-size", "64K", *PATIENT, "--phases", "storm", "--drill", "0:absent:storm", "--no-experiments")
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+
+
+def test_a_rank_stopped_from_outside_in_the_middle_of_a_collective_is_named_in_time(busy):
+    ranks = ranks_of(busy)
+    os.kill(ranks[2], signal.SIGSTOP)
+    began = time.monotonic()
+    said, _ = busy.communicate(timeout=DEADLINE_S)
+    took_s = time.monotonic() - began
+    [suspect] = json.loads(said)["suspects"]
+    assert (suspect["rank"], suspect["phase"]) == (2, "storm")
+    assert "stopped" in suspect["why"]
+    assert took_s < 30
+    assert gone(ranks.values())
+
+
+def test_a_rank_killed_from_outside_is_named_with_the_signal(busy):
+    ranks = ranks_of(busy)
+    os.kill(ranks[3], signal.SIGKILL)
+    said, _ = busy.communicate(timeout=DEADLINE_S)
+    [suspect] = json.loads(said)["suspects"]
+    assert suspect["rank"] == 3
+    assert "SIGKILL" in suspect["why"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_is_left_when_the_launcher_is_ended(busy, number):
+    ranks = ranks_of(busy)
+    assert sorted(ranks) == [0, 1, 2, 3]
+    os.kill(ranks[1], signal.SIGSTOP)  # one that cannot hear anything but SIGKILL
+    busy.send_signal(number)
+    busy.wait(timeout=DEADLINE_S)
+    assert gone(ranks.values())
+
+
+def test_no_process_is_left_when_the_agent_is_killed(busy):
+    ranks = ranks_of(busy)
+    [agent] = [pid for pid, words in payload_processes().items() if pid in descendants(busy.pid) and " node " in words]
+    os.kill(agent, signal.SIGKILL)
+    said, _ = busy.communicate(timeout=DEADLINE_S)
+    assert gone(ranks.values())
+    assert "the agent ended with code -9" in json.loads(said)["suspects"][0]["why"]
+
+
+def test_ranks_that_differ_are_told_before_the_first_collective():
+    done = smoke("--nproc", 3, *SMALL, *PATIENT, "--phases", "all_reduce", "--rank-env", "2:NCCL_ALGO=Tree")
+    assert done.code == 1
+    [suspect] = done.suspects
+    assert (suspect["rank"], suspect["phase"]) == (2, "consistency")
+    assert "NCCL_ALGO is Tree here, most have not set" in suspect["why"]
+    assert "init" not in [row["name"] for row in done.result["phases"]]
+    assert done.result["experiments"] == []
+
+
+def test_another_torch_on_one_rank_is_told_before_the_first_collective(tmp_path):
+    import torch
+
+    real = os.path.dirname(torch.__file__)
+    overlay = tmp_path / "torch"
+    overlay.mkdir()
+    for name in os.listdir(real):
+        if name != "version.py":
+            (overlay / name).symlink_to(os.path.join(real, name))
+    with open(os.path.join(real, "version.py"), encoding="utf-8") as source:
+        (overlay / "version.py").write_text(source.read().replace(torch.__version__, "2.12.9+other"))
+    done = smoke("--nproc", 3, *SMALL, *PATIENT, "--phases", "all_reduce", "--rank-env", f"1:PYTHONPATH={tmp_path}")
+    [suspect] = done.suspects
+    assert suspect["rank"] == 1
+    assert suspect["why"].startswith("torch is 2.12.9+other here")
+
+
+def test_one_rank_alone_passes():
+    done = smoke("--nproc", 1, *SMALL, *PATIENT, "--phases", "all_reduce,send_recv,bandwidth")
+    assert (done.code, done.result["world_size"]) == (0, 1)
+
+
+def test_a_port_in_use_is_told_with_the_port_and_what_to_do():
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = smoke("--nproc", 2, *SMALL, *PATIENT, "--phases", "all_reduce", "--port", port)
+    assert done.code == 2
+    assert done.suspects[0]["why"].startswith(f"expected port {port} to be free, found it in use")
+    assert "--port" in done.suspects[0]["next"]
+
+
+@pytest.mark.parametrize(
+    "python, words",
+    [("/usr/bin/python3", "expected torch in /usr/bin/python3, found none"), ("/nowhere/python3", "/nowhere/python3: No such file or directory")],
+)
+def test_a_python_without_torch_or_none_at_all_is_told_in_a_line(python, words):
+    done = smoke("--nproc", 2, "--python", python)
+    assert done.code == 2
+    assert words in done.suspects[0]["why"]
+    assert "--python" in done.suspects[0]["next"]
+
+
+def test_an_interface_setting_that_names_nothing_is_told_with_the_variable():
+    done = smoke("--nproc", 2, "--env", "NCCL_SOCKET_IFNAME=nosuch0", "--phases", "all_reduce")
+    assert done.code == 1
+    assert {suspect["phase"] for suspect in done.suspects} == {"environment"}
+    assert all("NCCL_SOCKET_IFNAME=nosuch0" in suspect["why"] and "NCCL_SOCKET_IFNAME" in suspect["next"] for suspect in done.suspects)
+
+
+def test_experiments_tell_what_cures_and_that_it_is_no_fix():
+    done = smoke("--nproc", 2, *SMALL, *PATIENT, "--phases", "all_reduce", "--drill", "1:exit:all_reduce")
+    rows = {row["name"]: row for row in done.result["experiments"]}
+    assert rows["the same again"]["cured"] is False
+    assert rows["one rank alone"]["cured"] is True
+    assert "no fix" in rows["one rank alone"]["note"]
+
+
+def test_junit_names_the_failed_phase_and_the_rank():
+    done = smoke("--nproc", 2, *SMALL, *PATIENT, "--phases", "all_reduce", "--drill", "1:exit:all_reduce", "--no-experiments", form="junit")
+    suite = ElementTree.fromstring(done.stdout)
+    assert suite.get("failures") == "1"
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["all_reduce"]
+    assert "rank 1" in suite.find("testcase/failure").get("message")
+
+
+def test_the_table_ends_with_the_verdict_and_the_command_to_repeat_it():
+    done = smoke("--nproc", 2, *SMALL, *PATIENT, "--phases", "all_reduce,bandwidth", form="table")
+    lines = done.stdout.splitlines()
+    assert lines[-2] == "verdict: pass"
+    assert lines[-1].startswith("to repeat: unhang smoke --local --backend gloo")
+    assert any("busbw (GB/s)" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--nproc", "0"), "--nproc: expected a number above 0, found 0"),
+        (("--phases", "al_reduce"), "found 'al_reduce'"),
+        (("--drill", "x:stop"), "expected RANK:FAULT[:PHASE]"),
+        (("--env", "NCCL_ALGO"), "expected NAME=VALUE, found 'NCCL_ALGO'"),
+        (("--max-size", "lots"), "expected a size such as 64K"),
+        (("--port", "70000"), "expected a port up to 65535"),
+        (("--baseline", "/nowhere.json"), "expected a result of unhang smoke in /nowhere.json"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(arguments, words):
+    done = smoke(*arguments)
+    assert done.code == 2
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
