@@ -15,10 +15,10 @@ import re
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from unhang.errors import UserError
 
@@ -28,7 +28,7 @@ MOST_FILES = 20_000
 SNIFFED = 64 * 1024
 MOST_NOTES = 20
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump is a few MB; it is held in memory
-_OPENERS = {b"\x1f\x8b": gzip.GzipFile, b"BZh": bz2.BZ2File, b"\xfd7zXZ\x00": lzma.LZMAFile}
+_OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
@@ -97,7 +97,7 @@ def open_input(path: Path | None) -> IO[bytes]:
     raw.seek(0)
     for magic, opener in _OPENERS.items():
         if head.startswith(magic):
-            return opener(raw)  # type: ignore[return-value]
+            return opener(raw)
     return raw
 
 
@@ -161,7 +161,7 @@ def kind_of(head: bytes) -> str:
         return "log"
     control = sum(head.count(bytes([code])) for code in (*range(1, 7), *range(14, 27), 28, 29, 30, 31))
     if head.count(0) > len(head) * 0.95:
-        return "binary" if not head.strip(b"\0") else "log"  # a file whose head a crash left as zeros may hold a log behind them
+        return "log"  # a crash may leave zeros before, between and behind the lines of a log
     return "binary" if (control + head.count(0)) * 20 > len(head) else "log"
 
 

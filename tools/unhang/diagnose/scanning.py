@@ -22,6 +22,7 @@ MOST_ONCE = 512
 MISSES = 2  # of a signature to which digits are all the same, on lines of one likeness: then it never matches
 ONCE = 16  # lines of one likeness, so that several hosts are heard
 MOST_WANTED = 100_000
+LONGEST_COMMAND = 4000
 LAST_LINES = 8
 TEXT_LIMIT = 500
 _POINTER = re.compile(rb"0x[a-f]{1,16}|(?<=busId )[a-f]{1,6}")
@@ -172,6 +173,9 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
             found = signature.search(text)
             if found:
                 scan.events.append(event_of(signature, found, text, scan.file, block.number(index)))
+                if signature.fact == "setting":  # a command line may set several
+                    more = signature.pattern.finditer(text, found.end(), found.end() + LONGEST_COMMAND)
+                    scan.events.extend(event_of(signature, one, text, scan.file, block.number(index)) for one in more)
                 counts[signature.id] = counts.get(signature.id, 0) + 1
                 if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
                     scan.full.add(signature.id)

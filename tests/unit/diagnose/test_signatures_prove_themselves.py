@@ -1,0 +1,77 @@
+"""Each signature does on its own examples what it says, names its sources, and can be run away with by no line."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+
+from unhang.catalogue import load_catalogue
+from unhang.diagnose.signatures import load_causes, load_signatures, pattern_faults, proof_faults
+from unhang.diagnose.weights import WEIGHTS, added_up, shares
+from unhang.judge.schema_check import check_schema
+from unhang.judge.shapes import read_schema
+
+SIGNATURES = {signature.id: signature for signature in load_signatures()}
+CAUSES = load_causes()
+KNOWN = {
+    "acs_iommu", "container_gpu_access", "cuda_driver_too_old", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down", "firewall_ports",
+    "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "memlock_ulimit", "nccl_bug", "nccl_version_conflict", "nvlink_down",
+    "oom", "rank_desync_app", "rank_device_mapping", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
+    "watchdog_timeout_too_short", "wrong_interface", "xid_hardware",
+}  # fmt: skip
+ROLES = {
+    "gpu_driver", "fabric_manager", "kernel", "nccl_profile", "host_tuning", "build_toolchain", "gpu_binding", "package_hold", "drain", "smoke_test",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(SIGNATURES))
+def test_signature_matches_its_examples_and_not_its_near_misses(name):
+    assert list(proof_faults(SIGNATURES[name])) == []
+
+
+@pytest.mark.parametrize("name", sorted(SIGNATURES))
+def test_signature_names_causes_that_exist_and_sources_that_anybody_can_read(name):
+    row = SIGNATURES[name]
+    assert {*row.for_, *row.against} <= set(CAUSES)
+    assert all(urlsplit(source["url"]).scheme == "https" and len(source["says"]) > 10 for source in row.sources)
+
+
+def test_every_cause_of_the_list_is_there_and_no_other():
+    assert set(CAUSES) == KNOWN
+
+
+@pytest.mark.parametrize("cause", sorted(KNOWN))
+def test_cause_has_several_signatures_or_rules_over_facts_that_speak_for_it(cause):
+    spoken = [one.id for one in SIGNATURES.values() if cause in one.for_]
+    assert len(spoken) >= 2 or cause in ("kernel_too_old", "watchdog_timeout_too_short")
+
+
+@pytest.mark.parametrize("cause", sorted(KNOWN))
+def test_remedy_is_a_role_with_real_policy_keys_or_says_what_a_person_must_do(cause):
+    remedy = CAUSES[cause]["remedy"]
+    assert remedy.get("role") in ROLES or len(remedy["person"]) > 20
+    assert [str(fault) for fault in check_schema(remedy.get("variables", {}), read_schema("policy-1"))] == []
+
+
+def test_rules_that_a_cause_names_are_rules_of_the_audit():
+    rules = {rule.id for rule in load_catalogue().rules}
+    assert {rule for row in CAUSES.values() for rule in row.get("rules", ())} - rules == set()
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["a*b", "(?:ab{1,30}){1,30}c", "x.{0,500}y", ".{0,100}a.{0,100}b.{0,100}c.{0,100}d", "(a+)+$"],
+)
+def test_pattern_that_could_run_away_is_refused(pattern):
+    assert list(pattern_faults(pattern))
+
+
+def test_hints_never_add_up_to_a_proof():
+    assert added_up([WEIGHTS["weak"]] * 100) < WEIGHTS["supporting"] < WEIGHTS["strong"] < WEIGHTS["decisive"]
+    assert added_up([WEIGHTS["supporting"]] * 100) <= WEIGHTS["strong"]
+
+
+def test_shares_of_belief_leave_room_for_none_of_these():
+    believed = shares([6.0, 2.0])
+    assert 0.9 < believed[0] < 1 and sum(believed) < 1 and shares([]) == []
