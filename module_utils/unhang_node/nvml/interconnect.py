@@ -75,7 +75,7 @@ def add_speeds_and_errors(asking, rows):
         code, speed = found.get((SPEED, row["link"]), (NOT_SUPPORTED, None))
         row["speed_mb_s"] = None if code else speed
         if code:
-            asking.unread.add("links[*].speed_mb_s", "absent" if code == NOT_SUPPORTED else "error", "NVML says of the rate of a link: error {}".format(code))
+            asking.unread.add("links[*].speed_mb_s", "absent" if code in (NOT_SUPPORTED, INVALID_ARGUMENT) else "error", "NVML cannot say the rate of a link: error {}".format(code))
     clean = bool(found) and all(found[entry] == (0, 0) for entry in sums)
     for row in up:
         row["errors"] = {name: 0 for name, _, _ in ERRORS} if clean else read_errors(asking, row["link"], found)
