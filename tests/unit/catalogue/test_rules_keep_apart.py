@@ -1,0 +1,48 @@
+"""A fault has one name: on the examples of a rule no other rule of its kind fires, unless the rule says so in `also`."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.catalogue import load_catalogue
+from unhang.judge.examples import catalogue_view, example_node
+from unhang.judge.groups import judge_fragments
+from unhang.judge.node_rules import judge_rule, node_world
+
+CATALOGUE = load_catalogue()
+RULES = {rule.id: rule for rule in CATALOGUE.rules}
+VIEW = catalogue_view(CATALOGUE.tables, tuple(RULES))
+
+
+def of_kind(scope):
+    return [rule for rule in CATALOGUE.rules if rule.scope == scope]
+
+
+def firing_on_node(example, others):
+    """Ids of the node rules that fail on a fragment."""
+    world = node_world(example_node(example), VIEW)
+    return {rule.id for rule in others if any(one.verdict == "fail" for one in judge_rule(rule, world))}
+
+
+def firing_on_nodes(example, others):
+    """Ids of the group or fleet rules that fail on a list of fragments."""
+    return {rule.id for rule in others if judge_fragments(rule, example, VIEW) == "fail"}
+
+
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_no_other_rule_of_its_kind_fires_on_the_examples_unless_the_rule_says_so(rule_id):
+    rule = RULES[rule_id]
+    others = [other for other in of_kind(rule.scope) if other.id != rule_id]
+    firing = firing_on_node if rule.scope == "node" else firing_on_nodes
+    examples = rule.row["examples"]["match"] + rule.row["examples"]["near_miss"]
+    found = set().union(*(firing(example, others) for example in examples))
+    assert found - set(rule.row.get("also", ())) == set()
+
+
+
+def test_a_rule_that_fires_by_mistake_is_seen():
+    """The check itself: two rules that say the same of a node are found out."""
+    example = RULES["driver-545-23-08-p2p-deadlock"].row["examples"]["match"][0]
+    assert firing_on_node(example, of_kind("node")) == {"driver-545-23-08-p2p-deadlock"}
+    nodes = RULES["group-driver-differs"].row["examples"]["match"][0]
+    assert "group-driver-differs" in firing_on_nodes(nodes, of_kind("group"))
