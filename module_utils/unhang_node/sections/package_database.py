@@ -27,7 +27,7 @@ NCCL = ("libnccl", "nccl", "aws-ofi-nccl", "libaws-ofi")
 # What is listed: the packages that decide whether collectives run.
 LISTED = DRIVER + KERNEL + NCCL
 LISTED += ("nvidia", "libnvidia", "cuda", "libcudnn", "cudnn", "datacenter-gpu-manager", "dcgm", "gdrcopy", "gdrdrv", "libgdrapi")
-LISTED += ("mlnx", "mlx", "ofed", "doca", "rdma-core", "libibverbs", "ibverbs", "librdmacm", "infiniband", "ucx", "libucx", "libfabric", "efa")
+LISTED += ("mlnx", "mlx", "kmod-mlnx", "ofed", "doca", "rdma-core", "libibverbs", "ibverbs", "librdmacm", "infiniband", "ucx", "libucx", "libfabric", "efa")
 LISTED += ("slurm", "munge", "libpmix", "openmpi-bin", "docker", "containerd", "podman", "cri-o", "enroot", "apptainer", "singularity", "kubelet")
 LISTED += ("unattended-upgrades", "needrestart", "dnf-automatic")
 # Only their versions are wanted, by other sections.
