@@ -258,7 +258,8 @@ def test_memory_stays_bounded_whatever_the_size():
                 if self.made >= 400:
                     return b""
                 self.made += 1
-                return b"".join(b"gpu%%d:1:2 [0] NCCL INFO Channel 00/0 : %%d[0] -> %%d[1] via P2P/CUMEM %%d\\n" %% (n, n, n, self.made) for n in range(14000))[:1 << 20]
+                line = b"gpu%%d:1:2 [0] NCCL INFO Channel 00/0 : %%d[0] -> %%d[1] via P2P/CUMEM %%d\\n"
+                return b"".join(line %% (n, n, n, self.made) for n in range(14000))[:1 << 20]
         about = Input("log")
         scan_blocks(read_blocks(Log(), about), "log", sieve)
         print(about.lines)

@@ -37,7 +37,8 @@ def test_collective_sequence_number_size_limit_and_ranks_are_told_with_their_lin
 
 def test_first_error_is_the_earliest_and_not_the_loudest(tmp_path):
     loud = "".join(
-        f"2026-01-05 10:00:{second:02d} n1:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2<4>\n" for second in range(10, 59)
+        f"2026-01-05 10:00:{second:02d} n1:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n2<4>\n"
+        for second in range(10, 59)
     )
     quiet = "2026-01-05 10:00:03 RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
     answer = diagnosis(tmp_path, loud, quiet)
@@ -89,7 +90,8 @@ def test_scontrol_ibstat_and_nccl_tests_are_read(tmp_path):
     answer = diagnosis(
         tmp_path,
         "NodeName=gpu012 Arch=x86_64\n   State=IDLE+DRAIN ThreadsPerCore=1\n   Reason=link flaps [root@2026-01-05T10:00:01]\n",
-        "  1073741824     268435456     float     sum      -1   8101.0  132.55  231.96      0   8100.0  132.56  231.99      0\n# Avg bus bandwidth    : 231.9\n",
+        "  1073741824     268435456     float     sum      -1   8101.0  132.55  231.96      0   8100.0  132.56  231.99      0\n"
+        "# Avg bus bandwidth    : 231.9\n",
     )
     assert answer["facts"]["nodes"][0] | {"file": ""} == {
         "node": "gpu012", "state": "IDLE+DRAIN", "reason": "link flaps [root@2026-01-05T10:00:01]", "file": "", "line": 1,
@@ -140,7 +142,7 @@ def test_advice_of_the_write_ups_is_known_with_its_replacement(tmp_path, line, k
 
 @pytest.mark.parametrize("name", ["torch", "lightning", "accelerate", "deepspeed", "megatron", "transformers"])
 def test_way_to_raise_a_timeout_is_told_for_the_framework_of_the_log(tmp_path, name):
-    answer = diagnosis(tmp_path, f"  File \"/venv/site-packages/{name}/x.py\", line 3\n" + watchdog(0) + watchdog(1))
+    answer = diagnosis(tmp_path, f'  File "/venv/site-packages/{name}/x.py", line 3\n' + watchdog(0) + watchdog(1))
     remedy = next(one["remedy"] for one in answer["causes"] if one["cause"] == "watchdog_timeout_too_short")
     assert name in remedy["how"] and "imeout" in remedy["how"][name]
 

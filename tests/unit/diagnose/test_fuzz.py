@@ -26,7 +26,15 @@ SIEVE = Sieve(SIGNATURES)
 EXAMPLES = [line.encode() for signature in SIGNATURES for line in (*signature.examples["match"], *signature.examples.get("near_miss", ()))]
 CASES = 10_000
 SLICES = 10
-SCRIPT = [b"export NCCL_IB_DISABLE=1", b"ENV NCCL_DEBUG INFO", b"- name: NCCL_ALGO", b"  value: Ring", b"Environment=NCCL_X=1", b"NCCL_NET = IB", b"unset NCCL_NET"]
+SCRIPT = [
+    b"export NCCL_IB_DISABLE=1",
+    b"ENV NCCL_DEBUG INFO",
+    b"- name: NCCL_ALGO",
+    b"  value: Ring",
+    b"Environment=NCCL_X=1",
+    b"NCCL_NET = IB",
+    b"unset NCCL_NET",
+]
 
 
 def damaged(noise: random.Random, lines: list[bytes]) -> bytes:

@@ -51,7 +51,9 @@ def test_mask_knows_what_secrets_and_addresses_look_like(text, masked):
     assert masked in Mask([]).text(text)
 
 
-@pytest.mark.parametrize("text", ["nvidia-cublas-cu12==12.8.4.1", "torch 2.4.1", "at 127.0.0.1:29500", "see https://github.com/NVIDIA/nccl", "00:01.0 PCI bridge"])
+@pytest.mark.parametrize(
+    "text", ["nvidia-cublas-cu12==12.8.4.1", "torch 2.4.1", "at 127.0.0.1:29500", "see https://github.com/NVIDIA/nccl", "00:01.0 PCI bridge"]
+)
 def test_mask_leaves_versions_and_public_addresses(text):
     assert Mask(["gpu1"]).text(text) == text
 

@@ -16,7 +16,7 @@ _TIMEOUTS = (
     (re.compile(r"--?ddp[_-]timeout[= ]{1,4}(\d{1,10})"), 1),
     (re.compile(r"^\s{0,40}ddp_timeout:\s{0,8}(\d{1,10})"), 1),
     (re.compile(r"--distributed-timeout-minutes[= ]{1,4}(\d{1,8})"), 60),
-    (re.compile(r"--?(?:timeout|dist[_-]timeout)[_-]minutes[= ]{1,4}(\d{1,8})"), 60),
+    (re.compile(r"(?<![\w-])--?(?:dist[_-])?timeout[_-]minutes[= ]{1,4}(\d{1,8})"), 60),
 )
 _NO_PACKAGE = re.compile(r"linux-(?:image-|headers-)?generic-5\.5\b")
 _NCCL = re.compile(

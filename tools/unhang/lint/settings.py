@@ -17,9 +17,10 @@ _OTHERS = frozenset({"TORCH_DISTRIBUTED_DEBUG", "CUDA_LAUNCH_BLOCKING", "RDMAV_F
 _PREFIXES = ("TORCH_FR_", "TORCH_NCCL_", "NCCL_", "ENABLE_NCCL_")
 _ASSIGNMENT = re.compile(
     r"""(?P<before>export\s{1,8}|declare\s{1,8}-x\s{1,8}|-x\s{1,8}|-e\s{1,8}|-genv\s{1,8}|--env[= ]|"""
-    r"""--export[= ](?:[A-Za-z_]\w{0,80}(?:=[^,\s]{0,80})?,){0,40}|ENV\s{1,8}|env\s{1,8}|set\s{1,8}|Environment=)?"""
+    r"""ENV\s{1,8}|env\s{1,8}|set\s{1,8}|Environment=)?"""
     r"""(?<![\w$./{-])["']?(?P<name>[A-Za-z_]\w{2,100})=(?P<value>"(?:[^"\\]|\\.){0,2000}"|'[^']{0,2000}'|(?:\$\{[^}]{0,200}\}|\$\([^)]{0,200}\)|[^\s;&|"'`)\]]){0,2000})"""
 )
+_EXPORT = re.compile(r"--export[= ]\S{1,2000}")
 _UNSET = re.compile(r"(?<!\w)unset\s{1,8}(?P<names>[\w ]{1,400})")
 _COMMENT = re.compile(r"(?:^|\s)#(?!SBATCH|PBS|BSUB|!).*$")
 _DEFAULTED = re.compile(r"\$\{\w{1,100}:?[-=](?P<value>[^}$]{0,200})\}")
@@ -86,7 +87,7 @@ def find_settings(text: str, kind: str) -> list[Setting]:
     else:
         found += _shell(lines, kind)
     ignored = {number for number, line in enumerate(lines, 1) if IGNORED.search(line)}
-    return sorted({one for one in found if one.line not in ignored}, key=lambda one: one.line)
+    return sorted(dict.fromkeys(one for one in found if one.line not in ignored), key=lambda one: one.line)
 
 
 def wanted(name: str) -> bool:
@@ -96,17 +97,15 @@ def wanted(name: str) -> bool:
 
 def _shell(lines: list[str], kind: str) -> Iterator[Setting]:
     for number, raw in enumerate(lines, 1):
-        line = _without_comment(raw)
+        # Slurm divides what --export names at commas.
+        line = _EXPORT.sub(lambda listed: listed.group().replace(",", " --env="), _without_comment(raw))
         if kind == "docker" and (old := _ENV_OLD.match(line)) and wanted(old["name"]):
             yield Setting(old["name"], _plain(old["value"]), number)
             continue
         for found in _ASSIGNMENT.finditer(line):
             if not wanted(found["name"]):
                 continue
-            value = found["value"]
-            if (found["before"] or "").startswith("--export"):
-                value = value.split(",")[0] if not value.startswith(("'", '"')) else value
-            yield Setting(found["name"], _plain(value), number, _lasts(line, found))
+            yield Setting(found["name"], _plain(found["value"]), number, _lasts(line, found))
         for gone in _UNSET.finditer(line):
             yield from (Setting(name, None, number, unset=True) for name in gone["names"].split() if wanted(name))
 
