@@ -95,8 +95,8 @@ def measure(bed, work, inventory, rounds):
 def main():
     """Prints the row."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--hosts", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hosts", type=int, default=48)
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.stdout.write("bench_play: left out, it boots nodes, which takes root on Linux\n")
