@@ -58,6 +58,8 @@ def evaluated(source, facts=None, **more):
         ("'^=eth1' | expand_names(['eth1', 'eth10'])", ["eth10"]),
         ("'=mlx5_0:1,mlx5_3' | expand_names(['mlx5_0', 'mlx5_3', 'mlx5_30'])", ["mlx5_0", "mlx5_3"]),
         ("'' | expand_names(['eth1'])", []),
+        ("'nvidia-driver-5* libnvidia-*' is covers('libnvidia-ml1')", True),
+        ("'nvidia-driver-5*' is covers('nvidia-fabricmanager-580')", False),
         ("'12' is whole and '-1' is whole and '0x1F' is whole", True),
         ("'1.5' is whole or 'true' is whole or '' is whole or '0x' is whole", False),
         ("'^LL128' | trim('^')", "LL128"),

@@ -99,6 +99,7 @@ TESTS: dict[str, Function] = {
     "startswith": _text_test(str.startswith),
     "endswith": _text_test(str.endswith),
     "like": _text_test(lambda text, pattern: fnmatch.fnmatchcase(text[:4096], pattern)),
+    "covers": lambda world, value, name: any(fnmatch.fnmatchcase(str(plain(name)), one) for one in str(plain(value))[:4096].split()[:64]),
     "true": lambda world, value: plain(value) is True,
     "false": lambda world, value: plain(value) is False,
     "whole": _whole,
