@@ -1303,7 +1303,7 @@ def new_kernel_lines(descriptor, most=200):
 
 
 TRANSPORT = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via ([\w/]+)")
-NET_DEVICE = re.compile(r"NCCL INFO NET/\w+ : Using (\[.*)")
+NET_DEVICE = re.compile(r"NCCL INFO NET/\w+ : Using (\[\d.*)")
 
 
 def transports_of(log):

@@ -1,0 +1,119 @@
+"""Bandwidth is counted as nccl-tests does and judged by what like groups reach; stragglers by median and MAD."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from unhang.catalogue import load_catalogue
+from unhang.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
+from unhang.smoke.known import bandwidth_table
+
+CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "nccl-tests.txt"
+H200 = Group("NVIDIA H200", 8, False, "nvlink")
+H200_NVLS = Group("NVIDIA H200", 8, True, "nvlink")
+GIB = 1 << 30
+NAMES = {"alltoall": "all_to_all", "reduce_scatter": "reduce_scatter", "all_gather": "all_gather", "all_reduce": "all_reduce", "broadcast": "broadcast"}
+
+
+def captured():
+    """(operation, size, time_us, algbw, busbw) of nccl-tests' out-of-place columns on a healthy 8 x H200."""
+    rows, operation = [], None
+    for line in CAPTURE.read_text().splitlines():
+        head = re.match(r"== (\w+)", line)
+        operation = NAMES.get(head[1]) if head else operation
+        found = re.match(r"\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", line)
+        if found and operation and int(found[1]) >= 16 << 20:
+            rows.append((operation, int(found[1]), *map(float, found.groups()[1:])))
+    return rows
+
+
+@pytest.mark.parametrize("operation, size, time_us, algbw, busbw", captured())
+def test_our_columns_are_those_of_nccl_tests(operation, size, time_us, algbw, busbw):
+    events = [
+        {"e": "collective", "measures": "bandwidth", "op": operation, "dtype": "float32", "size_bytes": size, "time_us": time_us, "wrong": None}
+        for _ in range(8)
+    ]
+    [row] = collective_rows(events, 8)
+    assert row["algbw_gb_s"] == pytest.approx(algbw, abs=0.02)
+    assert row["busbw_gb_s"] == pytest.approx(busbw, abs=0.05)
+
+
+def test_the_capture_has_all_five_operations():
+    assert {row[0] for row in captured()} == set(NAMES.values())
+
+
+@pytest.mark.parametrize("operation", sorted(NAMES.values()))
+def test_a_healthy_machine_passes_its_own_table(operation):
+    rows = [
+        {"op": op, "size_bytes": size, "busbw_gb_s": busbw, "measures": "bandwidth"} for op, size, _, _, busbw in captured() if op == operation and size == GIB
+    ]
+    judged = judge_bandwidth(H200, rows, bandwidth_table())
+    assert [row["verdict"] for row in judged] == ["pass"], judged
+
+
+@pytest.mark.parametrize(
+    "group, busbw, verdict",
+    [(H200, 362.0, "pass"), (H200_NVLS, 475.0, "pass"), (H200_NVLS, 362.0, "fail"), (H200, 180.0, "fail")],
+    ids=["ring is healthy at 362", "NVLS at 475", "NVLS on but no faster than a ring", "half of a ring"],
+)
+def test_with_and_without_nvls_the_same_number_means_different_things(group, busbw, verdict):
+    [row] = judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": busbw, "measures": "bandwidth"}], bandwidth_table())
+    assert row["verdict"] == verdict
+    assert row["source"].startswith("table bandwidth, h200x8-all-reduce")
+
+
+@pytest.mark.parametrize("group", [Group("NVIDIA H200", 4, False, "nvlink"), Group("Tesla T4", 8, False, "pcie"), Group("NVIDIA H200", 8, False, "net")])
+def test_where_nothing_is_known_nothing_is_judged(group):
+    assert judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 1.0, "measures": "bandwidth"}], bandwidth_table()) == []
+
+
+def test_the_fleets_own_history_beats_the_table():
+    past = [
+        {"gpu": "NVIDIA H200", "gpus": 8, "nvls": False, "transport": "nvlink", "op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": rate}
+        for rate in (300, 305, 310)
+    ]
+    row = {"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 302.0, "measures": "bandwidth"}
+    assert judge_bandwidth(H200, [row], bandwidth_table(), past)[0]["verdict"] == "pass"
+    assert judge_bandwidth(H200, [row], bandwidth_table())[0]["verdict"] == "fail"
+    assert expectation(H200, row, bandwidth_table(), past[:2])["source"].startswith("table")
+
+
+def test_the_table_is_a_sound_part_of_the_catalogue():
+    catalogue = load_catalogue([])
+    assert "bandwidth" in catalogue.tables
+    assert [fault for fault in catalogue.faults if "bandwidth" in fault] == []
+    assert all(row["low_gb_s"] < row["high_gb_s"] for row in bandwidth_table())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_among_equals_nobody_is_a_straggler(seed):
+    chance = random.Random(seed)
+    assert stragglers({rank: 1000 * chance.gauss(1, 0.03) for rank in range(64)}) == []
+
+
+@pytest.mark.parametrize("factor", [1.6, 3, 100])
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
+def test_one_that_stands_out_is_a_straggler_on_any_scale(factor, scale):
+    times = {rank: scale * (1 + 0.01 * (rank % 5)) for rank in range(8)}
+    times[3] *= factor
+    assert [rank for rank, _, _ in stragglers(times)] == [3]
+
+
+def test_the_limit_comes_from_the_group_and_not_from_a_constant():
+    calm = {rank: 100.0 + rank for rank in range(16)} | {16: 200.0}
+    wild = {rank: 100.0 + 20 * rank for rank in range(16)} | {16: 420.0}
+    assert [rank for rank, _, _ in stragglers(calm)] == [16]
+    assert stragglers(wild) == []
+
+
+def test_fewer_than_four_cannot_tell_who_is_odd():
+    assert stragglers({0: 1.0, 1: 1.0, 2: 50.0}) == []
+
+
+@pytest.mark.parametrize("operation, ranks, factor", [("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("broadcast", 8, 1.0), ("all_to_all", 2, 0.5)])
+def test_factors_are_those_of_the_definition(operation, ranks, factor):
+    assert bus_factor(operation, ranks) == factor

@@ -1,0 +1,157 @@
+"""Where the ranks meet: an address of the first node that every other node can really reach, and the way back. Values in, values out."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Interfaces that exist on every node and lead nowhere else.
+REFUSED_NAMES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "podman", "lxc", "lxd", "kube", "nodelocaldns", "vboxnet", "tunl", "dummy")
+REFUSED_KINDS = ("loopback", "dummy", "vxlan", "ipip", "sit")
+NO_WAY = ("unreachable", "blackhole", "prohibit", "throw")
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """host opens the store at address. interfaces: the interface by which each node reaches it (and is reached). why: for a person."""
+
+    host: str
+    address: str
+    interface: str
+    interfaces: Mapping[str, str]
+    why: str
+
+
+class NoMeeting(Exception):
+    """No address will do; the text says why for each that there is."""
+
+
+def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> Meeting:
+    """The best address of hosts[0]. surveys: what `survey` of the payload answered, by host. Raises NoMeeting."""
+    first = hosts[0]
+    refused: list[str] = []
+    fitting: list[tuple[int, int, int, Meeting]] = []
+    for name, address, ill in _candidates(surveys[first]):
+        reason = ill or _elsewhere(address, surveys, hosts[1:])
+        ways: dict[str, str] = {first: name}
+        routed = 0
+        for host in [] if reason else hosts[1:]:
+            way = _way(surveys[host], address)
+            reason = way.problem and f"{host} {way.problem}"
+            reason = reason or _no_way_back(surveys[first], surveys[host], way.interface, address, host)
+            if reason:
+                break
+            ways[host], routed = way.interface, routed + way.gateway
+        if reason:
+            refused.append(f"{address} ({name}): {reason}")
+        else:
+            fitting.append((routed, address.version, len(fitting), Meeting(first, str(address), name, ways, _why(name, address, hosts, routed, refused))))
+    if not fitting:
+        raise NoMeeting(f"expected an address of {first} that all nodes reach, found none: {'; '.join(refused) or 'it has no address'}")
+    return min(fitting, key=lambda one: one[:3])[3]
+
+
+def _why(name: str, address: Address, hosts: Sequence[str], routed: int, refused: Sequence[str]) -> str:
+    if len(hosts) == 1:
+        return f"interface {name}, one node alone"
+    way = "on the link" if not routed else f"{routed} of {len(hosts) - 1} through a gateway"
+    passed = f"; refused {', '.join(refused[:4])}" if refused else ""
+    return f"interface {name}: the other {len(hosts) - 1} nodes have a route to {address} and it has one back, {way}{passed}"
+
+
+def _interfaces(survey: Mapping[str, Any]) -> Iterator[tuple[str, str, bool, list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]]]:
+    rows = survey.get("interfaces")
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, dict):
+            places = [place for text in row.get("addresses") or [] if (place := _interface(text))]
+            yield str(row.get("name")), str(row.get("kind")), row.get("up") is True, places
+
+
+def _interface(text: Any) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
+    try:
+        return ipaddress.ip_interface(str(text))
+    except ValueError:
+        return None
+
+
+def _candidates(survey: Mapping[str, Any]) -> Iterator[tuple[str, Address, str | None]]:
+    """(interface, address, why not) of each address that a node has."""
+    for name, kind, up, places in _interfaces(survey):
+        for place in places:
+            yield name, place.ip, _ill(name, kind, up, place.ip)
+
+
+def _ill(name: str, kind: str, up: bool, address: Address) -> str | None:
+    if address.is_loopback or kind == "loopback":
+        return "loopback reaches nobody else"
+    if name.startswith(REFUSED_NAMES) or kind in REFUSED_KINDS:
+        return "a container or virtual bridge of this node alone"
+    if address.is_link_local:
+        return "link-local"
+    return None if up else "the interface is down"
+
+
+def _elsewhere(address: Address, surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> str | None:
+    """A bridge that every node has carries the same address everywhere: nobody reaches another's."""
+    for host in hosts:
+        if any(place.ip == address for _, _, _, places in _interfaces(surveys[host]) for place in places):
+            return f"{host} has the same address"
+    return None
+
+
+@dataclass(frozen=True)
+class _Way:
+    interface: str = ""
+    gateway: bool = False
+    problem: str | None = None
+
+
+def _way(survey: Mapping[str, Any], target: Address) -> _Way:
+    """By which interface a node sends to an address: the longest prefix, then the lowest metric."""
+    best: tuple[int, float, dict[str, Any]] | None = None
+    routes = survey.get("routes")
+    for row in routes if isinstance(routes, list) else []:
+        if not isinstance(row, dict) or row.get("type") in ("local", "broadcast", "multicast", "anycast"):
+            continue
+        network = _network(row.get("dst"), target.version)
+        if network is None or target not in network:
+            continue
+        metric = row.get("metric")
+        weight = (-network.prefixlen, float(metric) if isinstance(metric, (int, float)) else 0.0)
+        if best is None or weight < best[:2]:
+            best = (*weight, row)
+    if best is None:
+        return _Way(problem=f"has no route to {target}")
+    row = best[2]
+    if row.get("type") in NO_WAY:
+        return _Way(problem=f"has a route to {target} that says {row['type']}")
+    name = str(row.get("dev"))
+    up = {interface: is_up for interface, _, is_up, _ in _interfaces(survey)}
+    if name == "lo" or name.startswith(REFUSED_NAMES):
+        return _Way(problem=f"would send to {target} into {name}, which leads to no other node")
+    if not up.get(name, False) or "linkdown" in (row.get("flags") or []):
+        return _Way(problem=f"would send to {target} by {name}, which is down")
+    return _Way(name, "gateway" in row)
+
+
+def _network(text: Any, version: int) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    if text == "default":
+        text = "0.0.0.0/0" if version == 4 else "::/0"
+    try:
+        network = ipaddress.ip_network(str(text), strict=False)
+    except ValueError:
+        return None
+    return network if network.version == version else None
+
+
+def _no_way_back(first: Mapping[str, Any], other: Mapping[str, Any], interface: str, address: Address, host: str) -> str | None:
+    """Why what `other` sends from this interface would not be answered."""
+    sources = [place.ip for name, _, _, places in _interfaces(other) if name == interface for place in places]
+    sources = [source for source in sources if source.version == address.version and not source.is_link_local]
+    if not sources:
+        return f"{host} has no address on {interface}"
+    problems = [_way(first, source).problem for source in sources]
+    return None if None in problems else f"there is no way back to {host}: {problems[0]}"
