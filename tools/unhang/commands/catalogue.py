@@ -1,13 +1,16 @@
-"""`unhang catalogue`: lists the rules and the rows of tables, or checks a folder of rules."""
+"""`unhang catalogue`: lists the rules and the rows of tables, says which of them are old, or checks a folder of rules."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from unhang.catalogue import Catalogue, load_catalogue
+from unhang.catalogue.tables import date_fault, stale
 from unhang.errors import UserError
 from unhang.judge.examples import check_examples
 from unhang.judge.limits import Limits, Stopped, run_limited
@@ -18,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to list or check."""
     parser.add_argument("--format", choices=("table", "json"), default="table", help="table (default) or json")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
+    parser.add_argument("--stale", metavar="AGE", help="tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit 1 if there are any")
     parser.add_argument("--check", metavar="DIR", help="check this folder of rules: exit 0, or 1 with file and place of each fault")
 
 
@@ -26,11 +30,42 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.check is not None:
         return _check(Path(arguments.check))
     folders = [Path(one) for one in arguments.rules]
+    if arguments.stale is not None:
+        return _stale(folders, day_of(arguments.stale, datetime.datetime.now().astimezone().date()), arguments.format)
     rows, faults = _limited(lambda mark: _rows(load_catalogue(folders)))
     if faults:
         raise UserError("\n".join(faults))
     print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1) if arguments.format == "json" else _table(rows))
     return 0
+
+
+def day_of(age: str, today: datetime.date) -> str:
+    """The day that an age means: 90d, 12w, 6m, 1y before today, or a day itself. Raises UserError."""
+    if date_fault(age) is None:
+        return age
+    found = re.fullmatch(r"([0-9]{1,3})([dwmy])", age)
+    if found is None:
+        raise UserError(f"--stale: expected an age such as 90d, 12w, 6m or 1y, or a day such as 2026-01-01, found {printable(age)!r}")
+    days = int(found.group(1)) * {"d": 1, "w": 7, "m": 30, "y": 365}[found.group(2)]
+    return (today - datetime.timedelta(days=days)).isoformat()
+
+
+def _stale(folders: list[Path], before: str, form: str) -> int:
+    """Prints what is older; 1 when there is any."""
+    found, faults = _limited(lambda mark: _older(folders, before))
+    if faults:
+        raise UserError("\n".join(faults))
+    if form == "json":
+        print(json.dumps({"before": before, "stale": [{"table": name, "as_of": day, "rows": rows} for name, day, rows in found]}, indent=1))
+    else:
+        print("\n".join(f"{name}: {rows} rows, {'last compared with their sources on ' + day if day else 'nobody says when'}" for name, day, rows in found))
+        print(f"{len(found)} tables or parts of tables older than {before}")
+    return int(bool(found))
+
+
+def _older(folders: list[Path], before: str) -> tuple[list[tuple[str, str | None, int]], list[str]]:
+    catalogue = load_catalogue(folders)
+    return list(stale(catalogue.tables, before)), list(catalogue.faults)
 
 
 def _limited(work: Any) -> Any:
@@ -81,7 +116,25 @@ def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
         {"id": row["id"], "kind": "entry", "confidence": row["confidence"], "sources": row["sources"], "title": row["title"], "known_to": row["known_to"]}
         for row in catalogue.entries
     ]
-    return rows + entries + [dict(row) for row in catalogue.table_rows], list(catalogue.faults)
+    return rows + entries + _signatures() + [dict(row) for row in catalogue.table_rows], list(catalogue.faults)
+
+
+def _signatures() -> list[dict[str, Any]]:
+    """What `unhang diagnose` knows: signatures of logs, and the causes that they speak for."""
+    from unhang.diagnose.signatures import load_causes, load_signatures
+
+    signatures = [
+        {
+            "id": f"signatures/{one.id}", "kind": "signature", "confidence": one.confidence, "sources": [dict(source) for source in one.sources],
+            "title": one.says, "for": dict(one.for_),
+        }
+        for one in load_signatures()
+    ]  # fmt: skip
+    causes = [
+        {"id": f"causes/{name}", "kind": "cause", "confidence": row["confidence"], "sources": row["sources"], "title": row["title"]}
+        for name, row in load_causes().items()
+    ]
+    return signatures + causes
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
