@@ -1,0 +1,47 @@
+"""A small apt repository on a node, of packages that dpkg-deb builds here in milliseconds."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+
+FOLDER = "/srv/repository"
+APT = "DEBIAN_FRONTEND=noninteractive apt-get -y -q"
+CONTROL = "Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: testbed <root@localhost>\nDescription: x\n"
+
+
+def build_package(folder, name, version, files=()):
+    """Builds a package of empty files (paths). Gives its file."""
+    tree = folder / f"{name}-{version}"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "DEBIAN" / "control").write_text(CONTROL.format(name=name, version=version))
+    for path in files:
+        place = tree / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch(mode=0o755)
+    command = ["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(folder)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / f"{name}_{version}_amd64.deb"
+
+
+def packages_index(files):
+    """The Packages file of a flat repository."""
+    stanzas = []
+    for path in files:
+        name, version, _rest = path.name.split("_")
+        content = path.read_bytes()
+        sums = f"Filename: ./{path.name}\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
+        stanzas.append(CONTROL.format(name=name, version=version) + sums)
+    return "\n".join(stanzas)
+
+
+def serve(fleet, node, files):
+    """The node's apt knows these packages and no others, until the test ends."""
+    names = " ".join(sorted({path.name.split("_")[0] for path in files}))
+    fleet.plant(node, f"{FOLDER}/Packages", packages_index(files))
+    for path in files:
+        fleet.plant(node, f"{FOLDER}/{path.name}", path.read_bytes())
+    fleet.plant(node, "/etc/apt/sources.list", f"deb [trusted=yes] file:{FOLDER} ./\n")
+    undo = f"apt-mark unhold {names}; dpkg --purge {names}; rm -rf /var/lib/unhang /var/lib/apt/lists/*srv*"
+    fleet.undo.callback(fleet.shell, node, f"({undo}) 2>&1")
+    fleet.shell(node, f"{APT} update")

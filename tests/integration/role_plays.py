@@ -1,0 +1,29 @@
+"""Applies a role to a test node over ssh with ansible-playbook, and tells what is in a node's files."""
+
+from __future__ import annotations
+
+import subprocess
+
+import audits
+from fakes.role_play import read_play, write_play
+
+LOOKED_AT = ("/etc", "/var/lib/dpkg/status", "/var/lib/apt/extended_states", "/var/lib/unhang", "/usr/local", "/root", "/run/systemd/system")
+
+
+def play_role(fleet, role, name, policy, *arguments, **variables):
+    """Played of one role on one node."""
+    work = fleet.work / f"play-{len(list(fleet.work.glob('play-*')))}"
+    work.mkdir()
+    inventory = work / "hosts.json"
+    inventory.write_text(audits.inventory_of(fleet.bed, {"training": [name]}, {"unhang_policy": policy, **variables}))
+    environment = {**audits.environment_of(fleet.bed, work), "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
+    command = fleet.bed.inside(["ansible-playbook", str(write_play(work, role)), "-i", str(inventory), *arguments], audits.PROJECT)
+    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    return read_play(subprocess.run(command, env=environment, timeout=audits.DEADLINE_S, **said))
+
+
+def state_of(fleet, name):
+    """Names, modes, owners and sums of all files that a role could have touched."""
+    places = " ".join(LOOKED_AT)
+    listed = fleet.shell(name, f"find {places} -printf '%p %m %u %l\\n' 2>/dev/null | sort")
+    return listed + fleet.shell(name, f"find {places} -type f -exec sha256sum {{}} + 2>/dev/null | sort")
