@@ -55,6 +55,7 @@ def test_a_blocking_package_database_costs_only_what_comes_from_it(hung):
     assert packages["probe"]["status"] == "timeout"
     assert "/var/lib/dpkg/status" in packages["probe"]["error"]
     assert hung.section("gpu003", "driver")["loaded"]["version"] == "580.159.04"
+    assert {hung.section("gpu003", name)["probe"]["status"] for name in ("driver", "fabric_manager", "cuda")} == {"ok"}
     assert hung.section("gpu003", "gpus")["count"] == 8
     assert hung.section("gpu003", "network")["probe"]["status"] == "ok"
     assert hung.section("gpu003", "node")["probe"]["status"] == "ok"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from ..files import read_mounts_or_none
 from ..section import Unread, read_section
 from ..sections.cuda import read_cuda
@@ -10,6 +12,7 @@ from ..sections.fabric_manager import read_fabric_manager
 from ..sections.loader import read_loader
 from ..sections.package_database import read_database
 from ..sections.packages import read_packages
+from .alone import read_alone
 
 SECTIONS = ("driver", "fabric_manager", "cuda", "packages")
 MORE = "more of this section follows"
@@ -28,8 +31,10 @@ def read(ctx):
     mounts = read_mounts_or_none(root)
     shared = Unread()  # what several sections need is read once; each of them says what it misses by that
     loader = read_loader(root, shared, "userspace", mounts, LIBRARIES)
-    manager, database = read_database(root, shared, "installed")
-    rows = shared.rows
+    # A package database that blocks costs the packages, and what only they could tell of the others.
+    _name, found, database_rows = read_alone(ctx, "packages", "installed", _read_database)
+    manager, database = found.get("database", (None, None)) if isinstance(found, dict) else (None, None)
+    rows = shared.rows + database_rows
     if ctx.wanted("driver"):
         yield _with(read_section("driver", read_driver, root, loader, mounts, database), [row for row in rows if row["field"] == "userspace"])
     if ctx.wanted("fabric_manager"):
@@ -37,7 +42,15 @@ def read(ctx):
     if ctx.wanted("cuda"):
         yield read_section("cuda", read_cuda, root, loader, mounts, database)
     if ctx.wanted("packages"):
-        yield _with(read_section("packages", read_packages, root, manager, database), [row for row in rows if row["field"] == "installed"])
+        late = [row["reason"] for row in database_rows if row["status"] == "timeout"]
+        if late:
+            yield "packages", OSError(errno.ETIMEDOUT, late[0]), []
+        else:
+            yield _with(read_section("packages", read_packages, root, manager, database), [row for row in rows if row["field"] == "installed"])
+
+
+def _read_database(root, unread):
+    return {"database": read_database(root, unread, "installed")}
 
 
 def _with(piece, rows):
