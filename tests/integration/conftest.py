@@ -11,6 +11,7 @@ import audits
 import hardware
 import nccl_libraries
 import pytest
+import torch_in_nodes
 from four_nodes import CACHE, NAMES, Fleet
 from testbed import Testbed
 
@@ -65,6 +66,7 @@ def bed(fake_library, nccl, tmp_path_factory):
 
     def prepare(node):
         hardware.install(node, hardware.H200X8, fake_library, work)
+        torch_in_nodes.mount(node)
 
     with Testbed(CACHE, NAMES, prepare=prepare, layers=[nccl[nccl_libraries.USUAL]]) as testbed:
         yield testbed

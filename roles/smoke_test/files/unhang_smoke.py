@@ -1686,9 +1686,12 @@ def main(words):
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
     parser.add_argument("--folder", help="where status boards lie")
+    parser.add_argument("--remove-self", action="store_true", help="remove the folder that this file lies in, at the end")
     given = parser.parse_args(words)
     if given.what == "survey":
         sys.stdout.write(json.dumps(survey()) + "\n")
+        if given.remove_self:
+            shutil.rmtree(os.path.dirname(os.path.abspath(__file__)), ignore_errors=True)
         return 0
     if given.what == "nvlink":
         sys.stdout.write(json.dumps(read_nvlink_pairs()) + "\n")

@@ -38,9 +38,9 @@ class Smoke:
         return next(row for row in self.result["phases"] if row["name"] == name)
 
 
-def command(*arguments):
+def command(*arguments, local=True):
     """argv of the command as a person types it."""
-    return [sys.executable, "-P", "-m", "unhang", "smoke", "--local", *map(str, arguments)]
+    return [sys.executable, "-P", "-m", "unhang", "smoke", *(["--local"] if local else []), *map(str, arguments)]
 
 
 def environment(**more):
@@ -50,9 +50,9 @@ def environment(**more):
     return {**mine, "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}", **more}
 
 
-def smoke(*arguments, form="json", **more):
+def smoke(*arguments, form="json", local=True, **more):
     """A finished `unhang smoke --local`."""
-    words = command("--backend", "gloo", "--format", form, *arguments)
+    words = command("--backend", "gloo", "--format", form, *arguments, local=local)
     done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(**more), stdin=subprocess.DEVNULL, check=False)
     sys.stdout.write(done.stderr[-3000:])
     return Smoke(done.returncode, done.stdout, done.stderr)

@@ -280,7 +280,9 @@ def test_the_table_ends_with_the_verdict_and_the_command_to_repeat_it():
     [
         (("--nproc", "0"), "--nproc: expected a number above 0, found 0"),
         (("--phases", "al_reduce"), "found 'al_reduce'"),
-        (("--drill", "x:stop"), "expected RANK:FAULT[:PHASE]"),
+        (("--drill", "1:stopp"), "expected RANK:FAULT[:PHASE]"),
+        (("--hosts", "gpu[1-"), "expected a node set such as gpu[001-016]"),
+        (("--hosts", "gpu*"), "expected host names or node sets"),
         (("--env", "NCCL_ALGO"), "expected NAME=VALUE, found 'NCCL_ALGO'"),
         (("--max-size", "lots"), "expected a size such as 64K"),
         (("--port", "70000"), "expected a port up to 65535"),
@@ -288,7 +290,7 @@ def test_the_table_ends_with_the_verdict_and_the_command_to_repeat_it():
     ],
 )
 def test_wrong_use_is_told_in_one_line(arguments, words):
-    done = smoke(*arguments)
+    done = smoke(*arguments, local="--hosts" not in arguments)
     assert done.code == 2
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

@@ -26,6 +26,13 @@ FORMATS = ("table", "json", "junit")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where, what, how long, and how to show it."""
     parser.add_argument("--local", action="store_true", help="on this machine (default)")
+    parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these, by ssh: names or node sets, such as gpu[01-08]")
+    parser.add_argument("--user", help="of ssh")
+    parser.add_argument("--ssh-config", metavar="FILE", help="instead of the usual ones")
+    parser.add_argument("--known-hosts", metavar="FILE", help="instead of the usual ones; a key that is not there is refused")
+    parser.add_argument("--identity", metavar="FILE", help="private key of ssh")
+    parser.add_argument("--leaf", action="append", default=[], metavar="SWITCH=NODES", help="which nodes hang on one switch, for isolation")
+    parser.add_argument("--isolate", action=argparse.BooleanOptionalAction, default=True, help="after a failure of three nodes or more: which of them it is")
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks per node (default: one per GPU; 2 without GPUs)")
     parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="default: nccl where there are GPUs")
     parser.add_argument("--phases", metavar="NAMES", help=f"only these, or +NAME beside the usual ones: {', '.join(planning.PHASES)}")
@@ -52,8 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
     """0 pass, 1 fail with suspects, 2 nothing could be proved."""
     request = request_of(arguments)
     started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
-    result = smoke_here(arguments, request)
-    result |= {"launcher": "local", "started": started.isoformat(timespec="seconds"), "duration_s": round(time.monotonic() - began, 2), "command": _command()}
+    if arguments.hosts and arguments.local:
+        raise UserError("expected --hosts or --local, found both")
+    result = smoke_there(arguments, request) if arguments.hosts else smoke_here(arguments, request)
+    result |= {"launcher": "fabric" if arguments.hosts else "local", "started": started.isoformat(timespec="seconds")}
+    result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
     deliver(result, arguments)
     return EXIT_CODES[result["verdict"]]
 
@@ -105,6 +115,43 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
 
         result["experiments"] = run_experiments(result, plan_experiments(backend), attempt)
     return result
+
+
+def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
+    """The smoke test over nodes that ssh reaches."""
+    from unhang.smoke import group, remote
+
+    hosts = group.expand_hosts(arguments.hosts)
+    payload = payload_path(project.find_project())
+    program = remote_program(arguments)
+    files = {"ssh_config": arguments.ssh_config, "known_hosts": arguments.known_hosts, "identity": arguments.identity}
+    for name, path in files.items():
+        if path and not Path(path).is_file():
+            raise UserError(f"--{name.replace('_', '-')}: expected a file at {path}, found none")
+    access = remote.Access(payload.read_bytes(), tuple(program), arguments.user, **files)
+    progress = Progress()
+    launcher = group.Launcher("fabric", lambda names: remote.survey_all(names, access), lambda plans: remote.run_group(plans, access, progress.hear))
+    wishes = group.Wishes(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, leaves_of(arguments.leaf))
+    history = history_rows(read_baselines(arguments.baseline))
+    return group.smoke_group(hosts, launcher, request, wishes, bandwidth_table(), history)
+
+
+def remote_program(arguments: argparse.Namespace) -> list[str]:
+    """What runs the payload on a node."""
+    return container_program(arguments.container_runtime, arguments.container_image, None) if arguments.container_image else ["python3"]
+
+
+def leaves_of(texts: list[str]) -> dict[str, str]:
+    """{host: switch}. Raises UserError."""
+    from unhang.smoke.group import expand_hosts
+
+    found: dict[str, str] = {}
+    for text in texts:
+        switch, sign, nodes = text.partition("=")
+        if not sign or not switch:
+            raise UserError(f"--leaf: expected SWITCH=NODES, found {text!r}")
+        found |= dict.fromkeys(expand_hosts([nodes]), switch)
+    return found
 
 
 def local_gpus() -> int:

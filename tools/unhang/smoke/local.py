@@ -40,12 +40,12 @@ def agent_command(program: Sequence[str], payload: str, plan: NodePlan) -> list[
     return [*program, payload, "node", "--plan", json.dumps(plan.document, separators=(",", ":"))]
 
 
-def container_program(runtime: str, image: str, payload: Path) -> list[str]:
-    """The words that run python3 inside an image with the GPUs and the host's network, the payload readable at its own path."""
+def container_program(runtime: str, image: str, payload: Path | None) -> list[str]:
+    """The words that run python3 inside an image with the GPUs and the host's network; the payload, if it is a file here, readable at its own path."""
     if runtime == "apptainer":
-        return ["apptainer", "exec", "--nv", "--bind", str(payload.parent), image, "python3"]
-    mount = f"{payload.parent}:{payload.parent}:ro"
-    return [runtime, "run", "--rm", "--interactive", "--init", "--gpus", "all", "--network", "host", "--ipc", "host", "--volume", mount, image, "python3"]
+        return ["apptainer", "exec", "--nv", *(["--bind", str(payload.parent)] if payload else []), image, "python3"]
+    mount = ["--volume", f"{payload.parent}:{payload.parent}:ro"] if payload else []
+    return [runtime, "run", "--rm", "--interactive", "--init", "--gpus", "all", "--network", "host", "--ipc", "host", *mount, image, "python3"]
 
 
 def run_local(

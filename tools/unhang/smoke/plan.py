@@ -62,11 +62,12 @@ def plan_group(request: Request, members: Sequence[Member], address: str, port: 
     """One plan per node; ranks are numbered in the order of the members. address, port: where rank 0, on the first member, opens the store."""
     world = sum(member.nproc for member in members)
     plans, offset = [], 0
+    drills = _drills_by_rank(request, members)
     for member in members:
         document = {
             "host": member.host, "nproc": member.nproc, "rank_offset": offset, "world_size": world, "master_address": address, "master_port": port,
             "backend": request.backend, "phases": list(request.phases) if request.phases else None, "step_timeout_s": request.step_timeout_s,
-            "total_timeout_s": request.total_timeout_s, "max_bytes": request.max_bytes, "python": request.python, "drills": list(request.drills),
+            "total_timeout_s": request.total_timeout_s, "max_bytes": request.max_bytes, "python": request.python, "drills": drills,
             "bandwidth_ops": list(request.bandwidth_ops) if request.bandwidth_ops else None,
             "bandwidth_bytes": list(request.bandwidth_bytes) if request.bandwidth_bytes else None, "environment": dict(request.environment),
             "rank_environment": {rank: dict(values) for rank, values in request.rank_environment.items()}, "gloo_interface": member.interface,
@@ -74,6 +75,20 @@ def plan_group(request: Request, members: Sequence[Member], address: str, port: 
         plans.append(NodePlan(member.host, tuple(range(offset, offset + member.nproc)), {name: value for name, value in document.items() if value is not None}))
         offset += member.nproc
     return plans
+
+
+def _drills_by_rank(request: Request, members: Sequence[Member]) -> list[dict[str, Any]]:
+    """A drill of a host is one of each of its ranks; that of a host that is not in the group is nobody's."""
+    drills, offset = [], 0
+    for member in members:
+        own = range(offset, offset + member.nproc)
+        for drill in request.drills:
+            if drill.get("host") == member.host:
+                drills += [{name: value for name, value in drill.items() if name != "host"} | {"rank": rank} for rank in own]
+            elif drill.get("rank") in own:
+                drills.append(dict(drill))
+        offset += member.nproc
+    return drills
 
 
 def with_changes(request: Request, changes: Mapping[str, str | None]) -> Request:
@@ -97,12 +112,13 @@ def parse_phases(text: str) -> tuple[str, ...]:
 
 
 def parse_drill(text: str) -> dict[str, Any]:
-    """RANK:FAULT or RANK:FAULT:PHASE. Raises UserError."""
-    rank, _, rest = text.partition(":")
+    """RANK:FAULT or RANK:FAULT:PHASE; a host in place of the rank means all of its ranks, in whichever group it is. Raises UserError."""
+    who, _, rest = text.partition(":")
     fault, _, phase = rest.partition(":")
-    if not rank.isdecimal() or fault not in FAULTS or (phase and phase not in PHASES):
-        raise UserError(f"--drill: expected RANK:FAULT[:PHASE] with a fault of {', '.join(FAULTS)}, found {text!r}")
-    return {"rank": int(rank), "fault": fault, **({"phase": phase} if phase else {})}
+    if not who or fault not in FAULTS or (phase and phase not in PHASES):
+        raise UserError(f"--drill: expected RANK:FAULT[:PHASE] or HOST:FAULT[:PHASE] with a fault of {', '.join(FAULTS)}, found {text!r}")
+    place: dict[str, Any] = {"rank": int(who)} if who.isdecimal() else {"host": who}
+    return {**place, "fault": fault, **({"phase": phase} if phase else {})}
 
 
 def parse_settings(texts: Sequence[str], option: str) -> dict[str, str]:

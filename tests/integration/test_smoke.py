@@ -1,0 +1,225 @@
+"""The smoke test over four real nodes by ssh, without an inventory: gloo under real torch, planned and real faults, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import audits
+import pytest
+import torch_in_nodes
+from four_nodes import NAMES
+
+DEADLINE_S = 280
+SMALL = ("--max-size", "64K", "--sizes", "16K", "--step-timeout", "60")
+
+
+class Smoke:
+    """One finished `unhang smoke`."""
+
+    def __init__(self, done):
+        self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
+
+    @property
+    def result(self):
+        return json.loads(self.stdout)
+
+    def suspects(self, *names):
+        return [tuple(row[name] for name in names) for row in self.result["suspects"]]
+
+
+def ssh_config(bed, folder, without=()):
+    """A configuration for the nodes by name. without: nodes whose host key nobody knows."""
+    known = folder / "known_hosts"
+    known.write_text("".join(f"{node.address} {node.host_key}\n" for name, node in bed.nodes.items() if name not in without))
+    lines = []
+    for name, node in bed.nodes.items():
+        lines += [f"Host {name}", f"  HostName {node.address}", "  User root", f"  IdentityFile {bed.folder}/id_ed25519", f"  UserKnownHostsFile {known}"]
+    path = folder / "ssh_config"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def words(fleet, *arguments, without=(), config=None):
+    """argv of `unhang smoke --hosts`."""
+    config = config or ssh_config(fleet.bed, fleet.work, without)
+    common = [
+        "--hosts",
+        "gpu[001-004]",
+        "--backend",
+        "gloo",
+        "--nproc",
+        "1",
+        "--python",
+        str(torch_in_nodes.PYTHON),
+        "--format",
+        "json",
+        "--ssh-config",
+        str(config),
+    ]
+    return [sys.executable, "-P", "-m", "unhang", "smoke", *common, *map(str, arguments)]
+
+
+def smoke(fleet, *arguments, **options):
+    """Run it among the nodes to its end."""
+    command = fleet.bed.inside(words(fleet, *arguments, **options), audits.PROJECT)
+    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    done = subprocess.run(command, env=audits.environment_of(fleet.bed, fleet.work), timeout=DEADLINE_S, check=False, **said)
+    sys.stdout.write(f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}\n")
+    return Smoke(done)
+
+
+def left_over(fleet, name):
+    """Payload processes on a node."""
+    return [line for line in fleet.shell(name, "ps -eo pid,stat,args").splitlines() if "unhang_smoke.py" in line and " Z" not in line]
+
+
+def nothing_left(fleet, names=NAMES):
+    """Waits until no node runs anything of it any more, and checks that nothing stays in /tmp."""
+    audits.wait_until(lambda: not any(left_over(fleet, name) for name in names), "the payload's processes are gone")
+    for name in names:
+        assert "unhang-smoke-" not in fleet.shell(name, "ls /tmp")
+
+
+def test_four_nodes_pass_over_ssh_and_nothing_stays_behind(fleet):
+    done = smoke(fleet, *SMALL)
+    assert done.code == 0, done.result["suspects"]
+    result = done.result
+    assert (result["verdict"], result["launcher"], result["world_size"]) == ("pass", "fabric", 4)
+    assert [row["host"] for row in result["hosts"]] == list(NAMES)
+    assert result["rendezvous"]["interface"] == "host0"
+    assert result["rendezvous"]["address"] == fleet.nodes["gpu001"].address
+    assert "the other 3 nodes have a route" in result["rendezvous"]["why"]
+    nothing_left(fleet)
+
+
+def test_a_node_that_corrupts_is_named_by_the_ranks_and_by_isolation(fleet):
+    done = smoke(fleet, *SMALL, "--phases", "broadcast,all_reduce,all_gather", "--drill", "gpu003:corrupt", "--no-experiments")
+    assert done.code == 1
+    assert done.suspects("host", "rank")[0] == ("gpu003", 2)
+    assert "arrived wrong" in done.result["suspects"][0]["why"]
+    assert done.result["isolation"]["bad_nodes"] == ["gpu003"], done.result["isolation"]
+    nothing_left(fleet)
+
+
+def test_a_node_whose_ranks_never_enter_is_named_and_isolated(fleet):
+    done = smoke(fleet, "--max-size", "64K", "--step-timeout", "10", "--phases", "all_reduce", "--drill", "gpu002:absent:all_reduce", "--no-experiments")
+    assert done.suspects("host", "rank", "phase")[0] == ("gpu002", 1, "all_reduce")
+    assert "never entered collective" in done.result["suspects"][0]["why"]
+    assert done.result["isolation"]["bad_nodes"] == ["gpu002"]
+    assert done.result["isolation"]["rounds"] <= 3
+    nothing_left(fleet)
+
+
+def test_a_slow_node_is_named(fleet):
+    done = smoke(fleet, *SMALL, "--phases", "pace", "--drill", "gpu004:slow", "--no-experiments", "--no-isolate")
+    assert done.suspects("host", "phase") == [("gpu004", "pace")]
+
+
+def test_an_unreachable_and_an_unknown_node_are_named_and_the_others_pass(fleet):
+    fleet.power_off("gpu004")
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", without=("gpu002",))
+    assert done.code == 1
+    assert sorted(done.suspects("host", "phase")) == [("gpu002", "launch"), ("gpu004", "launch")]
+    why = dict(done.suspects("host", "why"))
+    assert "expected its host key in known_hosts, found none" in why["gpu002"]
+    assert "cannot be reached" in why["gpu004"]
+    assert {row["status"] for row in done.result["phases"]} == {"ok"}
+    assert done.result["world_size"] == 2
+
+
+def test_a_changed_host_key_is_refused(fleet):
+    config = ssh_config(fleet.bed, fleet.work)
+    known = fleet.work / "known_hosts"
+    keys = {name: node.host_key for name, node in fleet.nodes.items()}
+    known.write_text(known.read_text().replace(keys["gpu003"], keys["gpu001"]))
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", config=config)
+    assert done.suspects("host", "phase") == [("gpu003", "launch")]
+    assert "found another one" in done.result["suspects"][0]["why"]
+
+
+def test_a_node_without_torch_is_named(fleet):
+    python = "/srv/python"
+    for name in NAMES:
+        target = "/usr/bin/python3" if name == "gpu002" else torch_in_nodes.PYTHON
+        fleet.plant(name, python, f'#!/bin/sh\nexec {target} "$@"\n', mode=0o755)
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--no-experiments", "--no-isolate", "--python", python)
+    assert done.suspects("host", "phase")[0] == ("gpu002", "environment")
+    assert "expected torch" in done.result["suspects"][0]["why"]
+
+
+def test_no_torch_anywhere_proves_nothing(fleet):
+    done = smoke(fleet, *SMALL, "--python", "/usr/bin/python3", "--no-experiments", "--no-isolate")
+    assert (done.code, done.result["verdict"]) == (2, "error")
+    assert {host for (host,) in done.suspects("host")} == set(NAMES)
+
+
+@pytest.fixture
+def busy(fleet):
+    """A smoke test whose ranks wait inside a collective for one that never comes."""
+    command = fleet.bed.inside(words(fleet, *SMALL, "--phases", "storm", "--drill", "gpu001:absent:storm", "--no-experiments", "--no-isolate"), audits.PROJECT)
+    environment = audits.environment_of(fleet.bed, fleet.work)
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.strip() == "unhang: phase storm":
+            break
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+
+
+def rank_on(fleet, name):
+    """pid of the rank on a node."""
+    rows = [line.split() for line in left_over(fleet, name)]
+    return next(row[0] for row in rows if "rank" in row)
+
+
+def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy):
+    fleet.shell("gpu003", f"kill -STOP {rank_on(fleet, 'gpu003')}")
+    began = time.monotonic()
+    said, _ = busy.communicate(timeout=DEADLINE_S)
+    took_s = time.monotonic() - began
+    [suspect] = json.loads(said)["suspects"]
+    assert (suspect["host"], suspect["rank"], suspect["phase"]) == ("gpu003", 2, "storm")
+    assert "stopped" in suspect["why"]
+    assert took_s < 30
+    nothing_left(fleet)
+
+
+def test_a_node_that_loses_power_in_the_middle_is_named_and_the_others_answer(fleet, busy):
+    fleet.power_off("gpu002")
+    said, _ = busy.communicate(timeout=DEADLINE_S)
+    result = json.loads(said)
+    assert result["suspects"][0]["host"] == "gpu002"
+    assert "connection was lost" in result["suspects"][0]["why"]
+    assert {row["host"]: row["ended"] for row in result["hosts"]} == {"gpu001": True, "gpu002": False, "gpu003": True, "gpu004": True}
+    nothing_left(fleet, ("gpu001", "gpu003", "gpu004"))
+
+
+def test_a_killed_launcher_leaves_nothing_on_the_nodes(fleet, busy):
+    assert all(left_over(fleet, name) for name in NAMES)
+    fleet.shell("gpu004", f"kill -STOP {rank_on(fleet, 'gpu004')}")
+    inner = [pid for pid in os.listdir("/proc") if pid.isdigit() and launched_by(pid, busy.pid)]
+    for pid in inner:
+        os.kill(int(pid), signal.SIGKILL)
+    busy.wait(timeout=DEADLINE_S)
+    nothing_left(fleet)
+
+
+def launched_by(pid, ancestor):
+    """Whether a process is the one that was started, or was started by it."""
+    while pid not in ("0", "1", ""):
+        if int(pid) == ancestor:
+            return True
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
+                pid = source.read().rpartition(")")[2].split()[1]
+        except OSError:
+            return False
+    return False

@@ -1,0 +1,185 @@
+"""Nodes over ssh, ad hoc, without an inventory. Host keys are checked: an unknown one is refused, which is not what fabric does by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fabric
+import paramiko
+
+from unhang.smoke.bootstrap import carried, node_arguments, shell_line
+from unhang.smoke.plan import NodePlan
+from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
+
+CONNECT_S = 15
+SURVEY_S = 30
+ENDING_S = 30.0
+DEAD_AFTER_MS = 15_000  # of silence towards our keep-alives: then the connection is lost
+KEEPALIVE_S = 5
+Tell = Callable[[str, Event], None]
+
+
+@dataclass(frozen=True)
+class Access:
+    """How nodes are reached. program: what runs the payload there; payload: its content."""
+
+    payload: bytes
+    program: tuple[str, ...] = ("python3",)
+    user: str | None = None
+    ssh_config: str | None = None
+    known_hosts: str | None = None
+    identity: str | None = None
+
+
+class Unreachable(Exception):
+    """The node cannot be asked; the text says why in one line."""
+
+
+def connect(host: str, access: Access) -> fabric.Connection:
+    """An open connection. Raises Unreachable."""
+    overrides: dict[str, Any] = {"load_ssh_configs": access.ssh_config is None}
+    config = fabric.Config(overrides=overrides, runtime_ssh_path=access.ssh_config)
+    options: dict[str, Any] = {"key_filename": [access.identity], "look_for_keys": False, "allow_agent": False} if access.identity else {}
+    connection = fabric.Connection(host, user=access.user, config=config, connect_timeout=CONNECT_S, connect_kwargs=options)
+    connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+    try:
+        for path in _known_hosts(connection, access):
+            if Path(path).is_file():
+                connection.client.load_host_keys(path)
+        connection.open()
+    except Exception as problem:
+        # paramiko and fabric raise a dozen kinds here, the config parser its own: each is one reason why this node cannot be asked.
+        with contextlib.suppress(Exception):
+            connection.close()
+        raise Unreachable(_reason(host, problem)) from None
+    transport = connection.transport
+    transport.set_keepalive(KEEPALIVE_S)
+    with contextlib.suppress(OSError, AttributeError):
+        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MS)
+    return connection
+
+
+def _known_hosts(connection: fabric.Connection, access: Access) -> list[str]:
+    if access.known_hosts:
+        return [access.known_hosts]
+    named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
+    return ["/etc/ssh/ssh_known_hosts", *(os.path.expanduser(path) for path in named)]  # noqa: PTH111 -- ~ as ssh means it
+
+
+def _reason(host: str, problem: Exception) -> str:
+    text = " ".join(str(problem).split())[:300]
+    if isinstance(problem, paramiko.BadHostKeyException):
+        return "expected the host key that known_hosts has, found another one: find out why before you connect"
+    if "not found in known_hosts" in text:
+        return f"expected its host key in known_hosts, found none: ssh {host} by hand first, and compare the key"
+    if isinstance(problem, paramiko.AuthenticationException):
+        return f"ssh refused to let us in: {text}"
+    if isinstance(problem, socket.gaierror):
+        return f"expected a host that resolves, found none: {problem.strerror}"
+    return f"cannot be reached by ssh: {text or type(problem).__name__}"
+
+
+def survey_all(hosts: Sequence[str], access: Access) -> dict[str, dict[str, Any] | str]:
+    """The payload's survey of each host at the same time, or why there is none."""
+    with ThreadPoolExecutor(max_workers=min(64, len(hosts))) as workers:
+        return dict(zip(hosts, workers.map(lambda host: _survey(host, access), hosts), strict=True))
+
+
+def _survey(host: str, access: Access) -> dict[str, Any] | str:
+    try:
+        connection = connect(host, access)
+    except Unreachable as problem:
+        return str(problem)
+    with connection:
+        said, errors, code = _exchange(connection, shell_line(carried(access.program, access.payload, "survey", "--remove-self")), SURVEY_S, None)
+    for line in said.splitlines():
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict) and found.get("e") == "survey":
+                return found
+    last = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    return f"{access.program[-1]} did not run there (code {code})" + (f": {last[-1][:200]}" if last else "")
+
+
+def run_group(plans: Sequence[NodePlan], access: Access, tell: Tell | None = None) -> list[Stream]:
+    """Runs one group, all nodes at the same time. Each node's connection is its leash: its end is the end of the ranks there."""
+    with ThreadPoolExecutor(max_workers=len(plans)) as workers:
+        return list(workers.map(lambda plan: _run_node(plan, access, tell), plans))
+
+
+def _run_node(plan: NodePlan, access: Access, tell: Tell | None) -> Stream:
+    try:
+        connection = connect(plan.host, access)
+    except Unreachable as problem:
+        return Stream(plan.host, plan.ranks, (), str(problem))
+    line = shell_line(carried(access.program, access.payload, *node_arguments(plan, watch_stdin=True)))
+    limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
+    lost = threading.Event()
+    with contextlib.closing(connection):
+        said, errors, code = _exchange(connection, line, limit_s, lambda event: tell(plan.host, event) if tell else None, lost)
+    events = tuple(parse_events(said.split(b"\n"), plan.ranks))
+    if any(event["e"] == "node_end" for event in events):
+        return Stream(plan.host, plan.ranks, events)
+    last = [row for row in errors.decode("utf-8", "replace").splitlines() if row.strip()]
+    ended = f"the agent ended with code {code}" + (f": {last[-1][:200]}" if last else "")
+    return Stream(plan.host, plan.ranks, events, "the connection was lost" if lost.is_set() or code is None else ended)
+
+
+def _exchange(
+    connection: fabric.Connection, line: str, limit_s: float, tell: Callable[[Event], None] | None, lost: threading.Event | None = None
+) -> tuple[bytes, bytes, int | None]:
+    """(output, errors, exit code or None) of a command whose standard input stays open until it ends or the limit is reached."""
+    said, errors = bytearray(), bytearray()
+    told, until = 0, time.monotonic() + limit_s
+    try:
+        channel = connection.transport.open_session(timeout=CONNECT_S)
+        channel.exec_command(line)
+        while time.monotonic() < until:
+            idle = True
+            while channel.recv_ready():
+                said += channel.recv(MOST_LINE_BYTES)
+                idle = False
+            while channel.recv_stderr_ready():
+                errors += channel.recv_stderr(65536)
+                idle = False
+            told = _tell_new(said, told, tell)
+            if channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready():
+                return bytes(said), bytes(errors), channel.recv_exit_status()
+            if not connection.transport.is_active():
+                break
+            if idle:
+                channel.status_event.wait(0.05)
+    except (OSError, EOFError, paramiko.SSHException):
+        pass  # what was heard stands; the caller sees that no end was told
+    if lost is not None and not connection.transport.is_active():
+        lost.set()
+    return bytes(said), bytes(errors), None
+
+
+def _tell_new(said: bytearray, told: int, tell: Callable[[Event], None] | None) -> int:
+    end = said.rfind(b"\n") + 1
+    if tell and end > told:
+        for line in bytes(said[told:end]).splitlines():
+            event = parse_event(line)
+            if event:
+                tell(event)
+    return max(told, end)
+
+
+def gpu_models(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Models of the GPUs of each host, sorted."""
+    found = {}
+    for host, survey in surveys.items():
+        rows = survey.get("gpus")
+        found[host] = tuple(sorted(str(row.get("model")) for row in rows if isinstance(row, dict))) if isinstance(rows, list) else ()
+    return found
