@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from unhang.report.text import ascii_only, visible
@@ -15,6 +16,7 @@ _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info"
 
 def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool = False) -> str:
     """The terminal's view: what happened, then causes, then remarks and what to collect."""
+    diagnosis = with_short_names(diagnosis)
     lines = [*_inputs(diagnosis), "", "WHAT HAPPENED", *_indented(facts_in_words(diagnosis["facts"]), width), ""]
     lines += [*_verdict(diagnosis, width), ""]
     for place, cause in enumerate(diagnosis["causes"][:SHOWN_CAUSES], 1):
@@ -22,6 +24,21 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
     lines += _remarks(diagnosis["remarks"], width) + _collect(diagnosis["collect_next"], width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
     return ascii_only(text) if plain else text
+
+
+def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+    """The document for people: a file goes by its last name where no other has the same."""
+    names = [str(one["file"]) for one in diagnosis["inputs"]]
+    last = [PurePath(name).name or name for name in names]
+    short = {name: bare for name, bare in zip(names, last, strict=True) if last.count(bare) == 1}
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: short.get(one, one) if key == "file" and isinstance(one, str) else renamed(one) for key, one in value.items()}
+        return [renamed(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+    answer: dict[str, Any] = {key: value if key == "inputs" else renamed(value) for key, value in diagnosis.items()}
+    return answer
 
 
 def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
@@ -175,6 +192,7 @@ def _collect(collect: Sequence[str], width: int) -> list[str]:
 
 def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     """For a ticket: text from logs stands in code, and cannot leave it."""
+    diagnosis = with_short_names(diagnosis)
     lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", "### What happened", ""]
     lines += [f"- {_code_or_text(line)}" for line in facts_in_words(diagnosis["facts"])]
     for place, cause in enumerate(diagnosis["causes"][:SHOWN_CAUSES], 1):
