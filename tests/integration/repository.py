@@ -11,14 +11,17 @@ CONTROL = "Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer:
 
 
 def build_package(folder, name, version, files=()):
-    """Builds a package of empty files (paths). Gives its file."""
+    """Builds a package of empty files (paths) and of links ("path -> target"). Gives its file."""
     tree = folder / f"{name}-{version}"
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / "DEBIAN" / "control").write_text(CONTROL.format(name=name, version=version))
-    for path in files:
+    for path, _arrow, target in (entry.partition(" -> ") for entry in files):
         place = tree / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch(mode=0o755)
+        if target:
+            place.symlink_to(target)
+        else:
+            place.touch(mode=0o755)
     command = ["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(folder)]
     subprocess.run(command, check=True, capture_output=True)
     return folder / f"{name}_{version}_amd64.deb"

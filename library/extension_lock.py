@@ -1,0 +1,86 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that removes stale locks from caches of torch's extensions; how lies in module_utils/unhang_node/change/extension_locks.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: extension_lock
+short_description: Remove locks from torch's extension caches that no process holds
+version_added: "0.2.0"
+description:
+  - A build of a CUDA extension that was interrupted leaves its lock behind, and every later start waits for it without end.
+  - Removes a lock only when every process of the node could be looked at and none has it open, and looks again right before it removes it.
+options:
+  caches:
+    description: Folders such as V(/root/.cache/torch_extensions), or a build folder of Megatron's fused kernels.
+    type: list
+    elements: path
+    required: true
+attributes:
+  check_mode:
+    description: Says what would be removed and removes nothing.
+    support: full
+  diff_mode:
+    description: Shows the locks before and after.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: Start-up waits for no build that is long dead
+  extension_lock:
+    caches: [/root/.cache/torch_extensions]
+"""
+
+RETURN = r"""
+before:
+  description: Locks that nobody held.
+  returned: success
+  type: list
+  elements: str
+  sample: [/root/.cache/torch_extensions/py310_cu121/fused/lock]
+after:
+  description: Those of them that are still there, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+left:
+  description: Locks that were left alone, and why.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{path: /home/a/.cache/torch_extensions/py310_cu121/op/lock, why: a process holds it}]
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.extension_locks import read_locks, remove_lock
+
+OPTIONS = {"caches": {"type": "list", "elements": "path", "required": True}}
+
+
+def main():
+    """Looks, removes unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    try:
+        stale, left = read_locks(module.params["caches"], time.time())
+        gone = stale if module.check_mode else [path for path in stale if remove_lock(path)]
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    after = [path for path in stale if path not in gone]
+    module.exit_json(
+        changed=bool(gone),
+        before=stale,
+        after=after,
+        left=[{"path": path, "why": why} for path, why in left] + [{"path": path, "why": "a build took it meanwhile"} for path in after],
+        diff={"before": "".join(path + "\n" for path in stale), "after": "".join(path + "\n" for path in after), "before_header": "locks"},
+    )
+
+
+if __name__ == "__main__":
+    main()

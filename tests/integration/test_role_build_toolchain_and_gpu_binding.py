@@ -1,0 +1,71 @@
+"""The roles build_toolchain and gpu_binding on a booted node: what the audit finds, they repair."""
+
+from __future__ import annotations
+
+import pytest
+from repository import build_package, serve
+from role_plays import play_role, state_of
+
+NODE = "gpu001"
+BUILT = "/usr/local/lib/fused.so"
+PREBUILD = [{"name": "fused kernels", "argv": ["install", "-m", "644", "/dev/null", BUILT], "creates": BUILT}]
+POLICY = {"build": {"extensions": True}, "torch": {"cuda": "12.8"}}
+TOOLS = {
+    "g++": ["/usr/bin/g++"],
+    "ninja-build": ["/usr/bin/ninja"],
+    "make": ["/usr/bin/make"],
+    "python3-dev": ["/usr/include/python3.11/Python.h"],
+    "cuda-toolkit-12-8": ["/usr/local/cuda-12.8/bin/nvcc", "/usr/local/cuda-12.8/include/cuda.h", "/usr/local/cuda -> cuda-12.8"],
+}
+LOCK = "/root/.cache/torch_extensions/py310_cu128/fused/lock"
+MISSING = {"build-compiler-missing", "build-ninja-missing", "build-python-headers-missing", "extension-lock-stale"}
+PINNED = {
+    "/etc/environment": "SITE=1\nCUDA_VISIBLE_DEVICES=0\n",
+    "/etc/profile.d/cuda.sh": "if true; then\n  export CUDA_VISIBLE_DEVICES=0\nfi\n",
+}
+
+
+def rules(fleet, policy):
+    """What the audit finds on the node under the policy."""
+    return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy}).rules(NODE))
+
+
+@pytest.fixture
+def bare(fleet, tmp_path):
+    """A node without compilers, whose repository has them, and with the lock of a build that died."""
+    serve(fleet, NODE, [build_package(tmp_path, name, "12.8.0-1", files) for name, files in TOOLS.items()])
+    fleet.plant(NODE, LOCK, "")
+    fleet.undo.callback(fleet.shell, NODE, f"rm -f {BUILT}")
+    return fleet
+
+
+def test_what_building_takes_is_installed_and_a_dead_lock_goes(bare):
+    found, untouched = rules(bare, POLICY), state_of(bare, NODE)
+    assert found >= MISSING
+    prebuild = {"build_toolchain_prebuild": PREBUILD}
+    foretold = play_role(bare, "build_toolchain", NODE, POLICY, "--check", "--diff", **prebuild)
+    assert foretold.changed == {NODE: 3}
+    assert state_of(bare, NODE) == untouched
+    assert play_role(bare, "build_toolchain", NODE, POLICY, **prebuild).changed == {NODE: 3}
+    assert not {rule for rule in rules(bare, POLICY) if rule.startswith(("build-", "extension-")) and rule in MISSING | {"build-nvcc-missing"}}
+    settled = state_of(bare, NODE)
+    assert play_role(bare, "build_toolchain", NODE, POLICY, **prebuild).changed == {NODE: 0}
+    assert state_of(bare, NODE) == settled
+
+
+def test_pins_of_gpus_are_taken_out_and_put_back(fleet):
+    for path, content in PINNED.items():
+        fleet.plant(NODE, path, content)
+    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang")
+    untouched = state_of(fleet, NODE)
+    assert "cuda-visible-devices-pinned" in rules(fleet, {})
+    foretold = play_role(fleet, "gpu_binding", NODE, {}, "--check", "--diff")
+    assert state_of(fleet, NODE) == untouched
+    applied = play_role(fleet, "gpu_binding", NODE, {})
+    assert applied.changed == foretold.changed == {NODE: 1}
+    assert "cuda-visible-devices-pinned" not in rules(fleet, {})
+    assert "CUDA_VISIBLE_DEVICES" not in fleet.nodes[NODE].ssh("bash -lc env").stdout
+    assert play_role(fleet, "gpu_binding", NODE, {}).changed == {NODE: 0}
+    assert play_role(fleet, "gpu_binding", NODE, {}, gpu_binding_state="absent").changed == {NODE: 1}
+    fleet.shell(NODE, "rmdir /var/lib/unhang")
+    assert state_of(fleet, NODE) == untouched
