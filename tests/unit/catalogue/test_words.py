@@ -1,0 +1,33 @@
+"""What a finding says can be written from the facts that its examples hold: nothing quoted is missing, nothing is a template's leftover."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.catalogue import load_catalogue
+from unhang.judge.examples import catalogue_view, example_node
+from unhang.judge.node_rules import judge_rule, node_world, words
+
+CATALOGUE = load_catalogue()
+RULES = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "node"}
+VIEW = catalogue_view(CATALOGUE.tables, tuple(RULES))
+
+
+def findings_of(rule, example):
+    world = node_world(example_node(example), VIEW)
+    failed = [one for one in judge_rule(rule, world) if one.verdict == "fail"]
+    items = {}
+    if rule.for_each is not None:
+        items = {item.path: item for item in world.items(rule.for_each.evaluate(world)) if hasattr(item, "path")}
+    return [words(rule, world, one, items) for one in failed]
+
+
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_a_finding_quotes_facts_that_are_there(rule_id):
+    rule = RULES[rule_id]
+    texts = [text for example in rule.row["examples"]["match"] for found in findings_of(rule, example) for text in found.values()]
+    assert texts
+    for text in texts:
+        assert "could not be written" not in text
+        assert "not known (" not in text
+        assert "{{" not in text and "None" not in text.split()
