@@ -25,7 +25,9 @@ BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "
 
 def hang_signs(facts: Facts) -> list[Event]:
     """The lines that tell of a hang or a time-out, in whatever words."""
-    names = ("timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "interrupted", "desync")
+    names = ["timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "desync"]
+    if not facts.of("training_step"):  # who stops a job that runs does not say that it hung
+        names.append("interrupted")
     signs = [event for name in names for event in facts.of(name) if not event.quoted]
     return signs + _busy_and_cool(facts)
 
@@ -170,7 +172,7 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     if not waits:
         return
     first = min(waits, key=lambda event: (event.file, event.line))
-    data = [event for event in facts.of("data_progress") if event.file == first.file and event.line < first.line]
+    data = [event for event in facts.of("data_progress") if event.file == first.file and event.line <= first.line]
     if data and int(data[-1].fields["percent"] or 0) < 100:
         what = f"{(data[-1].fields['what'] or '').strip()} stood at {data[-1].fields['percent']} %"
         yield Evidence("slow_rank_or_io", STRONG + 1, f"{what} when the others' time was up", (data[-1], first), "data-work-unfinished")
@@ -286,13 +288,19 @@ def no_peer_access(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("unsupported_p2p_geforce", weight, "nvidia-smi topo -p2p says that peer access is not supported", tuple(rows[:3]), "topo-no-p2p")
 
 
+def _link(event: Event) -> str:
+    return f"{event.prefix.host} {event.fields.get('interface') or event.fields.get('pci')}"
+
+
 def links_flap(facts: Facts) -> Iterator[Evidence]:
     by_link: dict[str, list[Event]] = {}
     for event in facts.of("link_flap"):
-        by_link.setdefault(f"{event.prefix.host} {event.fields.get('interface') or event.fields.get('pci')}", []).append(event)
+        by_link.setdefault(_link(event), []).append(event)
     for name, events in by_link.items():
         if len(events) >= FLAPS:
             yield Evidence("ib_misconfig", STRONG, f"{name.removeprefix('None ')} went down {len(events)} times", tuple(events[:4]), "link-flaps")
+        elif not any(_link(up) == name and (up.file, up.line) > (events[-1].file, events[-1].line) for up in facts.of("link_up")):
+            yield Evidence("ib_misconfig", SUPPORTING, f"{name.removeprefix('None ')} went down and did not come up again", (events[-1],), "link-stays-down")
 
 
 def pcie_errors_pile_up(facts: Facts) -> Iterator[Evidence]:
@@ -305,6 +313,7 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
     several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(
         int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
     )
+    several = several or bool(facts.of("socket_failed")) or any(event.signature.id.startswith("nccl-connect") for event in facts.events)
     for event in facts.of("bootstrap"):
         address, name = event.fields["address"] or "", event.fields["interface"] or ""
         if several and (address.startswith(UNREACHABLE) or name.startswith(BRIDGES)):

@@ -16,7 +16,7 @@ MOST_CAUSES = 8
 LEAST_SCORE = 0.5
 FAR_BEHIND = 2.5  # a cause so far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause so far ahead needs no more proof
-RANK = {"critical": 0, "error": 1, "warning": 2, "info": 3}
+TROUBLE = ("p2p-silent",)  # evidence that is itself the sign of a fault
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,15 @@ def is_trouble(facts: Facts, more: Sequence[Evidence] = ()) -> bool:
     """Whether anything at all went wrong: else what speaks for a cause is a remark about a healthy job."""
     if hang_signs(facts) or any(_is_fault(event) for event in facts.events):
         return True
-    return any(one.weight >= WEIGHTS["strong"] for one in (*combined_evidence(facts), *more))
+    return any(one.weight >= WEIGHTS["strong"] or one.id in TROUBLE for one in (*combined_evidence(facts), *more))
 
 
 def _is_fault(event: Event) -> bool:
     """An error, or a symptom that says more than that something else went wrong before."""
-    telling = event.signature.kind == "symptom" and set(event.signature.for_.values()) & {"decisive", "strong", "supporting"}
-    return not event.quoted and (event.signature.kind == "error" or bool(telling))
+    if event.quoted or event.signature.kind not in ("error", "symptom"):
+        return False
+    words = set(event.signature.for_.values())
+    return event.signature.kind == "error" or not words or bool(words & {"decisive", "strong", "supporting"})
 
 
 def _severity(score: float, top: float, trouble: bool, full: str) -> str:
