@@ -57,7 +57,30 @@ def taker(shape: Shape, path: Path) -> Take | None:
         return lambda items: tuple(map(get, items)) if items and type(items[0]) is not dict else tuple([one.get(rest[0]) for one in items])
     inner = taker(item, rest)
     assert inner is not None
-    return lambda items: tuple([inner(one) for one in items])
+    slow = lambda items: tuple([inner(one) for one in items])  # noqa: E731
+    return _quick(rest, slow) if _is_plain(item, rest) else slow
+
+
+def _is_plain(shape: Shape, path: Path) -> bool:
+    """Whether a path leads through objects alone to a single value."""
+    for name in path:
+        if shape.kind != "object" or name not in shape.fields:
+            return False
+        shape = shape.fields[name]
+    return shape.is_scalar
+
+
+def _quick(path: Path, slow: Take) -> Take:
+    """The same for typed items without nulls on the way, at the speed of C: a node has 144 links and 28 pairs."""
+    get = attrgetter(".".join(path))
+
+    def take(items: Any) -> Any:
+        try:
+            return tuple(map(get, items))
+        except AttributeError:
+            return slow(items)
+
+    return take
 
 
 def _present(value: Any) -> bool:
