@@ -186,6 +186,12 @@ def test_quotation_of_an_error_is_no_error_of_this_job(tmp_path, line):
     assert not diagnose([str(log)])["found"]
 
 
+def test_log_that_was_pasted_as_a_quotation_as_a_whole_is_the_log_that_is_meant(tmp_path):
+    log = tmp_path / "ticket.md"
+    log.write_text("Hello, this is what I get:\n> $ torchrun a.py\n> torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB\nThanks\n")
+    assert first_cause(diagnose([str(log)])) == "oom"
+
+
 def test_error_in_a_log_that_a_container_runtime_wrapped_in_json_is_an_error(tmp_path):
     log = tmp_path / "c-json.log"
     log.write_text('{"log":"' + OOM + '\\n","stream":"stderr","time":"2026-01-05T10:00:00Z"}\n')

@@ -303,6 +303,15 @@ def links_flap(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("ib_misconfig", SUPPORTING, f"{name.removeprefix('None ')} went down and did not come up again", (events[-1],), "link-stays-down")
 
 
+def port_down_and_fault(facts: Facts) -> Iterator[Evidence]:
+    """A port that is not up matters once the network fails, or the job hangs."""
+    down = [event for event in facts.of("ib_port") if not event.quoted]
+    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted and event.signature.fact != "ib_port"]
+    signs = [event for event in errors if "ib_misconfig" in event.signature.for_] + hang_signs(facts)
+    if down and signs:
+        yield Evidence("ib_misconfig", STRONG, "a port of an adapter is not up, and the job fails or hangs", (down[0], signs[0]), "port-down-and-fault")
+
+
 def pcie_errors_pile_up(facts: Facts) -> Iterator[Evidence]:
     events = [event for event in facts.of("aer") if not event.quoted]
     if len(events) >= MANY_AER:
@@ -372,6 +381,7 @@ def fabric_of_nvswitch_board(facts: Facts) -> Iterator[Evidence]:
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks_called_different_things, recorders_differ, ranks_share_a_gpu, processes_share_a_gpu, llmc_stopped_before_first_step, build_did_not_end,
     work_was_going_on, limit_ran_out_everywhere, peer_to_peer_went_silent, known_bad_driver_and_hang, old_kernel_and_hang, several_nccl_libraries,
+    port_down_and_fault,
     small_shared_memory, no_peer_access, links_flap, pcie_errors_pile_up, unreachable_interface, gpudirect_wanted_and_off, gpudirect_on_some_hosts,
     cards_without_peer_access, fabric_of_nvswitch_board,
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.diagnose.scanning import Event, Scan
@@ -54,7 +54,7 @@ class Facts:
 
 def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
     """Values in, values out; one pass over the events and a few looks."""
-    events = tuple(event for scan in scans for event in scan.events)
+    events = tuple(event for scan in scans for event in said_by_the_job(scan.events))
     by_fact: dict[str, list[Event]] = {}
     for event in events:
         if event.signature.fact:
@@ -63,6 +63,14 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     hosts = dict.fromkeys(event.fields.get("host") or event.prefix.host for event in events if event.fields.get("host") or event.prefix.host)
     last = {scan.file: tuple(scan.last) for scan in scans}
     return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), _world_size(by_fact, timeouts), last, flights)
+
+
+def said_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file; where all that went wrong stands behind ">", the whole log was pasted as a quotation and is meant."""
+    telling = [event for event in events if event.signature.kind in ("error", "symptom", "healthy")]
+    if not any(event.quoted for event in telling) or any(not event.quoted for event in telling):
+        return events
+    return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
 
 
 def _timeout(event: Event) -> Timeout:

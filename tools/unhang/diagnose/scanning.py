@@ -35,6 +35,7 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
+_PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./-]{1,30}){3}")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
@@ -170,7 +171,7 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
             if signature.id in scan.full:
                 done.append(signature)
                 continue
-            found = signature.search(text)
+            found = signature.search(text) if signature.program != "people" or is_prose(text) else None
             if found:
                 scan.events.append(event_of(signature, found, text, scan.file, block.number(index)))
                 if signature.fact == "setting":  # a command line may set several
@@ -189,6 +190,11 @@ def event_of(signature: Signature, found: re.Match[str], text: str, file: str, l
     """The event of a match; source code that merely contains the words is told by its kind."""
     quoted = signature.kind not in ("fact", "progress", "folklore") and is_quotation(text, found.start())
     return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted)
+
+
+def is_prose(text: str) -> bool:
+    """Whether a person seems to have written the line: a comment, a bullet, a quotation, or a plain sentence."""
+    return _PROSE.match(text) is not None
 
 
 def is_quotation(text: str, start: int) -> bool:
