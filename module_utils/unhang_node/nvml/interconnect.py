@@ -107,13 +107,13 @@ def count_by_gpu(gpu, uuid, rows):
     }
 
 
-def read_pair(asking, one, other, in_full):
-    """Row of interconnect.pairs. one, other: (index, handle) or (index, None) of a lost GPU; in_full: ask for write, NVLink and atomics even where
+def read_pair(asking, name, one, other, in_full):
+    """Row of interconnect.pairs. name: its place there, as pairs[3]; one, other: (index, handle) or (index, None) of a lost GPU; in_full: ask for write, NVLink and atomics even where
     read is ok."""
     row = {"a": one[0], "b": other[0], "read": None, "write": None, "nvlink": None, "atomics": None, "topology": None, "nvlinks": None}
     if one[1] is None or other[1] is None:
         return row
-    pair = asking.about("pairs[{},{}].".format(one[0], other[0]), "{},{}".format(one[0], other[0]))
+    pair = asking.about(name + ".", "{},{}".format(one[0], other[0]))
     try:
         for name, which in P2P:
             status = pair.ask(name, "nvmlDeviceGetP2PStatus", one[1], other[1], which)

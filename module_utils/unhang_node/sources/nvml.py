@@ -43,6 +43,9 @@ def read(ctx, warmth):
     if ctx.wanted("gpus"):
         yield "gpus", {"count": len(handles), "model": one_model(devices), "first_handle_ms": first_handle_ms, "devices": devices}, [], MORE
         yield from _states(ctx, asking, devices, handles, places)
+        for device in devices:
+            if device["error"]:
+                unread.add("devices[{}]".format(device["index"]), "absent", device["error"])
         yield "gpus", {}, unread.rows
     if ctx.wanted("interconnect"):
         yield from _interconnect(ctx, Asking(session, ctx.mark, Unread()), devices, handles)
@@ -131,8 +134,8 @@ def read_driver(session, mark, handles):
 
 
 def one_model(devices):
-    """The one model of all devices, else None."""
-    models = {device.get("model") for device in devices}
+    """The one model of all devices that answer, else None."""
+    models = {device.get("model") for device in devices if not device.get("error")}
     return models.pop() if len(models) == 1 else None
 
 
@@ -193,7 +196,14 @@ def _interconnect(ctx, asking, devices, handles):
     for a in sorted(handles):
         for b in sorted(handles):
             if a < b:
-                row = read_pair(asking, (a, handles[a]), (b, handles[b]), in_full)
+                name = "pairs[{}]".format(len(pairs))
+                row = read_pair(asking, name, (a, handles[a]), (b, handles[b]), in_full)
                 row["nvlinks"] = count_between(links, addresses, a, b)
                 pairs.append(row)
-    yield "interconnect", {"pairs": pairs, "p2p_ok": judge_all_read(pairs)}, asking.unread.rows
+                gone = [gpu for gpu in (a, b) if handles[gpu] is None]
+                if gone:
+                    asking.unread.add(name, "absent", "GPU {} does not answer".format(gone[0]))
+    all_read = judge_all_read(pairs)
+    if all_read is None and None in handles.values():
+        asking.unread.add("p2p_ok", "absent", "not every GPU answers")
+    yield "interconnect", {"pairs": pairs, "p2p_ok": all_read}, asking.unread.rows

@@ -215,6 +215,10 @@ def test_a_lost_gpu_costs_itself_only(tmp_path, case):
     assert {row["read"] for row in pairs if 5 in (row["a"], row["b"])} == {None}
     assert {row["read"] for row in pairs if 5 not in (row["a"], row["b"])} == {"ok"}
     assert sections["interconnect"]["p2p_ok"] is None
+    assert sections["gpus"]["model"] == "NVIDIA H200"
+    assert reasons(sections["gpus"])["devices[5]"] == ("absent", devices[5]["error"])
+    with_it = [place for place, row in enumerate(pairs) if 5 in (row["a"], row["b"])]
+    assert {reasons(sections["interconnect"])[f"pairs[{place}]"] for place in with_it} == {("absent", "GPU 5 does not answer")}
 
 
 def test_an_old_driver_gives_null_with_a_reason_and_the_older_call_where_there_is_one(tmp_path):
