@@ -52,6 +52,21 @@ def test_mask_knows_what_secrets_and_addresses_look_like(text, masked):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [verysecret]:29500 (errno: 110 - Connection timed out).",
+        "[E socket.cpp:719] [c10d] The client socket has timed out after 900s while trying to connect to (verysecret, 29500).",
+        "anna@verysecret:~$ MASTER_ADDR=verysecret NCCL_TIMEOUT=1 torchrun --rdzv_endpoint verysecret:29500 a.py",
+        "mpirun noticed that process rank 3 with PID 811 on node verysecret exited on signal 9 (Killed).",
+        "n1:1:2 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer verysecret.hpc.example.org<43817>",
+    ],
+)
+def test_mask_knows_hosts_by_where_they_stand(tmp_path, line):
+    answer = diagnose([written(tmp_path, line + "\n")])
+    assert "verysecret" in json.dumps(answer) and "verysecret" not in json.dumps(redacted(answer))
+
+
+@pytest.mark.parametrize(
     "text", ["nvidia-cublas-cu12==12.8.4.1", "torch 2.4.1", "at 127.0.0.1:29500", "see https://github.com/NVIDIA/nccl", "00:01.0 PCI bridge"]
 )
 def test_mask_leaves_versions_and_public_addresses(text):
@@ -97,6 +112,10 @@ def findings(tmp_path, *rows):
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "run"}))
     (run / "findings.json").write_text(json.dumps({"schema": "unhang/findings/1", "findings": list(rows)}))
+    (run / "nodes").mkdir()
+    sections = {"driver": {"loaded": {"version": "550.54.15"}}, "gpus": {"devices": [{"model": "NVIDIA RTX A6000"}] * 2}}
+    (run / "nodes" / "gpu007.cluster.json").write_text(json.dumps({"host": "gpu007.cluster", "facts": {"sections": sections}}))
+    (run / "nodes" / "gpu900.json").write_text("half a docu")
     return str(run)
 
 
@@ -117,7 +136,10 @@ def test_findings_of_an_audit_on_the_hosts_of_the_log_decide_between_causes(tmp_
     answer = json.loads(capsys.readouterr().out)
     assert answer["causes"][0]["cause"] == "acs_iommu"
     assert any(one["file"].endswith("findings.json") and "gpu007" in one["text"] for one in answer["causes"][0]["evidence"])
-    assert answer["facts"]["audited"] == [{"host": "gpu007", "findings": ["acs-on-bare-metal"]}]
+    audited = answer["facts"]["audited"]
+    assert [(one["host"], one["findings"], one["facts"]["driver"], one["facts"]["gpus"]) for one in audited] == [
+        ("gpu007", ["acs-on-bare-metal"], "550.54.15", {"NVIDIA RTX A6000": 2})
+    ]
     assert "xid_hardware" not in [one["cause"] for one in answer["causes"]]
 
 

@@ -95,6 +95,10 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
     for rule in rules:
         mark(rule.id)
         faults += [f"{folder}: {shortfall}" for shortfall in check_examples(rule, catalogue.tables, ids)]
+    if _is_own(folder):
+        from unhang.diagnose.signatures import load_signatures, proof_faults
+
+        faults += [f"{folder}: signature {shortfall}" for row in load_signatures() for shortfall in proof_faults(row)]
     return faults, len(rules), len(catalogue.table_rows) - (0 if _is_own(folder) else len(own.table_rows))
 
 

@@ -59,7 +59,7 @@ def _diagnosis(arguments: argparse.Namespace) -> dict[str, Any]:
         return document(inputs, facts)
     path, findings = read_findings(arguments.run)
     found = document(inputs, facts, audit_evidence(path, findings, facts.hosts, load_causes()))
-    found["facts"]["audited"] = list(audited_hosts(findings, facts.hosts))
+    found["facts"]["audited"] = list(audited_hosts(path.parent, findings, facts.hosts))
     return found
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.scanning import Event
@@ -55,16 +58,44 @@ def _names_any(findings: Mapping[str, Any], known: set[str]) -> bool:
     return any(known & set(map(_bare, _hosts(one))) for one in findings["findings"] if isinstance(one, Mapping))
 
 
-def audited_hosts(findings: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """{host, findings: [rule]} of the log's hosts that the run knows."""
+def audited_hosts(run: Path, findings: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """{host, findings: [rule], facts: {driver, kernel, gpus, nccl}} of the log's hosts that the run knows. Reads their node files."""
+    known = {_bare(unquote(path.stem)): path for path in sorted((run / "nodes").glob("*.json"))} if (run / "nodes").is_dir() else {}
     by_host: dict[str, list[str]] = {}
     for one in findings["findings"]:
         if isinstance(one, Mapping) and one.get("verdict") == "fail":
             for host in _hosts(one):
                 by_host.setdefault(_bare(host), []).append(str(one.get("rule")))
     for host in hosts:
-        if _bare(host) in by_host:
-            yield {"host": host, "findings": sorted(set(by_host[_bare(host)]))}
+        bare = _bare(host)
+        if bare in by_host or bare in known:
+            yield {"host": host, "findings": sorted(set(by_host.get(bare, ()))), "facts": _node_facts(known.get(bare))}
+
+
+def _node_facts(path: Path | None) -> dict[str, Any] | None:
+    """The few facts of a node that a log is read against; None when its file cannot be read."""
+    try:
+        sections = json.loads(path.read_bytes())["facts"]["sections"] if path else None
+        if not isinstance(sections, dict):
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    devices = _at(sections, "gpus", "devices")
+    models = [one.get("model") for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
+    return {
+        "driver": _at(sections, "driver", "loaded", "version"),
+        "kernel": _at(sections, "kernel", "release"),
+        "fabric_manager": _at(sections, "fabric_manager", "running"),
+        "gpus": dict(Counter(str(model) for model in models)) or None,
+        "nccl": [one.get("version") for one in _at(sections, "nccl", "libraries") or [] if isinstance(one, dict)][:8] or None,
+    }
+
+
+def _at(sections: Mapping[str, Any], *path: str) -> Any:
+    place: Any = sections
+    for name in path:
+        place = place.get(name) if isinstance(place, Mapping) else None
+    return place
 
 
 def _hosts(finding: Mapping[str, Any]) -> list[str]:
@@ -78,6 +109,4 @@ def _bare(host: str) -> str:
 
 
 def _signature(rule: str, text: str) -> Signature:
-    import re
-
     return Signature(rule, "fact", (b"audit",), re.compile("audit"), text, "unhang audit", "any")

@@ -142,6 +142,7 @@ def describe(facts: Facts) -> dict[str, Any]:
         "hosts": list(facts.hosts[:4096]),
         "versions": {name.removesuffix("_version"): _valued(facts.of(name)) for name in _ADDRESSED if facts.of(name)},
         "gpus": _valued(facts.of("gpu")),
+        "topology": [{"value": " ".join(event.text.split()), "file": event.file, "line": event.line} for event in facts.of("topology")[:MOST_LISTED]],
         "transports": _counted(facts.of("transport"), _transport),
         "network": {
             "chosen": _valued(facts.of("network_used")),

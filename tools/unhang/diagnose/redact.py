@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _SECRETS = (
@@ -24,6 +24,14 @@ _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F
 _HOME = re.compile(r"(/(?:home|Users|nfs/home|data/home)/)([^/\s\"':,]{1,64})")
 _DOMAIN = re.compile(r"\b(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,62})\.){1,6}(?:local|internal|lan|corp|cluster|svc|com|net|org|io|edu|gov|de|cloud)\b(?!\()")
 _MAIL = re.compile(r"\b[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64}){1,4}\b")
+_HOSTS = (
+    re.compile(r"(?:MASTER_ADDR=|--master[_-]addr[= ]|--rdzv[_-]endpoint[= ]|NodeName=|--host(?:name)?[= ])[\"']?(?P<host>[A-Za-z][\w.-]{1,120})"),
+    re.compile(r"\[(?P<host>[A-Za-z][\w.-]{1,120})\]:\d{2,5}\b"),
+    re.compile(r"(?:connect to|peer|network addresses of) \(?(?P<host>[A-Za-z][\w-]{1,60}(?:\.[\w-]{1,60}){0,6})(?:, \d{2,5}\)|<\d{1,5}>)"),
+    re.compile(r"\b[a-z_][\w.-]{0,31}@(?P<host>[A-Za-z][\w-]{1,62})(?=[: ~]|$)"),
+    re.compile(r"\bon node (?P<host>[A-Za-z][\w.-]{1,80})"),
+)
+_NO_HOSTS = ("localhost", "cuda", "any", "all", "the", "this", "a")
 _PUBLIC = ("github.com", "docs.nvidia.com", "docs.pytorch.org", "pytorch.org", "docs.kernel.org", "bugs.launchpad.net", "man7.org", "huggingface.co")
 _KEPT_V4 = ("127.0.0.1", "0.0.0.0", "255.255.255.255")  # noqa: S104 -- names, nothing is bound
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -87,8 +95,27 @@ def _is_version(found: re.Match[str]) -> bool:
     return before.endswith(("==", "version ", "Version ", "v")) or before.rstrip().endswith("-")
 
 
+def hosts_in(value: Any) -> Iterator[str]:
+    """Names that the texts of a document use as hosts, wherever they stand."""
+    if isinstance(value, str):
+        for pattern in _HOSTS:
+            for found in pattern.finditer(value):
+                name = found["host"].rstrip(".-")
+                if not name.replace(".", "").isdigit() and name.lower() not in _NO_HOSTS:
+                    yield name
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if key not in ("sources", "url"):
+                yield from hosts_in(one)
+    elif isinstance(value, (list, tuple)):
+        for one in value:
+            yield from hosts_in(one)
+
+
 def redacted(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """The diagnosis document with names masked."""
-    hosts = [*diagnosis["facts"]["hosts"], *(one["node"] for one in diagnosis["facts"].get("nodes", []) if one.get("node"))]
-    masked: dict[str, Any] = Mask(hosts).value(diagnosis)
+    facts = diagnosis["facts"]
+    hosts = [*facts["hosts"], *(one["node"] for one in facts.get("nodes", []) if one.get("node")), *(one["host"] for one in facts.get("audited", []))]
+    told = [diagnosis["inputs"], facts, *(cause[side] for cause in diagnosis["causes"] for side in ("evidence", "against")), diagnosis["remarks"]]
+    masked: dict[str, Any] = Mask([*hosts, *dict.fromkeys(name for one in told for name in hosts_in(one))]).value(diagnosis)
     return masked
