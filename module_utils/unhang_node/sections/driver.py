@@ -37,6 +37,8 @@ def read_driver(root, unread, loader, mounts, database):
         raise Absent("no nvidia module, no driver library, no driver package")
     version = loaded["version"] or _userspace_version(userspace) or (on_disk or {}).get("version") or _package_version(packages)
     mismatch, text = judge_mismatch(loaded, userspace)
+    if mismatch is None:
+        note_no_comparison(unread, loaded, userspace)
     return {
         "loaded": loaded,
         "branch": branch_of(version),
@@ -108,6 +110,7 @@ def read_on_disk(root, unread):
     release = root.line("/proc/sys/kernel/osrelease")
     path = find_nvidia_module(root, release)
     if path is None:
+        unread.add("on_disk", "absent", "no nvidia module among those of {}".format(release))
         return None
     version = unread.attempt("on_disk.version", read_nvidia_version, root, release, read_dkms(root))
     return {"path": path, "kernel": release, "version": version or None}
@@ -120,6 +123,18 @@ def read_parameters(root, unread):
         return None
     pairs = list(parse_params(text).items())
     return {name: value[:1024] for name, value in pairs[:MAX_PARAMETERS]}
+
+
+def note_no_comparison(unread, loaded, userspace):
+    """Why nothing can be said of `mismatch`."""
+    if not loaded["is_loaded"]:
+        unread.add("mismatch", "absent", "no module is loaded")
+    elif not loaded["version"]:
+        unread.add("mismatch", "error", "the loaded module's version is not known")
+    elif not any(userspace.values()):
+        unread.add("mismatch", "absent", "no library of the driver in the loader's paths")
+    else:
+        unread.add("mismatch", "error", "no library of the driver names its version")
 
 
 def judge_mismatch(loaded, userspace):

@@ -62,6 +62,11 @@ def test_nothing_above_info_is_found_on_the_real_machines(read):
     assert said(read(), ("fail",)) == set()
 
 
+def test_only_what_the_recording_lacks_is_left_open_on_the_real_machine():
+    """The recording of the 8xH200 holds no PCI identities, by which NVSwitches are known."""
+    assert said(real_8xh200(), ("unknown",)) == {("fabric-manager-not-running", "unknown")}
+
+
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_the_same_nodes_are_not_silent_when_something_is_wrong_with_them(kind):
     """The test can fail: one fault that every kind of node can have."""
