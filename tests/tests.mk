@@ -15,3 +15,7 @@ test-unit: $(DEV_STAMP) ## Unit tests alone
 test-integration: system-packages ## Integration tests alone, as root on Linux
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTHON) -m pytest tests/integration $(TEST_ARGS)
+
+.PHONY: test-packages
+test-packages: $(DEV_STAMP) ## Driver packages resolved by apt on today's index of the archives
+	$(PYTHON) -m pytest tests/packages $(TEST_ARGS)

@@ -1,0 +1,155 @@
+"""Which packages make up a driver: (family, release, branch, flavour) becomes a set, with how that is known. Pure: tables in, values out.
+
+Names lie: a package of one branch may be empty and install another. Such a request is refused with what would come instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Tables = Mapping[str, Iterable[Mapping[str, Any]]]
+"""Rows of the catalogue's tables driver_packages, ubuntu_driver_packages, gpu_architectures and driver_branches, by the table's name."""
+
+FAMILIES = ("debian", "ubuntu", "nvidia-deb", "redhat")
+PLAIN_NAMES_FROM = 590  # from here on NVIDIA's packages carry no branch in their names
+FIRST_OPEN = 515
+REDHAT_RELEASES = ("8", "9", "10")
+_UBUNTU_NAME = re.compile(r"^nvidia-driver-(\d+)(-server)?(-open)?$")
+
+
+class NotOffered(ValueError):
+    """There is no such driver from there. The text says what there is instead."""
+
+
+@dataclass(frozen=True)
+class PackageSet:
+    """packages: to install; before: commands that choose the branch first; pin: source packages, or globs of names, that have to stay together.
+
+    proof: executed, simulated or table; acting on a `table` row needs an explicit yes. library: the package to read the version back from.
+    """
+
+    packages: tuple[str, ...]
+    proof: str
+    before: tuple[str, ...] = ()
+    pin: tuple[str, ...] = ()
+    library: str | None = None
+    fabric_manager: tuple[str, ...] = ()
+    note: str | None = None
+
+
+def package_set(family: str, release: str, branch: str, flavour: str, tables: Tables, kernel: str = "generic") -> PackageSet:
+    """The set of a family (one of FAMILIES), its release (12, 24.04, 9), a branch (535) and a flavour (open, proprietary). Raises NotOffered.
+
+    kernel: Ubuntu's name for the kernels whose ready-built modules are wanted (generic, generic-hwe-24.04, aws …).
+    """
+    if flavour not in ("open", "proprietary"):
+        raise NotOffered(f"expected flavour open or proprietary, found {flavour!r}")
+    if not branch.isdigit():
+        raise NotOffered(f"expected a branch such as 580, found {branch!r}")
+    makers = {"debian": _debian, "ubuntu": _ubuntu, "nvidia-deb": _nvidia_deb, "redhat": _redhat}
+    if family not in makers:
+        raise NotOffered(f"expected one of {', '.join(FAMILIES)}, found {family!r}")
+    return makers[family](release, branch, flavour, tables, kernel)
+
+
+def _debian(release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
+    rows = [row for row in tables["driver_packages"] if row["family"] == "debian" and row["release"] == release]
+    for row in rows:
+        if row["branch"] != branch or row["flavour"] != flavour:
+            continue
+        if "stands_for" in row:
+            raise NotOffered(f"expected driver {branch}, found that {row['packages'][0]} {row['version']} of Debian {release} installs {row['stands_for']}")
+        return PackageSet(tuple(row["packages"]), row["proof"], pin=tuple(row["pin"]), library=row["library"], note=row.get("note"))
+    offered = ", ".join(sorted(f"{row['branch']} {row['flavour']}" for row in rows if "stands_for" not in row))
+    raise NotOffered(f"expected driver {branch} {flavour} from Debian {release}, found {offered or 'none that is known'}")
+
+
+def _ubuntu(release: str, branch: str, flavour: str, tables: Tables, kernel: str) -> PackageSet:
+    """The data-centre stream (-server) where it is real, else the desktop's. Without ready-built modules of the branch they are built on the node."""
+    rows = {row["package"]: row for row in tables["ubuntu_driver_packages"] if row["release"] == release}
+    opened = "-open" if flavour == "open" else ""
+    names = [f"{branch}-server{opened}", f"{branch}{opened}"]
+    for name in names:
+        row = rows.get(f"nvidia-driver-{name}")
+        if row and "pulls_in" not in row:
+            fabric = (f"nvidia-fabricmanager-{branch}", f"libnvidia-nscq-{branch}")
+            pin = (f"*nvidia*-{branch}*",)
+            ready = rows.get(f"linux-modules-nvidia-{name}-generic")
+            modules = f"linux-modules-nvidia-{name}-{kernel}" if ready and "pulls_in" not in ready else f"nvidia-dkms-{name}"
+            return PackageSet((f"nvidia-driver-{name}", modules), "table", pin=pin, library=f"libnvidia-compute-{_bare(name)}", fabric_manager=fabric)
+    empty = next((rows[f"nvidia-driver-{name}"] for name in names if f"nvidia-driver-{name}" in rows), None)
+    if empty:
+        told = f"that {empty['package']} {empty['version']} of Ubuntu {release} is empty and installs {empty['pulls_in']}"
+        raise NotOffered(f"expected driver {branch} {flavour}, found {told}; offered are {_offered(rows, flavour)}")
+    raise NotOffered(f"expected driver {branch} {flavour} from Ubuntu {release}, found {_offered(rows, flavour)}")
+
+
+def _bare(name: str) -> str:
+    """Libraries are the same for both flavours."""
+    return name.removesuffix("-open")
+
+
+def _offered(rows: Mapping[str, Mapping[str, Any]], flavour: str) -> str:
+    found = set()
+    for name, row in rows.items():
+        matched = _UBUNTU_NAME.match(name)
+        if matched and "pulls_in" not in row and bool(matched.group(3)) == (flavour == "open"):
+            found.add(matched.group(1))
+    return ", ".join(sorted(found)) or "none that is known"
+
+
+def _nvidia_deb(_release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
+    """NVIDIA's repository for Debian and Ubuntu: the branch stands in the name up to 580, after that it is chosen by a package of pins."""
+    _check_branch(branch, flavour, tables)
+    plain = int(branch) >= PLAIN_NAMES_FROM
+    name = "nvidia-open" if flavour == "open" else "cuda-drivers"
+    end = "" if plain else f"-{branch}"
+    before = (f"apt-get install nvidia-driver-pinning-{branch}",) if plain else ()
+    fabric = (f"nvidia-fabricmanager{end}",)
+    return PackageSet((name + end,), "table", before=before, pin=("*nvidia*", "cuda-drivers*", "libcuda1"), library="libnvidia-compute", fabric_manager=fabric)
+
+
+def _redhat(release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
+    """NVIDIA's repository for RHEL and its kin: module streams up to 9, version locks from 10 on, which has no modules."""
+    if release not in REDHAT_RELEASES:
+        raise NotOffered(f"expected release {', '.join(REDHAT_RELEASES)}, found {release!r}")
+    _check_branch(branch, flavour, tables)
+    pin, fabric = (f"*nvidia*{branch}*",), ("nvidia-fabricmanager", "libnvidia-nscq")
+    if release == "10":
+        if flavour != "open":
+            raise NotOffered(f"expected {flavour} modules for release 10, found open ones alone; ask for flavour open")
+        before = (f"dnf versionlock add *nvidia*{branch}*",)
+        return PackageSet(("nvidia-open",), "table", before=before, pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
+    stream = f"{branch}-open" if flavour == "open" else f"{branch}-dkms"
+    packages = ("nvidia-open",) if flavour == "open" else ("nvidia-driver", "kmod-nvidia-latest-dkms")
+    before = (f"dnf module enable nvidia-driver:{stream}",)
+    return PackageSet(packages, "table", before=before, pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
+
+
+def _check_branch(branch: str, flavour: str, tables: Tables) -> None:
+    row = next((row for row in tables["driver_branches"] if row["branch"] == branch), None)
+    if row is None:
+        raise NotOffered(f"expected a driver branch, found {branch}; known are {', '.join(row['branch'] for row in tables['driver_branches'])}")
+    if flavour == "open" and int(branch) < FIRST_OPEN:
+        raise NotOffered(f"expected open modules of {branch}, found that they begin with {FIRST_OPEN}")
+    if row["modules"] not in ("either", flavour):
+        raise NotOffered(f"expected {flavour} modules of {branch}, found {row['modules']} ones alone")
+
+
+def flavour_faults(architectures: Iterable[str], branch: str, flavour: str, tables: Tables) -> Iterator[str]:
+    """Why GPUs of these architectures cannot run a driver of this branch and flavour, a line each."""
+    known = {row["architecture"]: row for row in tables["gpu_architectures"]}
+    for name in sorted(set(architectures)):
+        row = known.get(name)
+        if row is None:
+            yield f"{name}: expected an architecture that is known, found none of that name"
+            continue
+        if row["modules"] not in ("either", flavour):
+            yield f"{name}: takes {row['modules']} modules alone, asked for are {flavour} ones"
+        if "last_branch" in row and int(branch) > int(row["last_branch"]):
+            yield f"{name}: its last branch is {row['last_branch']}, asked for is {branch}"
+        if "first_driver" in row and int(branch) < int(row["first_driver"].split(".")[0]):
+            yield f"{name}: needs driver {row['first_driver']} or newer, asked for is {branch}"
