@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.diagnose.combining import combined_evidence, hang_signs
+from unhang.diagnose.combining import combined_evidence
 from unhang.diagnose.evidence import Evidence, signature_evidence
 from unhang.diagnose.facts import Facts, evidence_of
 from unhang.diagnose.scanning import Event
+from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
 
 MOST_CAUSES = 8

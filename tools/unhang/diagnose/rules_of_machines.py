@@ -1,0 +1,193 @@
+"""Rules over several facts about machines: peer-to-peer, drivers, libraries, links, interfaces, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
+from unhang.diagnose.signs import hang_signs, near_end
+from unhang.diagnose.weights import WEIGHTS
+
+STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
+FLAPS = 3
+MANY_AER = 4
+UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
+BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
+
+
+def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
+    """Channels over P2P, then nothing: no error, no end of initialisation, no step."""
+    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
+    worked = facts.of("training_step") or facts.of("average_bandwidth") or facts.of("comm_destroyed")
+    if not p2p or worked or any(event.signature.kind == "error" and event.signature.for_ and not event.quoted for event in facts.events):
+        return
+    signs = hang_signs(facts)
+    if not (facts.of("init_complete") or facts.of("rings_connected")) and near_end(facts, p2p[-1]):
+        why = "initialisation stops once channels over peer-to-peer are chosen"
+        yield Evidence("acs_iommu", SUPPORTING + 0.6, why, (p2p[-1],), "p2p-silent")
+        yield Evidence("driver_p2p_bug", SUPPORTING, why, (p2p[-1],), "p2p-silent")
+    elif signs:
+        why = "peer-to-peer is in use and the job hangs"
+        yield Evidence("acs_iommu", SUPPORTING - 0.4, why, (p2p[-1],), "p2p-and-hang")
+        yield Evidence("driver_p2p_bug", SUPPORTING - 0.8, why, (p2p[-1],), "p2p-and-hang")
+
+
+def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
+    bad = [event for event in facts.of("bad_driver") if not event.quoted]
+    signs = [*hang_signs(facts), *facts.of("soft_lockup")]
+    silent = facts.of("phase") and not facts.of("training_step")
+    if bad and (signs or silent):
+        yield Evidence(
+            "driver_p2p_bug",
+            STRONG,
+            f"driver {bad[0].fields['value']} is known for peer-to-peer hangs, and this job hangs",
+            (bad[0], *signs[:2]),
+            "bad-driver-and-hang",
+        )
+
+
+def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
+    warned = [event for event in facts.of("kernel_warning") if not event.quoted]
+    signs = hang_signs(facts)
+    if warned and signs:
+        yield Evidence(
+            "kernel_too_old",
+            SUPPORTING + 0.5,
+            "the kernel is old and the job hangs in start-up; still weak evidence",
+            (warned[0], *signs[:1]),
+            "old-kernel-and-hang",
+        )
+
+
+def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
+    loaded = {event.fields["value"]: event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
+    if len(loaded) > 1:
+        events = tuple(loaded.values())[:4]
+        same_job = len({event.file for event in events}) == 1 and len({event.prefix.host for event in events}) >= 1
+        yield Evidence(
+            "nccl_version_conflict",
+            STRONG + 1.5 if same_job else SUPPORTING,
+            f"NCCL {' and '.join(sorted(map(str, loaded))[:4])} are loaded in one job",
+            events,
+            "two-nccl-loaded",
+        )
+    wheels = {(event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")}
+    if len(wheels) > 1:
+        yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
+
+
+def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
+    for event in facts.of("shm"):
+        size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
+        if percent >= 95:
+            yield Evidence("shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full")
+        elif size and size <= 64 << 20:
+            yield Evidence("shm_too_small", SUPPORTING, f"shared memory has {event.fields['size']}", (event,), "shm-small")
+
+
+def no_peer_access(facts: Facts) -> Iterator[Evidence]:
+    rows = [event for event in facts.of("topology") if any(word in (event.fields["value"] or "").split() for word in ("CNS", "GNS", "TNS", "NS"))]
+    if rows:
+        weight = SUPPORTING + (1 if facts.of("geforce") else 0)
+        yield Evidence("unsupported_p2p_geforce", weight, "nvidia-smi topo -p2p says that peer access is not supported", tuple(rows[:3]), "topo-no-p2p")
+
+
+def _link(event: Event) -> str:
+    return f"{event.prefix.host} {event.fields.get('interface') or event.fields.get('pci')}"
+
+
+def links_flap(facts: Facts) -> Iterator[Evidence]:
+    by_link: dict[str, list[Event]] = {}
+    for event in facts.of("link_flap"):
+        by_link.setdefault(_link(event), []).append(event)
+    for name, events in by_link.items():
+        if len(events) >= FLAPS:
+            yield Evidence("ib_misconfig", STRONG, f"{name.removeprefix('None ')} went down {len(events)} times", tuple(events[:4]), "link-flaps")
+        elif not any(_link(up) == name and (up.file, up.line) > (events[-1].file, events[-1].line) for up in facts.of("link_up")):
+            yield Evidence("ib_misconfig", SUPPORTING, f"{name.removeprefix('None ')} went down and did not come up again", (events[-1],), "link-stays-down")
+
+
+def port_down_and_fault(facts: Facts) -> Iterator[Evidence]:
+    """A port that is not up matters once the network fails, or the job hangs."""
+    down = [event for event in facts.of("ib_port") if not event.quoted]
+    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted and event.signature.fact != "ib_port"]
+    signs = [event for event in errors if "ib_misconfig" in event.signature.for_] + hang_signs(facts)
+    if down and signs:
+        yield Evidence("ib_misconfig", STRONG, "a port of an adapter is not up, and the job fails or hangs", (down[0], signs[0]), "port-down-and-fault")
+
+
+def pcie_errors_pile_up(facts: Facts) -> Iterator[Evidence]:
+    events = [event for event in facts.of("aer") if not event.quoted]
+    if len(events) >= MANY_AER:
+        yield Evidence("xid_hardware", STRONG - 1, f"{len(events)} PCIe errors on {events[0].fields['pci']}", tuple(events[:3]), "aer-many")
+
+
+def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
+    several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(
+        int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
+    )
+    several = several or bool(facts.of("socket_failed")) or any(event.signature.id.startswith("nccl-connect") for event in facts.events)
+    for event in facts.of("bootstrap"):
+        address, name = event.fields["address"] or "", event.fields["interface"] or ""
+        if several and (address.startswith(UNREACHABLE) or name.startswith(BRIDGES)):
+            yield Evidence(
+                "wrong_interface", SUPPORTING + 1, f"NCCL meets over {name} {address}, which other machines cannot reach", (event,), "bootstrap-unreachable"
+            )
+            return
+
+
+def gpudirect_wanted_and_off(facts: Facts) -> Iterator[Evidence]:
+    off = facts.of("gdr_disabled")
+    wanted = [event for event in facts.of("setting") if (event.fields["name"] or "").startswith("NCCL_NET_GDR")]
+    wanted += list(facts.of("peermem_loaded"))
+    if off and wanted:
+        yield Evidence("gdr_peermem_missing", STRONG, "GPUDirect RDMA was asked for and NCCL finds it disabled", (wanted[0], off[0]), "gdr-wanted")
+    elif off and facts.of("slow_told"):
+        yield Evidence("gdr_peermem_missing", STRONG, "GPUDirect RDMA is off and the job is slow", (off[0], facts.of("slow_told")[0]), "gdr-slow")
+
+
+def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
+    """Some hosts reach the adapter directly and others, over the same kind of adapter, do not."""
+    direct = {event.prefix.host for event in facts.of("gdr_enabled") if "GDRDMA" in event.text}
+    # Receives alone: where reading GPU memory is slow, NCCL sends without it on purpose.
+    detour = [event for event in facts.of("transport") if "[receive] via NET/IB" in event.text and "GDRDMA" not in event.text]
+    alone = [event for event in detour if event.prefix.host not in direct]
+    if direct and alone:
+        yield Evidence(
+            "gdr_peermem_missing", STRONG, f"{alone[0].prefix.host} does not use GPUDirect RDMA and other hosts do", (alone[0],), "gdr-on-some-hosts"
+        )
+    elif direct and not facts.of("gdr_disabled"):
+        yield Evidence("gdr_peermem_missing", -STRONG, "GPUDirect RDMA is in use", tuple(facts.of("gdr_enabled")[:1]), "gdr-in-use")
+
+
+def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
+    """GeForce 40 and 50 have no peer-to-peer over PCIe; drivers before 550.40.07 claimed it for the 40 series."""
+    cards = [event for event in facts.of("geforce") if (event.fields["value"] or "").startswith(("40", "50"))]
+    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
+    helped = facts.of("p2p_disable_helps")
+    if cards and (helped or (p2p and hang_signs(facts))) and not facts.of("p2p_disable_no_help"):
+        yield Evidence(
+            "unsupported_p2p_geforce",
+            STRONG,
+            f"GeForce RTX {cards[0].fields['value']} has no peer-to-peer, and the job uses it",
+            (cards[0], *(helped or p2p)[:1]),
+            "geforce-p2p",
+        )
+
+
+def fabric_of_nvswitch_board(facts: Facts) -> Iterator[Evidence]:
+    failed = [event for event in facts.of("fabric_manager_failed") if not event.quoted]
+    switches = [event for event in facts.events if "nvswitch" in event.text.lower()]
+    if failed and (switches or facts.of("nvls")) and not facts.of("fabric_manager_not_needed"):
+        yield Evidence("fabric_manager_down", STRONG, "fabric manager failed on a board with NVSwitches", (failed[0],), "fm-failed-with-switches")
+
+
+def _bytes(text: str) -> int:
+    """64M as bytes; 0 when it is no size. df without -h counts in KiB."""
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+    number = text.rstrip("KMGT")
+    if not number.replace(".", "", 1).isdigit():
+        return 0
+    return int(float(number) * units.get(text[-1:], 1 << 10))

@@ -1,0 +1,185 @@
+"""Rules over several facts about ranks and their work: collectives that differ, shared GPUs, builds and data work that did not end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts, Timeout
+from unhang.diagnose.scanning import Event
+from unhang.diagnose.signs import hang_signs, near_end
+from unhang.diagnose.weights import WEIGHTS
+
+STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
+NEAR_LINES = 15  # single-rank work that stands so close before a time-out was going on
+START_UP_SEQ = 50  # a collective so early belongs to start-up
+SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
+
+
+def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
+    by_group: dict[str | None, list[Timeout]] = {}
+    for one in facts.timeouts:
+        by_group.setdefault(one.group, []).append(one)
+    for several in by_group.values():
+        alike = _oldest_of_each_rank(several)
+        events = tuple(one.event for one in alike[:6])
+        ops = {one.op for one in alike}
+        seqs = {one.seq for one in alike if one.seq is not None}
+        if len(ops) > 1:
+            yield Evidence(
+                "rank_desync_app", STRONG + 1, f"ranks wait in different collectives: {', '.join(sorted(ops))}", events, "timeouts-differ-in-operation"
+            )
+        elif len(seqs) > 1:
+            yield Evidence(
+                "rank_desync_app", STRONG - 0.5, f"ranks wait at different sequence numbers: {min(seqs)} to {max(seqs)}", events, "timeouts-differ-in-sequence"
+            )
+        elif len({one.numel for one in alike if one.numel}) > 1 and ops & set(SAME_SIZE):
+            yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
+
+
+def _oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
+    """A rank whose watchdog reports many queued collectives waits in the oldest of them."""
+    kept: dict[int, Timeout] = {}
+    nameless = [one for one in timeouts if one.rank is None]
+    for one in timeouts:
+        if one.rank is not None and (one.rank not in kept or (one.seq or 0) < (kept[one.rank].seq or 0)):
+            kept[one.rank] = one
+    return [*kept.values(), *nameless]
+
+
+def recorders_differ(facts: Facts) -> Iterator[Evidence]:
+    for group in (facts.flights or {}).get("groups", []):
+        if group["calls"]:
+            told = "; ".join(f"{what}: ranks {', '.join(map(str, ranks[:8]))}" for what, ranks in list(group["calls"].items())[:4])
+            yield Evidence(
+                "rank_desync_app",
+                WEIGHTS["decisive"],
+                f"flight recorder: collective {group['seq']} of group {group['group']} differs: {told}",
+                (),
+                "recorders-differ",
+            )
+        elif group["behind"]:
+            behind = ", ".join(map(str, group["behind"][:16]))
+            yield Evidence(
+                "rank_desync_app",
+                SUPPORTING + 1,
+                f"flight recorder: ranks {behind} stopped before the others in group {group['group']}",
+                (),
+                "recorders-behind",
+            )
+            yield Evidence("slow_rank_or_io", SUPPORTING + 1, f"flight recorder: ranks {behind} did not get as far as the others", (), "recorders-behind")
+        elif group["stuck"]:
+            yield Evidence(
+                "watchdog_timeout_too_short",
+                SUPPORTING,
+                f"flight recorder: every rank is in collective {group['seq']} and none has finished it",
+                (),
+                "recorders-stuck",
+            )
+
+
+def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    """Two ranks, two processes, one bus id on one host, within one communicator where its id is told."""
+    seen: dict[tuple, dict[str, Event]] = {}
+    for name in ("init_start", "init_complete"):
+        for event in facts.of(name):
+            if event.prefix.host and event.prefix.pid and event.fields.get("bus"):
+                key = (name, event.prefix.host, event.fields["bus"], event.fields.get("comm"), event.fields["nranks"])
+                seen.setdefault(key, {}).setdefault(event.prefix.pid, event)
+    for key, by_pid in seen.items():
+        if len(by_pid) > 1 and len({event.fields["rank"] for event in by_pid.values()}) > 1:
+            yield Evidence(
+                "rank_device_mapping",
+                STRONG + 1,
+                f"{len(by_pid)} processes build a communicator on GPU {key[2]} of {key[1]}",
+                tuple(by_pid.values())[:4],
+                "same-bus-id",
+            )
+            return
+
+
+def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
+    by_gpu: dict[str, set[str]] = {}
+    for event in facts.of("gpu_process"):
+        by_gpu.setdefault(event.fields["index"] or "", set()).add(event.fields["pid"] or "")
+    gpus = {event.fields["index"] for name in ("gpu_row", "gpu_listed") for event in facts.of(name)} | set(by_gpu)
+    crowded = [index for index, pids in by_gpu.items() if len(pids) > 1]
+    if crowded and len(by_gpu) < len(gpus) and len(gpus) > 1:
+        yield Evidence(
+            "rank_device_mapping",
+            STRONG,
+            f"several processes are on GPU {crowded[0]} and others have none",
+            tuple(facts.of("gpu_process"))[:4],
+            "processes-on-one-gpu",
+        )
+
+
+def llmc_stopped_before_first_step(facts: Facts) -> Iterator[Evidence]:
+    allocated = facts.of("llmc_allocated")
+    if not allocated or (facts.world_size or 2) < 2:
+        return
+    last = allocated[-1]
+    if any(event.file == last.file and event.line > last.line for event in facts.of("training_step")) or not near_end(facts, last):
+        return
+    yield Evidence(
+        "rank_device_mapping", STRONG, "llm.c stops after its last allocation, where all processes once took device 0", (last,), "llmc-last-allocation"
+    )
+
+
+def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
+    starts = facts.of("build_start")
+    if not starts:
+        return
+    last = starts[-1]
+    if any(event.file == last.file and event.line > last.line for event in facts.of("build_done")):
+        return
+    signs = hang_signs(facts)
+    if signs:
+        yield Evidence("fused_kernel_build", STRONG + 1, "a build of CUDA extensions began and did not end before the time was up", (last,), "build-unfinished")
+    elif near_end(facts, last):
+        yield Evidence("fused_kernel_build", STRONG, "the log ends while a CUDA extension is being built", (last,), "build-unfinished")
+
+
+def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
+    """A rank was busy with data, or alone with saving, when the others ran out of time."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    if not waits:
+        return
+    first = min(waits, key=lambda event: (event.file, event.line))
+    data = [event for event in facts.of("data_progress") if event.file == first.file and event.line <= first.line]
+    if data and int(data[-1].fields["percent"] or 0) < 100:
+        what = f"{(data[-1].fields['what'] or '').strip()} stood at {data[-1].fields['percent']} %"
+        yield Evidence("slow_rank_or_io", STRONG + 1, f"{what} when the others' time was up", (data[-1], first), "data-work-unfinished")
+        return
+    alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
+    if alone:
+        yield Evidence(
+            "watchdog_timeout_too_short",
+            STRONG,
+            "a rank was saving, merging or evaluating when the others' time was up",
+            (alone[-1], first),
+            "single-rank-work",
+        )
+        yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
+
+
+def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
+    """Time-outs in one and the same collective, and nothing else: too short a limit, or a transport that is stuck."""
+    if not facts.timeouts:
+        return
+    events = tuple(one.event for one in facts.timeouts[:6])
+    if len({(one.op, one.seq) for one in facts.timeouts}) == 1:
+        yield Evidence(
+            "watchdog_timeout_too_short",
+            SUPPORTING + 0.4,
+            "all ranks that report wait in the same collective and no other cause shows",
+            events,
+            "same-collective",
+        )
+        one = facts.timeouts[0]
+        if one.seq is not None and one.seq <= START_UP_SEQ and (one.numel or 0) > 1:
+            why = "the hang is in start-up, in the first large transfers between GPUs"
+            yield Evidence("acs_iommu", SUPPORTING / 2, why, events[:1], "start-up-transfer")
+            yield Evidence("driver_p2p_bug", SUPPORTING / 2, why, events[:1], "start-up-transfer")
+        elif one.seq is not None and one.seq > 20 * START_UP_SEQ:
+            yield Evidence("nccl_bug", WEAK, "many collectives had worked before this one", events[:1], "late-hang")

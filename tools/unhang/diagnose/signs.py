@@ -1,0 +1,33 @@
+"""Signs that several rules look at: whether a log tells of a hang, and whether a line stands at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
+
+
+def hang_signs(facts: Facts) -> list[Event]:
+    """The lines that tell of a hang or a time-out, in whatever words."""
+    names = ["timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "desync"]
+    if not facts.of("training_step"):  # who stops a job that runs does not say that it hung
+        names.append("interrupted")
+    signs = [event for name in names for event in facts.of(name) if not event.quoted]
+    return signs + _busy_and_cool(facts)
+
+
+def _busy_and_cool(facts: Facts) -> list[Event]:
+    """GPUs at full load that draw little power wait in a kernel for each other."""
+    rows = [
+        event
+        for event in facts.of("gpu_load")
+        if int(event.fields["load"] or 0) >= 95 and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4
+    ]
+    return rows if len(rows) > 1 else []
+
+
+def near_end(facts: Facts, event: Event) -> bool:
+    """Whether the line stands among the last of its file."""
+    lines: Sequence[tuple[int, str]] = facts.last.get(event.file, ())
+    return bool(lines) and event.line >= lines[0][0]
