@@ -31,7 +31,7 @@ def is_running(root, comm, unit, pid_files=(), socket=None):
 
 
 def started_s(root, comm, unit, pid_files=()):
-    """Seconds between the boot and the start of a running daemon, or None when its process is not found. Raises OSError and ValueError.
+    """Whole seconds between the boot and the start of a running daemon, or None when its process is not found. Raises OSError and ValueError.
 
     Field 22 of /proc/<pid>/stat, in ticks of 1/100 s on every Linux that has GPUs (proc(5)).
     """
@@ -42,7 +42,7 @@ def started_s(root, comm, unit, pid_files=()):
     if pid is None:
         return None
     fields = root.text("/proc/{}/stat".format(pid), 4096).rpartition(")")[2].split()
-    return int(fields[19]) / 100 if len(fields) > 19 else None
+    return int(fields[19]) // 100 if len(fields) > 19 else None
 
 
 def runs_under_pid_file(root, path, comm):

@@ -181,7 +181,7 @@ def fabric_section(switches=0):
     return {
         "probe": probe(*absent("last_error", "imex.version", *(() if has else ("version", "package", "started_s")))), "nvswitch_present": has,
         "nvswitch_count": switches, "installed": has, "version": DRIVER if has else None, "package": "nvidia-fabricmanager-580" if has else None,
-        "running": has, "started_s": 24.5 if has else None, "enabled": has, "last_error": None,
+        "running": has, "started_s": 24 if has else None, "enabled": has, "last_error": None,
         "imex": {"installed": False, "version": None, "running": False, "channels": []},
     }  # fmt: skip
 
