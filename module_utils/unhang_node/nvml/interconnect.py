@@ -75,7 +75,8 @@ def add_speeds_and_errors(asking, rows):
         code, speed = found.get((SPEED, row["link"]), (NOT_SUPPORTED, None))
         row["speed_mb_s"] = None if code else speed
         if code:
-            asking.unread.add("links[*].speed_mb_s", "absent" if code in (NOT_SUPPORTED, INVALID_ARGUMENT) else "error", "NVML cannot say the rate of a link: error {}".format(code))
+            status = "absent" if code in (NOT_SUPPORTED, INVALID_ARGUMENT) else "error"
+            asking.unread.add("links[*].speed_mb_s", status, "NVML cannot say the rate of a link: error {}".format(code))
     clean = bool(found) and all(found[entry] == (0, 0) for entry in sums)
     for row in up:
         row["errors"] = {name: 0 for name, _, _ in ERRORS} if clean else read_errors(asking, row["link"], found)
@@ -108,8 +109,8 @@ def count_by_gpu(gpu, uuid, rows):
 
 
 def read_pair(asking, name, one, other, in_full):
-    """Row of interconnect.pairs. name: its place there, as pairs[3]; one, other: (index, handle) or (index, None) of a lost GPU; in_full: ask for write, NVLink and atomics even where
-    read is ok."""
+    """Row of interconnect.pairs. name: its place there, as pairs[3]; one, other: (index, handle) or (index, None) of a lost GPU; in_full: ask for write,
+    NVLink and atomics even where read is ok."""
     row = {"a": one[0], "b": other[0], "read": None, "write": None, "nvlink": None, "atomics": None, "topology": None, "nvlinks": None}
     if one[1] is None or other[1] is None:
         return row

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -107,12 +108,13 @@ def started(*arguments):
 
 
 def descendants(pid):
-    """pids below a process."""
+    """pids below a process; what ends while it is looked at has none."""
     found = []
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as source:
-            for child in map(int, source.read().split()):
-                found += [child, *descendants(child)]
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as source:
+                for child in map(int, source.read().split()):
+                    found += [child, *descendants(child)]
     return found
 
 
@@ -120,7 +122,8 @@ def ranks_of(launcher):
     """{rank: pid} of the ranks below a launcher."""
     found = {}
     for pid in descendants(launcher.pid):
-        with open(f"/proc/{pid}/environ", "rb") as source:
+        variables = {}
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/environ", "rb") as source:
             variables = dict(part.split(b"=", 1) for part in source.read().split(b"\0") if b"=" in part)
         if b"UNHANG_SMOKE_PLAN" in variables:
             found[int(variables[b"RANK"])] = pid
