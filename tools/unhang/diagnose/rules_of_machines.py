@@ -34,6 +34,13 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("driver_p2p_bug", SUPPORTING - 0.8, why, (p2p[-1],), "p2p-and-hang")
 
 
+def multicast_went_silent(facts: Facts) -> Iterator[Evidence]:
+    """NVLS memory is being set up, and nothing follows."""
+    setup = facts.of("nvls_setup")
+    if setup and not facts.of("init_complete") and near_end(facts, setup[-1]):
+        yield Evidence("fabric_manager_down", STRONG, "initialisation stops while NVLS multicast memory is set up", (setup[-1],), "nvls-silent")
+
+
 def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
     bad = [event for event in facts.of("bad_driver") if not event.quoted]
     signs = [*hang_signs(facts), *facts.of("soft_lockup")]

@@ -147,8 +147,12 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         return
     first = min(waits, key=lambda event: (event.file, event.line))
     data = [event for event in facts.of("data_progress") if event.file == first.file and event.line <= first.line]
-    if data and int(data[-1].fields["percent"] or 0) < 100:
-        what = f"{(data[-1].fields['what'] or '').strip()} stood at {data[-1].fields['percent']} %"
+    data += _open_ended(facts, first)
+    data.sort(key=lambda event: event.line)
+    done = [event for event in facts.of("data_done") if event.file == first.file]
+    if data and not any(event.line > data[-1].line for event in done) and int(data[-1].fields.get("percent") or 0) < 100:
+        percent = data[-1].fields.get("percent")
+        what = f"{(data[-1].fields['what'] or '').strip()} {f'stood at {percent} %' if percent else 'was going on'}"
         yield Evidence("slow_rank_or_io", STRONG + 1, f"{what} when the others' time was up", (data[-1], first), "data-work-unfinished")
         return
     alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
@@ -161,6 +165,20 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
             "single-rank-work",
         )
         yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
+
+
+def _open_ended(facts: Facts, first: Event) -> list[Event]:
+    """Progress without an end, close to the time-out: a bar that ended long before says nothing."""
+    return [event for event in facts.of("data_open") if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES]
+
+
+def weights_were_loading(facts: Facts) -> Iterator[Evidence]:
+    """Loading from slow storage on some rank when the others ran out of time."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    loading = [event for event in facts.of("load_progress") if waits and event.file == waits[0].file and event.line <= waits[0].line]
+    if loading and int(loading[-1].fields["percent"] or 0) < 100 and waits[0].line - loading[-1].line <= NEAR_LINES:
+        why = f"weights were loaded to {loading[-1].fields['percent']} % when the others' time was up"
+        yield Evidence("slow_rank_or_io", STRONG, why, (loading[-1], waits[0]), "weights-loading")
 
 
 def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
