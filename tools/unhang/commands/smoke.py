@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where, what, how long, and how to show it."""
     parser.add_argument("--local", action="store_true", help="on this machine (default)")
     parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these, by ssh: names or node sets, such as gpu[01-08]")
+    parser.add_argument("--plan-in", metavar="FOLDER", help="write plans from the surveys in a folder, and start nothing (the playbook does)")
+    parser.add_argument("--judge-in", metavar="FOLDER", help="judge what agents told in a folder, and start nothing (the playbook does)")
     parser.add_argument("--user", help="of ssh")
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of the usual ones")
     parser.add_argument("--known-hosts", metavar="FILE", help="instead of the usual ones; a key that is not there is refused")
@@ -59,10 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
     """0 pass, 1 fail with suspects, 2 nothing could be proved."""
     request = request_of(arguments)
     started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
-    if arguments.hosts and arguments.local:
-        raise UserError("expected --hosts or --local, found both")
-    result = smoke_there(arguments, request) if arguments.hosts else smoke_here(arguments, request)
-    result |= {"launcher": "fabric" if arguments.hosts else "local", "started": started.isoformat(timespec="seconds")}
+    ways = {"--local": arguments.local, "--hosts": arguments.hosts, "--plan-in": arguments.plan_in, "--judge-in": arguments.judge_in}
+    chosen = [name for name, given in ways.items() if given] or ["--local"]
+    if len(chosen) > 1:
+        raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
+    if arguments.plan_in:
+        return plan_only(arguments, request)
+    smoke = {"--local": smoke_here, "--hosts": smoke_there, "--judge-in": judge_only}[chosen[0]]
+    result = smoke(arguments, request)
+    result |= {"launcher": {"--local": "local", "--hosts": "fabric", "--judge-in": "ansible"}[chosen[0]], "started": started.isoformat(timespec="seconds")}
     result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
     deliver(result, arguments)
     return EXIT_CODES[result["verdict"]]
@@ -134,6 +141,23 @@ def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dic
     wishes = group.Wishes(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, leaves_of(arguments.leaf))
     history = history_rows(read_baselines(arguments.baseline))
     return group.smoke_group(hosts, launcher, request, wishes, bandwidth_table(), history)
+
+
+def plan_only(arguments: argparse.Namespace, request: planning.Request) -> int:
+    """Writes plans; the hosts that take part go to standard output, one a line."""
+    from unhang.smoke import folder, group
+
+    wishes = group.Wishes(arguments.nproc, arguments.port, leaves=leaves_of(arguments.leaf))
+    print("\n".join(folder.plan_folder(Path(arguments.plan_in), request, wishes)))
+    return 0
+
+
+def judge_only(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
+    """What came back, judged."""
+    from unhang.smoke.folder import judge_folder
+
+    del request
+    return judge_folder(Path(arguments.judge_in), bandwidth_table(), history_rows(read_baselines(arguments.baseline)))
 
 
 def remote_program(arguments: argparse.Namespace) -> list[str]:

@@ -50,18 +50,12 @@ def smoke_group(
     table: Sequence[Mapping[str, Any]] = (), history: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:  # fmt: skip
     """The result over these hosts. Hosts that cannot take part are named, and the others go on without them."""
-    surveys = launcher.survey(hosts)
-    able = {host: survey for host in hosts if not isinstance(survey := surveys[host], str)}
-    absent = {host: str(surveys[host]) for host in hosts if host not in able}
-    for host, reason in other_gpus(able).items():
-        absent[host] = reason
-        del able[host]
-    members, meeting, problem = _members(able, request, wishes)
-    absent |= problem
-    streams = launcher.run(_plans(request, members, meeting, wishes.port)) if members and meeting else []
-    away = [Stream(host, (), (), reason) for host, reason in absent.items()]
+    ready = prepare(hosts, launcher.survey(hosts), request, wishes)
+    able, members = ready.able, ready.members
+    streams = launcher.run(ready.plans) if ready.plans else []
+    away = [Stream(host, (), (), reason) for host, reason in ready.absent.items()]
     result = judge([*streams, *away], table, history)
-    result["rendezvous"] = _told(meeting, streams, wishes)
+    result["rendezvous"] = meeting_row(ready.meeting, streams, wishes.port)
     if streams and result["verdict"] == "fail":
         go = _Again(launcher, request, wishes, able)
         if wishes.experiments:
@@ -70,6 +64,29 @@ def smoke_group(
         if wishes.isolation and len(members) >= FEWEST_TO_ISOLATE and worth_trying(result):
             _isolate(result, go, [member.host for member in members])
     return result
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A group that can be started. able: surveys of its hosts; absent: why a host takes no part."""
+
+    able: Mapping[str, Mapping[str, Any]]
+    absent: Mapping[str, str]
+    members: Sequence[Member]
+    meeting: Meeting | None
+    plans: Sequence[NodePlan]
+
+
+def prepare(hosts: Sequence[str], surveys: Mapping[str, Mapping[str, Any] | str], request: Request, wishes: Wishes) -> Ready:
+    """From surveys to plans."""
+    able = {host: survey for host in hosts if not isinstance(survey := surveys[host], str)}
+    absent = {host: str(surveys[host]) for host in hosts if host not in able}
+    for host, reason in other_gpus(able).items():
+        absent[host] = reason
+        del able[host]
+    members, meeting, problem = _members(able, request, wishes)
+    plans = _plans(request, members, meeting, wishes.port) if members and meeting else []
+    return Ready(able, absent | problem, members, meeting, plans)
 
 
 def other_gpus(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -111,13 +128,14 @@ def _plans(request: Request, members: Sequence[Member], meeting: Meeting, port: 
     return plan_group(request, members, meeting.address, port or random.randrange(*PORTS))  # noqa: S311 -- a port, no secret
 
 
-def _told(meeting: Meeting | None, streams: Sequence[Stream], wishes: Wishes) -> dict[str, Any] | None:
+def meeting_row(meeting: Meeting | None, streams: Sequence[Stream], port: int | None) -> dict[str, Any] | None:
+    """The result's `rendezvous`."""
     if meeting is None:
         return None
     begun = [event for stream in streams for event in stream.events if event["e"] == "phase_end" and event.get("phase") == "rendezvous"]
     ports = [event["result"]["port"] for event in begun if isinstance(event.get("result"), dict) and isinstance(event["result"].get("port"), int)]
     place = {"host": meeting.host, "address": meeting.address, "interface": meeting.interface, "why": meeting.why}
-    return {**place, "port": ports[0] if ports else wishes.port or 0}
+    return {**place, "port": ports[0] if ports else port or 0}
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, pa
 CONNECT_S = 15
 SURVEY_S = 30
 ENDING_S = 30.0
+NOTICE_S = 2.0  # for a node to notice by itself that another is in trouble
+TROUBLE = ("stall", "exit", "node_failed")
 DEAD_AFTER_MS = 15_000  # of silence towards our keep-alives: then the connection is lost
 KEEPALIVE_S = 5
 Tell = Callable[[str, Event], None]
@@ -113,34 +115,45 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
 
 def run_group(plans: Sequence[NodePlan], access: Access, tell: Tell | None = None) -> list[Stream]:
     """Runs one group, all nodes at the same time. Each node's connection is its leash: its end is the end of the ranks there."""
+    trouble = threading.Event()
     with ThreadPoolExecutor(max_workers=len(plans)) as workers:
-        return list(workers.map(lambda plan: _run_node(plan, access, tell), plans))
+        return list(workers.map(lambda plan: _run_node(plan, access, tell, trouble), plans))
 
 
-def _run_node(plan: NodePlan, access: Access, tell: Tell | None) -> Stream:
+def _run_node(plan: NodePlan, access: Access, tell: Tell | None, trouble: threading.Event) -> Stream:
+    def hear(event: Event) -> None:
+        if event["e"] in TROUBLE:
+            trouble.set()
+        if tell:
+            tell(plan.host, event)
+
     try:
         connection = connect(plan.host, access)
     except Unreachable as problem:
+        trouble.set()
         return Stream(plan.host, plan.ranks, (), str(problem))
     line = shell_line(carried(access.program, access.payload, *node_arguments(plan, watch_stdin=True)))
     limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
-    lost = threading.Event()
     with contextlib.closing(connection):
-        said, errors, code = _exchange(connection, line, limit_s, lambda event: tell(plan.host, event) if tell else None, lost)
+        said, errors, code = _exchange(connection, line, limit_s, hear, trouble)
     events = tuple(parse_events(said.split(b"\n"), plan.ranks))
     if any(event["e"] == "node_end" for event in events):
         return Stream(plan.host, plan.ranks, events)
+    trouble.set()
     last = [row for row in errors.decode("utf-8", "replace").splitlines() if row.strip()]
     ended = f"the agent ended with code {code}" + (f": {last[-1][:200]}" if last else "")
-    return Stream(plan.host, plan.ranks, events, "the connection was lost" if lost.is_set() or code is None else ended)
+    return Stream(plan.host, plan.ranks, events, "the connection was lost" if code is None else ended)
 
 
 def _exchange(
-    connection: fabric.Connection, line: str, limit_s: float, tell: Callable[[Event], None] | None, lost: threading.Event | None = None
+    connection: fabric.Connection, line: str, limit_s: float, tell: Callable[[Event], None] | None, trouble: threading.Event | None = None
 ) -> tuple[bytes, bytes, int | None]:
-    """(output, errors, exit code or None) of a command whose standard input stays open until it ends or the limit is reached."""
+    """(output, errors, exit code, None when the connection broke) of a command whose standard input stays open until it ends or the limit is reached.
+
+    trouble: when another node sets it, this one is asked for its evidence.
+    """
     said, errors = bytearray(), bytearray()
-    told, until = 0, time.monotonic() + limit_s
+    told, until, asked = 0, time.monotonic() + limit_s, 0.0
     try:
         channel = connection.transport.open_session(timeout=CONNECT_S)
         channel.exec_command(line)
@@ -154,15 +167,19 @@ def _exchange(
                 idle = False
             told = _tell_new(said, told, tell)
             if channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready():
-                return bytes(said), bytes(errors), channel.recv_exit_status()
+                code = channel.recv_exit_status()
+                return bytes(said), bytes(errors), code if code >= 0 else None
             if not connection.transport.is_active():
                 break
+            if trouble is not None and trouble.is_set() and asked >= 0:
+                asked = asked or time.monotonic() + NOTICE_S
+                if time.monotonic() > asked:
+                    channel.sendall(b"evidence\n")
+                    asked = -1.0
             if idle:
                 channel.status_event.wait(0.05)
     except (OSError, EOFError, paramiko.SSHException):
         pass  # what was heard stands; the caller sees that no end was told
-    if lost is not None and not connection.transport.is_active():
-        lost.set()
     return bytes(said), bytes(errors), None
 
 
