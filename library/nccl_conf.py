@@ -32,6 +32,24 @@ options:
     description: Names with their values. None takes away what this module wrote before.
     type: dict
     default: {}
+  files:
+    description: Several files in one call, in place of O(path), O(format) and O(settings). Either all of them can be written, or none is.
+    type: list
+    elements: dict
+    suboptions:
+      path:
+        description: As O(path).
+        type: path
+        required: true
+      format:
+        description: As O(format).
+        type: str
+        choices: [nccl_conf, environment, shell, systemd, task_prolog, enroot, apptainer, env_file]
+        required: true
+      settings:
+        description: As O(settings).
+        type: dict
+        default: {}
   note:
     description: One line for whoever reads the file, such as the profile and the day on which it ends.
     type: str
@@ -74,12 +92,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: Settings of this module's own that stood in the file.
+  description: Settings of this module's own that stood in the file; with O(files), by path.
   returned: success
   type: dict
   sample: {NCCL_SOCKET_IFNAME: eth0}
 after:
-  description: Those that stand there now, or would.
+  description: Those that stand there now, or would; with O(files), by path.
   returned: success
   type: dict
   sample: {NCCL_SOCKET_IFNAME: =bond0}
@@ -100,7 +118,7 @@ hand_written:
   sample: [{line: 7, text: NCCL_IB_TIMEOUT=22}]
 path:
   description: The file.
-  returned: success
+  returned: O(files) is not set
   type: str
   sample: /etc/nccl.conf
 """
@@ -109,38 +127,70 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import place_of, read_text_or_none, shown, write_text
 from ansible.module_utils.unhang_node.change.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
 
+FILE = {
+    "path": {"type": "path", "required": True},
+    "format": {"type": "str", "choices": list(FORMATS), "required": True},
+    "settings": {"type": "dict", "default": {}},
+}
 OPTIONS = {
     "path": {"type": "path", "default": "/etc/nccl.conf"},
     "format": {"type": "str", "choices": list(FORMATS), "default": "nccl_conf"},
     "settings": {"type": "dict", "default": {}},
+    "files": {"type": "list", "elements": "dict", "options": FILE},
     "note": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
+def plan_file(module, wanted):
+    """What one file is to become. Raises ValueError, OSError."""
+    settings = {name: str(value) for name, value in wanted["settings"].items()}
+    place = place_of(module.params["rootfs"], wanted["path"])
+    before = read_text_or_none(place)
+    after = settled_text(before, wanted["format"], settings, module.params["note"])
+    others = hand_written(after or "") if wanted["format"] in BLOCKS else []
+    return {
+        "path": wanted["path"],
+        "place": place,
+        "mode": 0o755 if wanted["format"] == "task_prolog" else 0o644,
+        "texts": (before, after),
+        "before": own_settings(before, wanted["format"]),
+        "after": settings,
+        "hand_written": [{"line": number, "text": shown(line)} for number, line in others],
+    }
+
+
+def answer_of(plans, several):
+    """What the module returns."""
+    diff = [
+        {"before": shown(plan["texts"][0] or ""), "after": shown(plan["texts"][1] or ""), "before_header": plan["path"], "after_header": plan["path"]}
+        for plan in plans
+        if not several or plan["texts"][0] != plan["texts"][1]
+    ]
+    changed = any(plan["texts"][0] != plan["texts"][1] for plan in plans)
+    if several:
+        by_path = {key: {plan["path"]: plan[key] for plan in plans} for key in ("before", "after")}
+        hand = [dict(row, path=plan["path"]) for plan in plans for row in plan["hand_written"]]
+        return dict(by_path, changed=changed, hand_written=hand, diff=diff)
+    return dict({key: plans[0][key] for key in ("path", "before", "after", "hand_written")}, changed=changed, diff=diff[0])
+
+
 def main():
-    """Reads the file, writes it when it differs, answers."""
+    """Reads the files, writes those that differ once all are known to be writable, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
-    path, form = module.params["path"], module.params["format"]
-    settings = {name: str(value) for name, value in module.params["settings"].items()}
+    several, path = module.params["files"], None
+    plans = []
     try:
-        place = place_of(module.params["rootfs"], path)
-        before = read_text_or_none(place)
-        after = settled_text(before, form, settings, module.params["note"])
-        changed = before != after
-        if changed and not module.check_mode:
-            write_text(place, after, 0o755 if form == "task_prolog" else 0o644)
+        for wanted in several if several is not None else [module.params]:
+            path = wanted["path"]
+            plans.append(plan_file(module, wanted))
+        for plan in plans:
+            path = plan["path"]
+            if plan["texts"][0] != plan["texts"][1] and not module.check_mode:
+                write_text(plan["place"], plan["texts"][1], plan["mode"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=f"{path}: {problem}")
-    others = hand_written(after or "") if form in BLOCKS else []
-    module.exit_json(
-        changed=changed,
-        path=path,
-        before=own_settings(before, form),
-        after=settings,
-        hand_written=[{"line": number, "text": shown(line)} for number, line in others],
-        diff={"before": shown(before or ""), "after": shown(after or ""), "before_header": path, "after_header": path},
-    )
+    module.exit_json(**answer_of(plans, several is not None))
 
 
 if __name__ == "__main__":

@@ -109,6 +109,33 @@ class TestNcclConf:
         assert "somebody else wrote" in answer["msg"]
 
 
+class TestSeveralFiles:
+    """All of them, or none."""
+
+    FILES = (
+        {"path": "/etc/environment", "format": "environment", "settings": {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}},
+        {"path": "/etc/profile.d/unhang-nccl.sh", "format": "shell", "settings": {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}},
+        {"path": "/etc/unhang/nccl-pod.env", "format": "env_file", "settings": {}},
+    )
+
+    def test_each_is_written_once_and_the_second_run_changes_nothing(self, tmp_path):
+        plant(tmp_path, {"/etc/environment": "SITE=1\n"})
+        answer = run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))
+        assert answer["changed"]
+        assert [one["after_header"] for one in answer["diff"]] == ["/etc/environment", "/etc/profile.d/unhang-nccl.sh"]
+        assert answer["hand_written"] == [{"path": "/etc/environment", "line": 1, "text": "SITE=1"}]
+        before = tree(tmp_path)
+        assert not run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))["changed"]
+        assert tree(tmp_path) == before
+
+    def test_one_that_cannot_be_written_stops_all(self, tmp_path):
+        plant(tmp_path, {"/etc/environment": "SITE=1\n", "/etc/profile.d/unhang-nccl.sh": "export SITE=1\n"})
+        before = tree(tmp_path)
+        answer = run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))
+        assert "/etc/profile.d/unhang-nccl.sh: expected a file of unhang's own" in answer["msg"]
+        assert tree(tmp_path) == before
+
+
 def test_a_comment_in_the_block_is_no_setting_to_an_old_nccl():
     text = settled_text(None, "nccl_conf", WANTED, "profile a=b")
     assert {row.name for row in parse_nccl_conf(text.encode())} == set(WANTED)

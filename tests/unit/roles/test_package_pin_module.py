@@ -100,14 +100,18 @@ def test_a_group_that_is_no_longer_named_is_let_go_and_the_others_stay(tmp_path)
     assert {row["package"] for row in facts(tmp_path)["pins"]} == set(DRIVER)
 
 
-def test_a_run_that_was_cut_off_before_dpkg_is_finished_by_the_next(tmp_path, monkeypatch):
+def test_a_run_that_was_cut_off_can_be_taken_back_and_done_again(tmp_path):
     node(tmp_path)
     lock = (tmp_path / "var/lib/dpkg/lock").open("w")
     fcntl.lockf(lock, fcntl.LOCK_EX)
     assert pin_in_child(tmp_path)["failed"]
     lock.close()
     assert held(tmp_path) == set()
-    pin(tmp_path)  # lifting what was begun leaves nothing behind
+    wanted = "".join(f"{name} hold\n" for name in DRIVER)  # as if dpkg had done its part and the power went before the end was saved
+    subprocess.run(["dpkg", f"--root={tmp_path}", "--set-selections"], input=wanted, text=True, check=True)
+    assert held(tmp_path) == set(DRIVER)
+    pin(tmp_path)  # what was begun is taken back, all of it
+    assert held(tmp_path) == set()
     assert not (tmp_path / PIN_FILE.lstrip("/")).exists()
     pin(tmp_path, "driver")
     assert held(tmp_path) == set(DRIVER)

@@ -68,6 +68,12 @@ def test_a_setting_that_does_not_exist_stops_the_role_before_it_writes(node):
     assert tree(node.root) == before
 
 
+def test_a_node_without_a_policy_loses_only_what_nobody_reads(node):
+    assert node(policy={}).code == 0
+    assert (node.root / "etc/nccl.conf").read_text() == NODE["/etc/nccl.conf"]
+    assert "# unhang set aside: NCCL_TIMEOUT=1200000" in (node.root / "etc/environment").read_text()
+
+
 def test_a_policy_with_a_fault_is_told_in_one_line(node):
     refused = node(policy={"nccl": {"profil": "tcp"}})
     assert refused.code != 0
