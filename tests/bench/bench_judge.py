@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "unit" / "catalogue")]
 
 from unhang.catalogue import Catalogue, load_catalogue  # noqa: E402
 from unhang.judge.judging import judge_run  # noqa: E402
@@ -29,22 +29,19 @@ from unhang.judge.run_input import read_run_input  # noqa: E402
 from unhang.judge.shapes import Shape, fact_shapes  # noqa: E402
 
 RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"
-POLICY = {"driver": {"version": "580.159.04"}, "gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}, "pcie": {"width": 16}}
+POLICY = {"driver": {"version": "580.178.04"}, "gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}, "pcie": {"width": 16}}
 
 
 def base_facts() -> dict[str, Any]:
-    """Facts of an 8×H200 node: the recorded GPUs, with a driver, NCCL and kernel as such a node has them."""
+    """Facts of a healthy InfiniBand node in every section, with the GPUs and links of a recorded 8×H200 node."""
     import pynvml
+    from healthy_nodes import h100_infiniband
 
     from unhang_node.collect import collect
 
-    facts = collect({"nvml_recording": str(RECORDING)}, lambda: pynvml)
-    sections = facts["sections"]
-    ok = {"status": "ok", "duration_ms": 3.2, "error": None, "unread": []}
-    loaded = {"is_loaded": True, "version": "580.159.04", "flavour": "open", "line": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04"}
-    sections["driver"] = {"probe": ok, "loaded": loaded, "branch": "580", "cuda_version": "13.0", "mismatch": False, "install_method": "packages"}
-    sections["nccl"] = {"probe": ok, "libraries": [{"path": "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "version": "2.27.5", "is_loader_default": True}]}
-    sections["nccl"] |= {"net_plugins": [], "settings": [{"name": "NCCL_DEBUG", "value": "WARN", "file": "/etc/nccl.conf", "line": 1}], "effective": {}}
+    facts = h100_infiniband()
+    recorded = collect({"nvml_recording": str(RECORDING)}, lambda: pynvml)["sections"]
+    facts["sections"] |= {name: recorded[name] for name in ("gpus", "interconnect")}
     return facts
 
 
@@ -104,7 +101,7 @@ def measured(folder: Path, count: int) -> dict[str, float]:
     if child == 0:
         started = time.monotonic()
         own = load_catalogue()
-        head = judge_run(read_run_input(folder), multiplied(own, count) if count else own, "2026-01-01")
+        head = judge_run(read_run_input(folder), multiplied(own, count) if count else own, "2026-11-20")
         used = resource.getrusage(resource.RUSAGE_SELF)
         answer = {
             "cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started, "peak_mb": used.ru_maxrss / 1000,
@@ -121,15 +118,15 @@ def measured(folder: Path, count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Prints one row for the catalogue as it is and one for 250 rules."""
+    """Prints one row for the catalogue as it is, and one for as many rules as asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=10_000)
-    parser.add_argument("--rules", type=int, default=250)
+    parser.add_argument("--rules", type=int, default=0, help="judge against this many rules too, copies of the catalogue's own")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
         size = write_run(Path(name), options.nodes)
         sys.stdout.write("| judge | rules | CPU s | wall s | peak MB | evaluations | findings | unknown |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
-        for count in (0, options.rules):
+        for count in (0, *([options.rules] if options.rules > len(load_catalogue().rules) else [])):
             row = measured(Path(name), count)
             assert not row["invalid"], "the bench writes documents that the judge refuses"
             sys.stdout.write(

@@ -300,3 +300,32 @@ def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, st
     row = rule("item.python == '3.9'", for_each="torch.environments")
     torch = {"probe": {"status": "ok", "unread": [{"field": field, "status": status, "reason": "why"}]}, "environments": [{"path": "/opt/a"}]}
     assert verdict_of(compile_rule(row), {"torch": torch}, catalogue_view()) == verdict
+
+
+@pytest.mark.parametrize("changed", [("gpus", "count", 1), ("driver", "mismatch", True), ("node", "uptime_s", 10.0), ("limits", "swap_free_bytes", 1)])
+def test_verdicts_remembered_without_measured_numbers_are_those_of_a_fresh_look(changed):
+    """A rule that does not apply is remembered by what its `applies` reads alone; whatever else changes, the answer is that of the rule itself."""
+    from unhang.judge.rules import compile_rule
+
+    rules = [
+        compile_rule(rule("node.uptime_s > 100", id="over-uptime", applies="gpus.count > 1")),
+        compile_rule(rule("node.uptime_s > 100", id="over-each", applies="driver.mismatch", for_each="gpus.devices")),
+        compile_rule(rule("limits.swap_free_bytes < 100", id="over-swap")),
+        compile_rule(rule("gpus.count == 2", id="steady")),
+    ]
+    facts = sections()
+    facts["driver"]["mismatch"] = False
+    facts |= {"node": {"probe": OK, "uptime_s": 1000.0}, "limits": {"probe": OK, "swap_free_bytes": 1000}}
+    other = copy.deepcopy(facts)
+    other[changed[0]][changed[1]] = changed[2]
+    engine = Engine(rules, catalogue_view())
+    for document in (facts, other, facts, other):
+        view = view_of(decode_node(json.dumps(node("a", document)).encode()), {}, "")
+        found = sorted((engine.rules[number].id, verdict, count) for outcome in engine.judge(view, 0).outcomes for number, verdict, count in outcome.counts)
+        fresh = []
+        for one in rules:
+            tally = {}
+            for judged in judge_rule(one, node_world(view, catalogue_view())):
+                tally[judged.verdict] = tally.get(judged.verdict, 0) + judged.items
+            fresh += [(one.id, verdict, count) for verdict, count in tally.items()]
+        assert found == sorted(fresh)

@@ -11,7 +11,8 @@ from unhang.catalogue.strict_yaml import Place, YamlFault, load_yaml
 from unhang.catalogue.tables import Table, date_fault, row_faults
 from unhang.judge.documents import InvalidNode
 from unhang.judge.examples import example_node
-from unhang.judge.rules import Rule, RuleError, compile_rule
+from unhang.judge.expression import Kind
+from unhang.judge.rules import Rule, RuleError, compile_rule, node_names
 from unhang.judge.schema_check import Fault, check_schema
 from unhang.judge.shapes import fact_shapes, nearest, read_schema
 
@@ -58,11 +59,12 @@ def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Ca
     tables, table_rows = _tables(files, faults)
     rules: dict[str, Rule] = {}
     seen: dict[str, str] = {}
+    names = node_names(tables)
     for file in files:
         for place, row in file.rows:
             if not _is_new(file, "rules", place, row, seen, faults):
                 continue
-            found = _rule(file, place, row, tables)
+            found = _rule(file, place, row, tables, names)
             if isinstance(found, Rule):
                 rules[found.id] = found
             else:
@@ -173,9 +175,9 @@ def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: 
     return []
 
 
-def _rule(file: _File, place: int, row: dict[str, Any], tables: Mapping[str, Any]) -> Rule | list[str]:
+def _rule(file: _File, place: int, row: dict[str, Any], tables: Mapping[str, Any], names: Mapping[str, Kind]) -> Rule | list[str]:
     try:
-        rule = compile_rule(row, tables)
+        rule = compile_rule(row, tables, names)
     except RuleError as problem:
         return [f"{file.at('rules', place, *problem.field.split('.'))}: rule {row['id']}: {problem.field}: {problem}"]
     faults = []

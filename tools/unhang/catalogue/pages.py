@@ -67,7 +67,8 @@ def _rule(rule: Rule) -> str:
     if "person" in remedy:
         mends += (": " if mends else "") + _text(remedy["person"])
     sources = ", ".join(f"<{source['url']}>" for source in row["sources"])
-    lines = [f"\n### {rule.id}\n\n{_text(row['title'])}. *{rule.severity}, {row['confidence']}*\n", f"- expected: {_text(row['expected'])}", f"- remedy: {mends}"]
+    head = f"\n### {rule.id}\n\n{_text(row['title'])}. *{rule.severity}, {row['confidence']}*\n"
+    lines = [head, f"- expected: {_text(row['expected'])}", f"- remedy: {mends}"]
     if "workaround" in row:
         lines.append(f"- workaround: {_text(row['workaround']['what'])}; it costs: {_text(row['workaround']['cost'])}")
     if "symptoms" in row:

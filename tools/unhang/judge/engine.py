@@ -14,11 +14,12 @@ from unhang.judge.documents import NodeDocument
 from unhang.judge.expression import Path
 from unhang.judge.extract import Extractor, freeze, taker
 from unhang.judge.groups import Compared, compare_node
-from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world, words
+from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, words
 from unhang.judge.rules import Rule
 from unhang.judge.shapes import Shape, fact_shapes, policy_shape
 from unhang.judge.values import RuleStopped, Undecided, World
 
+_LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line"))
 FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given up
 
 
@@ -64,6 +65,7 @@ class Bundle:
     rules: list[int]
     places: list[int]
     reads_facts: bool
+    steady: bool = True  # reads nothing that is new at every look, or that every node has of its own
     memory: Memory = field(default_factory=Memory)
 
 
@@ -99,7 +101,13 @@ class Engine:
         self._section_place = {name: first_section + number for number, name in enumerate(self._sections)}
         self._rule_places = [self._places_of(rule) for rule in self.rules]
         self._rule_memory = [Memory() for _ in self.rules]
+        self._applies_places = [self._places_of_applies(rule) for rule in self.rules]
+        self._applies_memory = [Memory() for _ in self.rules]
         self.bundles = self._make_bundles()
+        self._steady = [bundle for bundle in self.bundles if bundle.steady]
+        self._other = [bundle for bundle in self.bundles if not bundle.steady]
+        self._steady_places = sorted({place for bundle in self._steady for place in bundle.places})
+        self._steady_memory = Memory()
         self._empty: dict[Any, Outcome] = {}
         self._policy_values: dict[int, list[Any]] = {}
         self._words: dict[Any, dict[str, str]] = {}
@@ -110,12 +118,22 @@ class Engine:
         sections = {path[0] for path in rule.decision_reads if path[0] in fact_shapes()}
         return sorted({self._place[path] for path in rule.decision_reads} | {self._section_place[name] for name in sections})
 
+    def _places_of_applies(self, rule: Rule) -> list[int] | None:
+        """What decides alone that a rule over measured numbers does not apply: such a rule is else judged anew for every node."""
+        if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses or not any(_is_own(path) for path in rule.decision_reads):
+            return None
+        paths = [path for path in rule.applies.reads if path[0] not in ("tables", "today", "rule_ids")]
+        if any(path not in self._place or _is_own(path) for path in paths):
+            return None
+        sections = {path[0] for path in paths if path[0] in fact_shapes()}
+        return sorted({self._place[path] for path in paths} | {self._section_place[name] for name in sections})
+
     def _make_bundles(self) -> list[Bundle]:
         bundles: dict[Any, Bundle] = {}
         for number, rule in enumerate(self.rules):
             roots = frozenset(path[0] for path in rule.decision_reads)
-            changing = any(_is_sample(path) for path in rule.decision_reads)
-            bundle = bundles.setdefault(rule.decision_reads if changing else roots, Bundle([], [], rule.reads_facts))
+            changing = any(_is_own(path) for path in rule.decision_reads)
+            bundle = bundles.setdefault(rule.decision_reads if changing else roots, Bundle([], [], rule.reads_facts, not changing))
             bundle.rules.append(number)
             bundle.places = sorted({*bundle.places, *self._rule_places[number]})
         return list(bundles.values())
@@ -131,20 +149,42 @@ class Engine:
                 world.append(node_world(node, self.catalogue))
             return world[0]
 
-        for bundle in self.bundles:
-            if node.sections is None and bundle.reads_facts:
-                continue
-            key = tuple([vector[place] for place in bundle.places])
-            outcome = bundle.memory.get(key)
-            if outcome is None:
-                outcome = self._judge_bundle(bundle, vector, the_world)
-                bundle.memory.put(key, outcome)
+        if node.sections is None:
+            bundles = [bundle for bundle in self.bundles if not bundle.reads_facts]
+        else:
+            outcomes.append(self._judge_steady(vector, the_world))
+            bundles = self._other
+        for bundle in bundles:
+            outcome = self._remembered(bundle, vector, the_world)
             outcome.hits += 1
             outcomes.append(outcome)
         listed = [
             (rule, judged, *self._describe(rule, judged, node, the_world)) for outcome in outcomes for rule, judged in outcome.listed
         ]
         return NodeVerdicts(outcomes, listed, node.sections is None)
+
+    def _judge_steady(self, vector: list[Any], world: Callable[[], World]) -> Outcome:
+        """All steady bundles at once: nodes that are configured alike cost one look."""
+        key = tuple([vector[place] for place in self._steady_places])
+        outcome = self._steady_memory.get(key)
+        if outcome is None:
+            parts = [self._remembered(bundle, vector, world) for bundle in self._steady]
+            outcome = Outcome(
+                tuple(one for part in parts for one in part.counts),
+                tuple(one for part in parts for one in part.listed),
+                tuple(one for part in parts for one in part.compared),
+            )
+            self._steady_memory.put(key, outcome)
+        outcome.hits += 1
+        return outcome
+
+    def _remembered(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> Outcome:
+        key = tuple([vector[place] for place in bundle.places])
+        outcome = bundle.memory.get(key)
+        if outcome is None:
+            outcome = self._judge_bundle(bundle, vector, world)
+            bundle.memory.put(key, outcome)
+        return outcome
 
     def _vector(self, node: NodeView, policy_key: int) -> list[Any]:
         """The values of all paths, then what each section says of itself, then host, groups, policy …; long ones as numbers."""
@@ -159,7 +199,7 @@ class Engine:
                 vector[place] = numbers.setdefault(value, len(numbers))
         if len(numbers) > 500_000:
             numbers = self._values = {}
-            for memory in (*self._rule_memory, *(bundle.memory for bundle in self.bundles)):
+            for memory in (self._steady_memory, *self._applies_memory, *self._rule_memory, *(bundle.memory for bundle in self.bundles)):
                 memory.answers.clear()
         known = self._policy_values.get(policy_key)
         if known is None:
@@ -191,12 +231,27 @@ class Engine:
         key = tuple([vector[place] for place in self._rule_places[number]])
         answer = memory.get(key)
         if answer is None:
+            if (early := self._does_not_apply(number, vector, world)) is not None:
+                return early
             rule = self.rules[number]
             self.mark(rule.id)
             self.evaluations += 1
             answer = judge_rule(rule, world()) if rule.scope == "node" else compare_node(rule, world())
             memory.put(key, answer)
         return answer
+
+    def _does_not_apply(self, number: int, vector: list[Any], world: Callable[[], World]) -> Any:
+        """The verdicts of a rule over measured numbers that does not apply, remembered without the numbers; None for every other."""
+        places = self._applies_places[number]
+        if places is None:
+            return None
+        key = tuple([vector[place] for place in places])
+        found = self._applies_memory[number].get(key)
+        if found is None:
+            self.mark(self.rules[number].id)
+            found = (judge_applies(self.rules[number], world()),)
+            self._applies_memory[number].put(key, found)
+        return found[0]
 
     def _describe(self, number: int, judged: Judged, node: NodeView, world: Callable[[], World]) -> tuple[dict[str, str], dict[str, Any]]:
         """The words of a finding (remembered), and where it is (of this node alone)."""
@@ -235,15 +290,19 @@ def view_of(document: NodeDocument, policy: dict[str, Any], policy_error: str) -
     return NodeView(document.host, document.groups, policy, document.status, document.message or "", policy_error, document.sections)
 
 
-def _is_sample(path: Path) -> bool:
+def _is_own(path: Path) -> bool:
+    """Whether a fact differs from node to node by its nature: a name, a measured number, a process, a line of a log.
+
+    Counters are mostly zero and states mostly quiet on all nodes, though both may be new at every look.
+    """
+    if path[0] == "host" or not _LISTED_SAMPLES.isdisjoint(path):
+        return True
     shape: Shape | None = fact_shapes().get(path[0])
     for part in path[1:]:
         if shape is None:
             return False
-        if shape.sample:
-            return True
         shape = shape.fields.get(part) if shape.kind == "object" else shape.item
-    return shape is not None and shape.sample
+    return shape is not None and ((shape.sample and not shape.counter and shape.kind == "number") or (shape.identity and shape.kind == "text"))
 
 
 def _account(section: Any) -> Any:

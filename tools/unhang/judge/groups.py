@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.judge.node_rules import CatalogueView, Judged, NodeView, cut, evidence_of, node_world, rendered
-from unhang.judge.rules import Rule, group_names
+from unhang.judge.rules import ANY_DIFFERENCE, Rule, group_names
 from unhang.judge.shapes import policy_shape
 from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain
 
@@ -122,13 +122,15 @@ def _decide(
     rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]], majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
     policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
 ) -> GroupJudged:  # fmt: skip
+    assert rule.when is not None and rule.compare is not None
+    if len(ranked) < 2 and rule.when.source == ANY_DIFFERENCE:
+        return GroupJudged("pass", group)
     world = _group_world(rule, group, ranked, majority, outliers, policy, catalogue, same_as)
     comparison = {
         "majority": None if majority is None else cut(majority[0]),
         "counts": [{"value": cut(value), "count": len(hosts), "hosts": hosts} for value, hosts in ranked[:50]],
     }
     hosts = tuple(host for host, _ in outliers)
-    assert rule.when is not None and rule.compare is not None
     try:
         verdict = "fail" if plain(rule.when.evaluate(world)) else "pass"
     except Undecided as problem:
@@ -166,14 +168,14 @@ def _group_world(
     return World(roots, lambda path: Unknown("unset" if path.startswith("policy.") else "absent", path, "absent", "there is no such value"))
 
 
-def add_vote(ballot: Ballot, host: str, compared: Compared) -> None:
-    """Counts one node's answer."""
+def add_votes(ballot: Ballot, hosts: Sequence[str], compared: Compared) -> None:
+    """Counts the answer that these nodes share."""
     if compared.judged is None:
-        ballot.values.setdefault(compared.key, (compared.value, []))[1].append(host)
+        ballot.values.setdefault(compared.key, (compared.value, []))[1].extend(hosts)
     elif compared.judged.verdict == "skip":
-        ballot.skipped += 1
+        ballot.skipped += len(hosts)
     else:
-        ballot.lacking.append((host, compared.judged))
+        ballot.lacking.extend((host, compared.judged) for host in hosts)
 
 
 def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: CatalogueView) -> str:
@@ -184,7 +186,7 @@ def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: Ca
     ballots: dict[str, Ballot] = {}
     for node in nodes:
         name = peers_of(node.groups, node.policy)
-        add_vote(ballots.setdefault(name, Ballot(name)), node.host, compare_node(rule, node_world(node, view)))
+        add_votes(ballots.setdefault(name, Ballot(name)), [node.host], compare_node(rule, node_world(node, view)))
     found = [_one(rule, node, nodes, ballots, view) for node in nodes]
     if any(ballot.lacking for ballot in ballots.values()):
         found.append("unknown")
@@ -201,5 +203,5 @@ def _one(rule: Rule, node: NodeView, nodes: Sequence[NodeView], ballots: Mapping
     there = Ballot(same_as)
     for other in nodes:
         if same_as in other.groups:
-            add_vote(there, other.host, compare_node(rule, node_world(other, view)))
+            add_votes(there, [other.host], compare_node(rule, node_world(other, view)))
     return judge_fleet(rule, here, there, node.policy, view, same_as).verdict

@@ -13,7 +13,7 @@ from unhang.catalogue import Catalogue
 from unhang.judge.documents import NodeDocument
 from unhang.judge.engine import Engine, NodeVerdicts, Outcome, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
-from unhang.judge.groups import Ballot, Compared, GroupJudged, add_vote, judge_fleet, judge_group, peers_of
+from unhang.judge.groups import Ballot, GroupJudged, add_votes, judge_fleet, judge_group, peers_of
 from unhang.judge.node_rules import CatalogueView
 from unhang.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
@@ -173,14 +173,8 @@ def _ballots(votes: dict[Outcome, list[str]], name: str) -> dict[int, Ballot]:
     ballots: dict[int, Ballot] = {}
     for outcome, hosts in votes.items():
         for number, compared in outcome.compared:
-            ballot = ballots.setdefault(number, Ballot(name))
-            _vote(ballot, hosts, compared)
+            add_votes(ballots.setdefault(number, Ballot(name)), hosts, compared)
     return ballots
-
-
-def _vote(ballot: Ballot, hosts: list[str], compared: Compared) -> None:
-    for host in hosts:
-        add_vote(ballot, host, compared)
 
 
 def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
@@ -191,7 +185,7 @@ def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
         chosen = {outcome: [host for host in hosts if host in wanted] for outcome, hosts in peers.votes.items()}
         for outcome, hosts in chosen.items():
             for number, compared in outcome.compared if hosts else ():
-                _vote(ballots.setdefault(number, Ballot(inventory_group)), hosts, compared)
+                add_votes(ballots.setdefault(number, Ballot(inventory_group)), hosts, compared)
     return ballots
 
 

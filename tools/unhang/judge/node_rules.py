@@ -86,9 +86,9 @@ def why_null(sections: Any, path: str) -> Unknown:
     section = getattr(sections, name, None)
     probe = getattr(section, "probe", None)
     rows = (getattr(probe, "unread", None) or ()) if probe is not None else ()
-    places = (inside, _INDEX.sub("[*]", inside), _by_path(section, inside)) if rows else ()
+    fields = _fields_above(section, inside) if rows else ()
     for row in rows:
-        if _concerns(row.field or "", places):
+        if row.field in fields:
             return Unknown("absent" if row.status == "absent" else "unread", path, row.status or "error", row.reason or "")
     if probe is not None and probe.status == "absent":
         return Unknown("absent", path, "absent", probe.error or f"the node has no {name}")
@@ -111,9 +111,10 @@ def _meaning_of_null(path: str) -> str | None:
     return None
 
 
-def _concerns(field: str, places: tuple[str, ...]) -> bool:
-    """Whether a row for devices[*].row_remap speaks of devices[3].row_remap.pending, under one of the names of that place."""
-    return any(place == field or place.startswith((field + ".", field + "[")) for place in places)
+def _fields_above(section: Any, inside: str) -> set[str]:
+    """What a row may call a place or what it lies in: devices[3].row_remap.pending, devices[*].row_remap.pending, devices[*].row_remap, devices."""
+    names = {inside, _INDEX.sub("[*]", inside), _by_path(section, inside)}
+    return names | {name[:place] for name in names for place, letter in enumerate(name) if letter in ".["}
 
 
 def _by_path(section: Any, inside: str) -> str:
@@ -137,6 +138,16 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
         return _judge(rule, world)
     except RuleStopped as problem:
         return [Judged("unknown", missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True)]
+
+
+def judge_applies(rule: Rule, world: World) -> list[Judged] | None:
+    """All verdicts of a rule that does not apply to a node, or of which that cannot be told; None when the rule goes on to decide."""
+    world.begin()
+    try:
+        early = _applies(rule, world, None)
+    except RuleStopped:
+        return None
+    return None if early is None else [early]
 
 
 def _judge(rule: Rule, world: World) -> list[Judged]:

@@ -12,6 +12,7 @@ from unhang.judge.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, pol
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
+ANY_DIFFERENCE = "distinct > 1"  # what a comparison asks when it says nothing else
 CONTEXT = ("host", "groups", "run_status", "message", "policy_error", "today", "rule_ids")
 _ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "release", "module", "field", "key", "file", "line", "pci_address", "code")
 
@@ -43,9 +44,9 @@ class RuleError(ValueError):
         self.field = field
 
 
-def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None) -> Rule:
-    """Compiles a row that follows the schema rule-1. Raises RuleError at its first fault."""
-    names = node_names(tables or {})
+def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None, names: Mapping[str, Kind] | None = None) -> Rule:
+    """Compiles a row that follows the schema rule-1. names: node_names(tables), for who compiles many. Raises RuleError at its first fault."""
+    names = node_names(tables or {}) if names is None else names
     scope = row["scope"]
     _check_fields(row)
     for_each = _compiled(row, "for_each", names) if "for_each" in row else None
@@ -58,7 +59,7 @@ def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
     if compare is not None and _holds_object(compare.kind):
         raise RuleError("compare", "needs a value, not an object: name one of its fields")
     outer = names if scope == "node" else {**_bare(names), **group_names(compare)}
-    when = _claim({"when": "distinct > 1", **row}, "when", outer)
+    when = _claim({"when": ANY_DIFFERENCE, **row}, "when", outer)
     texts = {key: _template(key, text, outer) for key, text in _templates(row)}
     decisions = [one for one in (for_each, applies, compare, when if scope == "node" else None) if one is not None]
     reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)

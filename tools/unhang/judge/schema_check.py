@@ -23,10 +23,18 @@ class Fault:
     message: str
 
 
+_VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}  # by the schema's identity; the schema is kept, so that its identity stays its own
+
+
+def _validator(schema: dict[str, Any]) -> Any:
+    if id(schema) not in _VALIDATORS:
+        _VALIDATORS[id(schema)] = (schema, jsonschema_rs.validator_for(schema))
+    return _VALIDATORS[id(schema)][1]
+
+
 def check_schema(document: Any, schema: dict[str, Any]) -> Iterator[Fault]:
     """Every departure of a document from a schema, at most MOST_FAULTS."""
-    validator = jsonschema_rs.validator_for(schema)
-    for number, error in enumerate(validator.iter_errors(document)):
+    for number, error in enumerate(_validator(schema).iter_errors(document)):
         if number >= MOST_FAULTS:
             return
         yield from _faults(document, schema, error)

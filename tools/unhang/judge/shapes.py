@@ -28,6 +28,7 @@ class Shape:
     version: str | None = None
     values: tuple[object, ...] = ()
     sample: bool = False  # new at every look: says nothing about the node's configuration
+    counter: bool = False  # a sample that only grows: errors, replays; mostly the same zero on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
 
     @property
@@ -94,20 +95,21 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     place = resolved(place, definitions)
     kinds = place.get("type", "string" if "enum" not in place else [])
     names = [name for name in ([kinds] if isinstance(kinds, str) else kinds) if name != "null"]
-    sample = place.get("x-kind") in ("sample", "counter")
+    counter = place.get("x-kind") == "counter"
+    sample = counter or place.get("x-kind") == "sample"
     if "object" in names:
         if place.get("properties"):
             return Shape("object", {name: _shape(below, definitions) for name, below in place["properties"].items()})
         inside = place.get("additionalProperties")
-        return Shape("map", item=_shape(inside, definitions) if isinstance(inside, dict) else ANY, sample=sample)
+        return Shape("map", item=_shape(inside, definitions) if isinstance(inside, dict) else ANY, sample=sample, counter=counter)
     if "array" in names:
-        return Shape("list", item=_shape(place.get("items", {}), definitions), sample=sample)
+        return Shape("list", item=_shape(place.get("items", {}), definitions), sample=sample, counter=counter)
     values = tuple(value for value in place.get("enum", ()) if value is not None)
     if values:
         kind = "text" if isinstance(values[0], str) else "number"
     else:
         kind = _KINDS[names[0]].kind if len(names) == 1 else "any"
-    return Shape(kind, version=place.get("x-version"), values=values, sample=sample, identity=place.get("x-kind") == "identity")
+    return Shape(kind, version=place.get("x-version"), values=values, sample=sample, counter=counter, identity=place.get("x-kind") == "identity")
 
 
 def nearest(name: str, known: Iterable[object]) -> str:
