@@ -190,7 +190,8 @@ class CallbackModule(CallbackBase):
     def _note(self, result, status):
         """Counts one node; a node whose worker could not write a record itself gets one here."""
         if self.run is None or not audits(result.task):
-            if self.run is not None and status != "ok":
+            # What fails after a node has answered, in a playbook that goes on after the audit, takes nothing from its answer.
+            if self.run is not None and status != "ok" and not run_files.has_node(self.run, result.host.get_name()):
                 self._record(result.host.get_name(), "failed", clean(result.result.get("msg", "a task before the audit failed")))
             return
         host, said = result.host.get_name(), result.result
