@@ -10,7 +10,7 @@ from unhang.judge.functions import FILTERS, follow
 from unhang.judge.shapes import ANY, NUMBER, TEXT, Shape, nearest
 from unhang.judge.special_filters import bursts, rows_of
 from unhang.judge.syntax import ExpressionError, Kind, Run, SyntaxCompiler, list_of, name_of
-from unhang.judge.tests_of import bound_test, keywords_of
+from unhang.judge.tests_of import NO_REGEX, bound_test, keywords_of
 from unhang.judge.values import Fact, Unknown, World, plain, truth
 from unhang.judge.versions import check_version
 
@@ -58,7 +58,7 @@ def filtered(compiler: SyntaxCompiler, node: nodes.Filter) -> tuple[Kind, Run]:
 def bound_filter(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[Kind]) -> tuple[Kind, Any]:
     """(kind of the result, function). Raises ExpressionError."""
     if name not in FILTERS:
-        raise ExpressionError(f"no filter {name!r}{nearest(name, [*FILTERS, *_SPECIAL])}")
+        raise ExpressionError(f"no filter {name!r}{NO_REGEX if name.startswith('regex') else nearest(name, [*FILTERS, *_SPECIAL])}")
     if len(arguments) > _MOST.get(name, 0) or (name in _NEEDED and not arguments):
         raise ExpressionError(f"filter {name!r} takes {_MOST.get(name, 0)} argument(s), not {len(arguments)}")
     shape = kind.shape.kind

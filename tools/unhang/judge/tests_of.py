@@ -14,6 +14,7 @@ from unhang.judge.versions import OPERATORS, ORDERS, check_version
 
 _SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">=", "in": "in", "notin": "in"}
 _KNOWN = {"known", "unknown"}
+NO_REGEX = ": rules have no regular expressions, which could run for ever; write is like('*text*'), startswith, endswith or 'text' in …"
 
 
 def comparison(compiler: SyntaxCompiler, node: nodes.Compare) -> tuple[Kind, Run]:
@@ -113,6 +114,7 @@ def bound_test(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[
         return _version(kind, arguments, keywords)
     if name not in TESTS:
         hint = ": ask 'is known'" if name in ("defined", "undefined", "none") else nearest(name, [*TESTS, *TEST_NAMES, *_KNOWN, "version"])
+        hint = NO_REGEX if name in ("match", "search", "regex") else hint
         raise ExpressionError(f"no test {name!r}{hint}")
     if keywords:
         raise ExpressionError(f"test {name!r} takes no {next(iter(keywords))}=")

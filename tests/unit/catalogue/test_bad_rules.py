@@ -1,0 +1,91 @@
+"""`unhang catalogue --check DIR` on a user's own rules: each fault is one line with file, rule and what was probably meant; nothing runs away."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from unhang.cli import main
+
+GOOD = {
+    "id": "own-rule", "title": "A rule", "severity": "error", "scope": "node", "when": "gpus.count == 0", "expected": "something", "found": "something else",
+    "remedy": {"person": "look"}, "sources": [{"url": "https://example.org/", "says": "so"}], "confidence": "documented",
+    "examples": {"match": [{"gpus": {"count": 0}}], "near_miss": [{"gpus": {"count": 1}}]},
+}  # fmt: skip
+TABLE = {
+    "title": "Own", "key": "name", "as_of": "2026-11-20", "confidence": "inferred", "sources": [{"url": "u", "says": "s"}],
+    "fields": {"end": {"kind": "date"}}, "rows": [{"name": "a", "end": "2026-01-01"}],
+}  # fmt: skip
+
+
+def checked(tmp_path, capsys, content):
+    """(exit code, lines that were printed)."""
+    (tmp_path / "own.yml").write_text(json.dumps(content, indent=1))
+    code = main(["catalogue", "--check", str(tmp_path)])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
+    code, lines = checked(tmp_path, capsys, {"rules": [GOOD], "tables": {"own": TABLE}})
+    assert (code, lines) == (0, [f"{tmp_path}: 1 rules, 1 rows of tables, no fault"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"when": "gpus.cuont == 0"}, "when: unknown fact path gpus.cuont (did you mean count?)"),
+        ({"when": "gpu.count == 0"}, "when: unknown name 'gpu' (did you mean gpus?)"),
+        ({"found": "{{ driver.loaded.verison }}"}, "found: unknown fact path driver.loaded.verison (did you mean version?)"),
+        ({"when": "gpus.model is match('(')"}, "when: no test 'match': rules have no regular expressions"),
+        ({"when": "gpus.model is search('[a-')"}, "when: no test 'search': rules have no regular expressions"),
+        ({"when": "gpus.model | regex_replace('(', '') == 'x'"}, "when: no filter 'regex_replace': rules have no regular expressions"),
+        ({"when": "driver.loaded.version is version('fifty')"}, "when: bad version literal"),
+        ({"when": "gpus.count == 'two'"}, "when: "),
+        ({"severity": "eror"}, "severity: found 'eror' (did you mean error?)"),
+        ({"sympotms": ["x"]}, "sympotms: unknown key (did you mean symptoms?)"),
+        ({"also": ["xid-fatl"]}, "also: there is no rule xid-fatl (did you mean xid-fatal?)"),
+        ({"remedy": {"role": "gpu_driver", "policy": {"driver": {"verison": "1"}}}}, "remedy.policy.driver.verison: unknown key (did you mean version?)"),
+        ({"remedy": {"role": "gpu_driver", "policy": {"waivers": [{"rule": "x", "reason": "r", "by": "b", "until": "soon"}]}}}, "found 'soon'"),
+        ({"when": "tables.xids['79'].meanign == 'x'"}, "(did you mean meaning?)"),
+        ({"when": "gpus.count == 2"}, "own-rule: match[0]: expected fail, found pass"),
+        # what runs for ever, eats memory or reaches into Python is refused before it runs
+        ({"when": "range(10**9) | list | length > 0"}, "when: calls are not allowed"),
+        ({"when": "{% for x in gpus.devices %}{% endfor %}"}, "when: syntax"),
+        ({"found": "{% for x in gpus.devices %}{{ x.uuid }}{% endfor %}"}, "found: loops are not allowed in a template"),
+        ({"when": "'a' * 1000000000 == gpus.model"}, "when: * needs numbers"),
+        ({"when": "9 ** 9 ** 9 == 1"}, "when: ** is not allowed"),
+        ({"when": "().__class__.__bases__ | length > 0"}, "when: '__class__' not allowed"),
+        ({"when": "gpus['__class__'] == 'x'"}, "when: '__class__' not allowed"),
+        ({"when": "cycler.__init__ == 1"}, "when: unknown name 'cycler'"),
+    ],
+)
+def test_a_fault_is_one_line_that_names_file_rule_and_cure(tmp_path, capsys, change, words):
+    code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, **change}]})
+    assert code == 1
+    assert len(lines) == 1
+    assert "own-rule" in lines[0] and words in lines[0] and str(tmp_path) in lines[0]
+
+
+def test_an_id_of_the_projects_own_is_taken(tmp_path, capsys):
+    code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, "id": "xid-fatal"}]})
+    assert code == 1 and "the id xid-fatal is already used at" in lines[0] and "xids.yml" in lines[0]
+
+
+def test_a_table_of_the_projects_own_is_taken(tmp_path, capsys):
+    code, lines = checked(tmp_path, capsys, {"tables": {"xids": TABLE}})
+    assert code == 1 and "the table xids is already there at" in lines[0]
+
+
+def test_a_date_that_is_none_is_told(tmp_path, capsys):
+    code, lines = checked(tmp_path, capsys, {"tables": {"own": {**TABLE, "rows": [{"name": "a", "end": "2026-02-30"}]}}})
+    assert code == 1 and "table own: a: end: '2026-02-30' is no date; write it as 2026-12-31" in lines[0]
+
+
+def test_rows_of_tables_are_counted_in_the_list(capsys):
+    assert main(["catalogue", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    kinds = {row["kind"] for row in rows}
+    assert sum(row["kind"] == "xids" for row in rows) == 172 and sum(row["kind"] == "sxids" for row in rows) == 93
+    assert {"rule", "entry", "xids", "nccl_variables", "driver_versions"} <= kinds
+    assert all(row["sources"] and row["confidence"] for row in rows)
