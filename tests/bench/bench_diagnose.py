@@ -63,10 +63,11 @@ def collective_log(noise: random.Random) -> Iterator[str]:
     """NCCL_DEBUG_SUBSYS=COLL: a line for each call, full of addresses."""
     for number in range(60_000):
         rank = noise.randrange(RANKS)
+        comm = 0x55D000000000 + rank * 4096
         send, receive = noise.getrandbits(47), noise.getrandbits(47)
         yield (
             f"gpu{rank // 8:03d}:{40000 + rank}:{41000 + rank} [{rank % 8}] NCCL INFO AllReduce: opCount {number:x} sendbuff 0x{send:x} recvbuff 0x{receive:x} "
-            f"count {noise.randrange(1 << 20)} datatype 7 op 0 root 0 comm 0x{noise.getrandbits(46):x} [nranks={RANKS}] stream 0x{noise.getrandbits(46):x}"
+            f"count {noise.randrange(1 << 20)} datatype 7 op 0 root 0 comm 0x{comm:x} [nranks={RANKS}] stream 0x{noise.getrandbits(46):x}"
         )
 
 

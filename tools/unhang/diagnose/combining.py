@@ -16,6 +16,7 @@ from unhang.diagnose.facts import Facts
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks.ranks_called_different_things,
     ranks.recorders_differ,
+    ranks.traces_differ,
     ranks.ranks_share_a_gpu,
     ranks.processes_share_a_gpu,
     ranks.llmc_stopped_before_first_step,

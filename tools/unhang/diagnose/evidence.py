@@ -21,6 +21,7 @@ class Evidence:
     events: tuple[Event, ...]
     id: str
     sources: tuple = ()
+    places: tuple = ()  # {file, line, text} of lines that are no events
 
 
 def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evidence]:

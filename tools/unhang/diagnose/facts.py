@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unhang.diagnose.calls import compare_calls
 from unhang.diagnose.scanning import Event, Scan
 
 MOST_LISTED = 64
@@ -38,6 +39,7 @@ class Facts:
     world_size: int | None
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
     flights: Mapping[str, Any] | None = None
+    calls: Sequence[Mapping[str, Any]] = ()
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -61,8 +63,12 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
             by_fact.setdefault(event.signature.fact, []).append(event)
     timeouts = tuple(_timeout(event) for event in by_fact.get("timeout", ()) if not event.quoted)
     hosts = dict.fromkeys(event.fields.get("host") or event.prefix.host for event in events if event.fields.get("host") or event.prefix.host)
+    hosts.update((call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values())
     last = {scan.file: tuple(scan.last) for scan in scans}
-    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), _world_size(by_fact, timeouts), last, flights)
+    size = _world_size(by_fact, timeouts)
+    set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
+    calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()
+    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls)
 
 
 def said_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
@@ -154,6 +160,7 @@ def describe(facts: Facts) -> dict[str, Any]:
         "nodes": _nodes(facts),
         "bandwidth": _bandwidth(facts),
         "flight_recorder": facts.flights,
+        "calls": [dict(one) for one in facts.calls[:MOST_LISTED]],
     }
 
 

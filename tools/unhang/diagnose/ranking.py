@@ -96,8 +96,7 @@ def lines_of(evidence: Sequence[Evidence], most: int = 12) -> list[dict[str, Any
     """[{file, line, text, says, weight}] of evidence, each line once; evidence that has no line (a flight recorder) says so with line 0."""
     seen: dict[tuple[str, int], dict[str, Any]] = {}
     for one in evidence:
-        for event in one.events:
-            seen.setdefault((event.file, event.line), {**evidence_of(event), "says": one.why, "weight": round(one.weight, 2)})
-        if not one.events:
-            seen.setdefault((one.id, len(seen)), {"file": one.id, "line": 0, "text": one.why, "says": one.why, "weight": round(one.weight, 2)})
+        places = [*map(evidence_of, one.events), *one.places] or [{"file": one.id, "line": 0, "text": one.why}]
+        for place in places:
+            seen.setdefault((place["file"], place["line"] or len(seen)), {**place, "says": one.why, "weight": round(one.weight, 2)})
     return list(seen.values())[:most]

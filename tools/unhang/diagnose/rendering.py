@@ -92,7 +92,14 @@ def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
             f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']},"
             f" behind {_ranges(group['behind']) or 'none'}, not finished on {_ranges(group['stuck']) or 'none'}"
         )
+    told += [_trace(one) for one in facts.get("calls", ())[:4]]
     return told or ["no error, no time-out and no fact about the job was recognised"]
+
+
+def _trace(one: Mapping[str, Any]) -> str:
+    behind = ", ".join(f"{visible(rank['rank'], 60)} at {rank['op']} {rank['number']}" for rank in one["behind"][:8])
+    place = f"[{visible(one['file'], 80)}:{one['line']}]"
+    return f"NCCL's trace of calls: {len(one['ranks'])} of {one['nranks']} ranks at {one['op']} {one['number']}, behind: {behind or 'none'} {place}"
 
 
 def _values(values: Sequence[Mapping[str, Any]]) -> str:

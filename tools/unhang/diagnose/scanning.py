@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
 from unhang.diagnose.reading import Block
 from unhang.diagnose.signatures import Signature
 from unhang.diagnose.stamps import Prefix, parse_prefix
@@ -54,11 +55,12 @@ class Event:
 
 @dataclass
 class Scan:
-    """What one file gave. last: (line number, text) of its last lines that are not empty."""
+    """What one file gave. last: (line number, text) of its last lines that are not empty. calls: the newest NCCL call of each process."""
 
     file: str
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
+    calls: dict[tuple[str, str], Call] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)  # signatures of which there were more than are kept
 
 
@@ -150,7 +152,10 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     memory = _Memory(sieve)
     counts: dict[str, int] = {}
     for block in blocks:
-        likenesses = b"\n".join(block.lines).translate(None, DIGITS).split(b"\n")
+        text = b"\n".join(block.lines)
+        if MARK in text:
+            note_calls(block, file, scan.calls)
+        likenesses = without_calls(text).translate(None, DIGITS).split(b"\n")
         memory.learn(likenesses)
         if memory.wanted:
             _keep_events(block, likenesses, memory, scan, counts)
