@@ -119,8 +119,8 @@ def plan_dnf(database, what, state, path, text):
     if added and after and not after.endswith("\n"):
         after += "\n"
     after += "".join(added)
-    if state.get("made") and after.strip() in ("", TOML_HEAD.strip()):
-        after = None  # the file was made for our entries
+    if state.get("made") and path == DNF5_LOCKS and after.strip() in ("", TOML_HEAD.strip()):
+        after = None  # the file was made for our entries; dnf 4 ends with an error where its list is missing, so that one stays
     changes = {} if after == text or (text is None and not after) else {path: (text, after)}
     return Plan([], [], changes, _lock_state(added, text, state), [])
 
