@@ -106,13 +106,18 @@ def test_a_node_that_corrupts_is_named_by_the_ranks_and_by_isolation(fleet):
     nothing_left(fleet)
 
 
-def test_a_node_whose_ranks_never_enter_is_named_and_isolated(fleet):
-    done = smoke(fleet, "--max-size", "64K", "--step-timeout", "10", "--phases", "all_reduce", "--drill", "gpu002:absent:all_reduce", "--no-experiments")
+def test_a_node_whose_ranks_die_is_named_and_isolated(fleet):
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--drill", "gpu002:exit:all_reduce", "--no-experiments")
     assert done.suspects("host", "rank", "phase")[0] == ("gpu002", 1, "all_reduce")
-    assert "never entered collective" in done.result["suspects"][0]["why"]
     assert done.result["isolation"]["bad_nodes"] == ["gpu002"]
     assert done.result["isolation"]["rounds"] <= 3
-    nothing_left(fleet)
+
+
+def test_a_node_whose_ranks_never_enter_is_named(fleet):
+    options = ("--max-size", "64K", "--step-timeout", "10", "--phases", "all_reduce", "--no-experiments", "--no-isolate")
+    done = smoke(fleet, *options, "--drill", "gpu002:absent:all_reduce")
+    assert done.suspects("host", "rank", "phase") == [("gpu002", 1, "all_reduce")]
+    assert "never entered collective" in done.result["suspects"][0]["why"]
 
 
 def test_a_slow_node_is_named(fleet):
@@ -150,12 +155,6 @@ def test_a_node_without_torch_is_named(fleet):
     done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--no-experiments", "--no-isolate", "--python", python)
     assert done.suspects("host", "phase")[0] == ("gpu002", "environment")
     assert "expected torch" in done.result["suspects"][0]["why"]
-
-
-def test_no_torch_anywhere_proves_nothing(fleet):
-    done = smoke(fleet, *SMALL, "--python", "/usr/bin/python3", "--no-experiments", "--no-isolate")
-    assert (done.code, done.result["verdict"]) == (2, "error")
-    assert {host for (host,) in done.suspects("host")} == set(NAMES)
 
 
 @pytest.fixture

@@ -54,3 +54,31 @@ def test_the_playbook_fails_with_the_bad_node_and_names_those_that_it_could_not_
     assert "could not be asked" in suspects["gpu004"]
     assert "the smoke test failed" in said
     assert left_over(fleet, NAMES[:3]) == []
+
+
+def gate(fleet, names, *options, host_variables=None):
+    """playbooks/preprovision.yml, the last node being the reference."""
+    inventory = audits.inventory_of(fleet.bed, {"training": list(names)}, host_variables=host_variables)
+    extra = {"preprovision_reference": names[-1]}
+    return play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
+
+
+def test_the_gate_passes_a_good_node_alone_and_with_the_reference(fleet):
+    code, found, said = gate(fleet, NAMES[:2])
+    assert code == 0, said
+    assert {name: result["verdict"] for name, result in found.items()} == {"gpu001": "pass", "gpu002": "pass", "group": "pass"}
+    assert found["group"]["rendezvous"]["host"] == "gpu002"
+    assert left_over(fleet) == []
+
+
+def test_the_gate_fails_what_the_policy_refuses_and_what_the_smoke_test_blames_and_passes_the_others(fleet):
+    policy = {"unhang_policy": {"driver": {"version": "535.261.03"}}}
+    code, found, said = gate(fleet, NAMES, "--drill", "gpu003:exit:all_reduce", host_variables={"gpu002": policy})
+    assert code != 0
+    assert (found["gpu002"]["verdict"], found["gpu003"]["verdict"], found["group"]["verdict"]) == ("pass", "fail", "fail")
+    decided = said[said.rindex("TASK [Decide]") :]
+    lines = {name: decided[decided.index(f"[{name}]") :][:700] for name in NAMES}
+    assert "audit: policy-driver-version" in lines["gpu002"]
+    assert "alone: its process ended by itself with code 7" in lines["gpu003"]
+    assert "together: its process ended by itself with code 7" in lines["gpu003"]
+    assert all('"msg": "pass"' in lines[name] for name in ("gpu001", "gpu004"))
