@@ -26,6 +26,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks.limit_ran_out_everywhere,
     machines.peer_to_peer_went_silent,
     machines.multicast_went_silent,
+    machines.iommu_refused_and_hang,
     machines.known_bad_driver_and_hang,
     machines.old_kernel_and_hang,
     machines.several_nccl_libraries,

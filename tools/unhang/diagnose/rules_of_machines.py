@@ -41,6 +41,13 @@ def multicast_went_silent(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("fabric_manager_down", STRONG, "initialisation stops while NVLS multicast memory is set up", (setup[-1],), "nvls-silent")
 
 
+def iommu_refused_and_hang(facts: Facts) -> Iterator[Evidence]:
+    """The kernel tells of accesses that the IOMMU refused, and the job hung."""
+    refused, signs = facts.of("iommu_fault"), hang_signs(facts)
+    if refused and signs:
+        yield Evidence("acs_iommu", STRONG, "the IOMMU refused accesses of a device, and the job hung", (refused[0], signs[0]), "iommu-refused")
+
+
 def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
     bad = [event for event in facts.of("bad_driver") if not event.quoted]
     signs = [*hang_signs(facts), *facts.of("soft_lockup")]
