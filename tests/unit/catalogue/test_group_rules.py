@@ -6,7 +6,7 @@ import pytest
 
 from unhang.catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, example_node
-from unhang.judge.groups import Ballot, add_vote, compare_node, judge_group
+from unhang.judge.groups import Ballot, add_votes, compare_node, judge_group
 from unhang.judge.node_rules import node_world
 from unhang.judge.shapes import fact_shapes
 
@@ -66,7 +66,7 @@ def words_of(rule, examples):
     ballot = Ballot("gpu")
     for place, fragment in enumerate(examples):
         node = example_node(fragment, f"node{place + 1}")
-        add_vote(ballot, node.host, compare_node(rule, node_world(node, VIEW)))
+        add_votes(ballot, [node.host], compare_node(rule, node_world(node, VIEW)))
     judged = judge_group(rule, ballot, {}, VIEW)
     return judged, judged.words
 
