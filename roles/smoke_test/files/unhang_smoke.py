@@ -34,6 +34,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 
 VERSION = 1
 STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
@@ -1646,7 +1647,7 @@ def survey():
         port = probe.getsockname()[1]
     return {
         "e": "survey", "hostname": socket.gethostname(), "interfaces": interfaces(), "routes": ip_json("route", "show", "table", "all"), "gpus": gpus(),
-        "free_port": port, "python": sys.version.split()[0], "payload": VERSION,
+        "slurm_node": os.environ.get("SLURMD_NODENAME"), "free_port": port, "python": sys.version.split()[0], "payload": VERSION,
     }  # fmt: skip
 
 
@@ -1720,7 +1721,9 @@ def main(words):
 
 
 def read_plan(text):
-    """The plan, from the argument or the file that it names."""
+    """The plan: from the argument, from the file that it names, or this Slurm node's among those of all nodes (=, then base64 of packed JSON)."""
+    if text.startswith("="):
+        return json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]]
     if text.startswith("@"):
         with open(text[1:], encoding="utf-8") as source:
             text = source.read()

@@ -15,6 +15,7 @@ from unhang import project
 from unhang.errors import UserError
 from unhang.smoke import plan as planning
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
+from unhang.smoke.group import Launcher
 from unhang.smoke.known import bandwidth_table, read_baselines
 from unhang.smoke.local import container_program, free_port, payload_path, run_local
 from unhang.smoke.result import EXIT_CODES, history_rows, judge
@@ -26,7 +27,9 @@ FORMATS = ("table", "json", "junit")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where, what, how long, and how to show it."""
     parser.add_argument("--local", action="store_true", help="on this machine (default)")
-    parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these, by ssh: names or node sets, such as gpu[01-08]")
+    parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these nodes: names or node sets, such as gpu[01-08]")
+    parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="what reaches --hosts: ssh (default) or srun")
+    parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="for srun, such as --srun=--partition=gpu --srun=--gres=gpu:8")
     parser.add_argument("--plan-in", metavar="FOLDER", help="write plans from the surveys in a folder, and start nothing (the playbook does)")
     parser.add_argument("--judge-in", metavar="FOLDER", help="judge what agents told in a folder, and start nothing (the playbook does)")
     parser.add_argument("--user", help="of ssh")
@@ -69,7 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
         return plan_only(arguments, request)
     smoke = {"--local": smoke_here, "--hosts": smoke_there, "--judge-in": judge_only}[chosen[0]]
     result = smoke(arguments, request)
-    result |= {"launcher": {"--local": "local", "--hosts": "fabric", "--judge-in": "ansible"}[chosen[0]], "started": started.isoformat(timespec="seconds")}
+    name = {"--local": "local", "--hosts": arguments.launcher, "--judge-in": "ansible"}[chosen[0]]
+    result |= {"launcher": name, "started": started.isoformat(timespec="seconds")}
     result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
     deliver(result, arguments)
     return EXIT_CODES[result["verdict"]]
@@ -125,22 +129,41 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
 
 
 def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
-    """The smoke test over nodes that ssh reaches."""
-    from unhang.smoke import group, remote
+    """The smoke test over nodes that ssh or Slurm reaches."""
+    from unhang.smoke import group
 
     hosts = group.expand_hosts(arguments.hosts)
-    payload = payload_path(project.find_project())
-    program = remote_program(arguments)
+    launcher = slurm_launcher(arguments) if arguments.launcher == "slurm" else ssh_launcher(arguments)
+    wishes = group.Wishes(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, leaves_of(arguments.leaf))
+    history = history_rows(read_baselines(arguments.baseline))
+    return group.smoke_group(hosts, launcher, request, wishes, bandwidth_table(), history)
+
+
+def ssh_launcher(arguments: argparse.Namespace) -> Launcher:
+    """fabric, with host keys checked. Raises UserError for files that are not there."""
+    from unhang.smoke import remote
+
     files = {"ssh_config": arguments.ssh_config, "known_hosts": arguments.known_hosts, "identity": arguments.identity}
     for name, path in files.items():
         if path and not Path(path).is_file():
             raise UserError(f"--{name.replace('_', '-')}: expected a file at {path}, found none")
-    access = remote.Access(payload.read_bytes(), tuple(program), arguments.user, **files)
-    progress = Progress()
-    launcher = group.Launcher("fabric", lambda names: remote.survey_all(names, access), lambda plans: remote.run_group(plans, access, progress.hear))
-    wishes = group.Wishes(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, leaves_of(arguments.leaf))
-    history = history_rows(read_baselines(arguments.baseline))
-    return group.smoke_group(hosts, launcher, request, wishes, bandwidth_table(), history)
+    access = remote.Access(payload_path(project.find_project()).read_bytes(), tuple(remote_program(arguments)), arguments.user, **files)
+    hear = Progress().hear
+    return Launcher("fabric", lambda names: remote.survey_all(names, access), lambda plans: remote.run_group(plans, access, hear))
+
+
+def slurm_launcher(arguments: argparse.Namespace) -> Launcher:
+    """srun. Raises UserError where there is none."""
+    import shutil
+
+    from unhang.smoke import slurm
+
+    if shutil.which("srun") is None:
+        raise UserError("--launcher slurm: expected srun on PATH, found none; run it where jobs are submitted")
+    payload = payload_path(project.find_project()).read_bytes()
+    cluster = slurm.Cluster(payload, tuple(remote_program(arguments)), tuple(arguments.srun))
+    hear = Progress().hear
+    return Launcher("slurm", lambda names: slurm.survey_all(names, cluster), lambda plans: slurm.run_group(plans, cluster, hear))
 
 
 def plan_only(arguments: argparse.Namespace, request: planning.Request) -> int:

@@ -14,7 +14,6 @@ from unhang.errors import UserError
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments, worth_trying
 from unhang.smoke.isolation import Group, drive, isolate
 from unhang.smoke.plan import Member, NodePlan, Request, plan_group
-from unhang.smoke.remote import gpu_models
 from unhang.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
 from unhang.smoke.result import judge
 from unhang.smoke.streams import Stream
@@ -98,6 +97,15 @@ def other_gpus(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     usual = counts[0][0]
     text = "its peers have {}, it has {}: left out, the others go on without it"
     return {host: text.format(_gpus(usual), _gpus(own)) for host, own in models.items() if own != usual}
+
+
+def gpu_models(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Models of the GPUs of each host, sorted."""
+    found = {}
+    for host, survey in surveys.items():
+        rows = survey.get("gpus")
+        found[host] = tuple(sorted(str(row.get("model")) for row in rows if isinstance(row, dict))) if isinstance(rows, list) else ()
+    return found
 
 
 def _gpus(models: Sequence[str]) -> str:

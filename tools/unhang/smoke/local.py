@@ -57,28 +57,28 @@ def run_local(
     try:
         agent = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
-            preexec_fn=_die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
+            preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
         )  # fmt: skip
     except OSError as problem:
         return Stream(plan.host, plan.ranks, (), f"could not start {words[0]}: {problem.strerror}")
     deadline = time.monotonic() + float(plan.document.get("total_timeout_s", 600)) + ENDING_S
     with agent:
         try:
-            said, errors = _listen(agent, plan.host, deadline, tell)
+            said, errors = listen(agent, plan.host, deadline, tell)
         finally:
-            _end(agent)
+            end_process(agent)
     events = tuple(parse_events(said.split(b"\n"), plan.ranks))
     problem_text = None if any(event["e"] == "node_end" for event in events) else _reason(agent.returncode, errors)
     return Stream(plan.host, plan.ranks, events, problem_text)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """In the child: it is killed when the process that started it dies, also by SIGKILL."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _listen(agent: subprocess.Popen[bytes], host: str, deadline: float, tell: Tell | None) -> tuple[bytes, bytes]:
+def listen(agent: subprocess.Popen[bytes], host: str, deadline: float, tell: Tell | None) -> tuple[bytes, bytes]:
     """Everything that the agent says until it closes its output, or the deadline; whole events are told on the way."""
     assert agent.stdout is not None
     assert agent.stderr is not None
@@ -107,7 +107,7 @@ def _tell_new(said: bytearray, told: int, host: str, tell: Tell | None) -> int:
     return max(told, end)
 
 
-def _end(agent: subprocess.Popen[bytes]) -> None:
+def end_process(agent: subprocess.Popen[bytes]) -> None:
     """The end of its standard input tells the agent to end its ranks; if it does not, it is killed, and the kernel ends the ranks."""
     with contextlib.suppress(OSError):
         if agent.stdin:

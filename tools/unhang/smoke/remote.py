@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -191,12 +191,3 @@ def _tell_new(said: bytearray, told: int, tell: Callable[[Event], None] | None) 
             if event:
                 tell(event)
     return max(told, end)
-
-
-def gpu_models(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Models of the GPUs of each host, sorted."""
-    found = {}
-    for host, survey in surveys.items():
-        rows = survey.get("gpus")
-        found[host] = tuple(sorted(str(row.get("model")) for row in rows if isinstance(row, dict))) if isinstance(rows, list) else ()
-    return found

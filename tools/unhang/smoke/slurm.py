@@ -1,0 +1,90 @@
+"""Nodes through Slurm: one srun for the surveys, one for each group. srun ends its tasks when it ends; the agents have deadlines of their own besides."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.smoke.bootstrap import carried
+from unhang.smoke.local import ENDING_S, die_with_parent, end_process, listen
+from unhang.smoke.plan import NodePlan
+from unhang.smoke.streams import Event, Stream, parse_event, parse_events
+
+SURVEY_S = 120.0  # an allocation may have to wait its turn
+Tell = Callable[[str, Event], None]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """arguments: for srun, such as --partition and --gres; program: what runs the payload on a node; payload: its content."""
+
+    payload: bytes
+    program: tuple[str, ...] = ("python3",)
+    arguments: tuple[str, ...] = ()
+
+
+def srun_words(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[str]:
+    """argv of one task on each of these nodes."""
+    count = str(len(hosts))
+    words = ["srun", "--quiet", f"--nodelist={','.join(hosts)}", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
+    # The folder of the caller need not be there on the nodes.
+    return [*words, "--chdir=/tmp", *cluster.arguments, *carried(cluster.program, cluster.payload, *arguments)]
+
+
+def survey_all(hosts: Sequence[str], cluster: Cluster) -> dict[str, Mapping[str, Any] | str]:
+    """The payload's survey of each node, or why there is none."""
+    said, errors, _ = _srun(srun_words(hosts, cluster, "survey", "--remove-self"), SURVEY_S, None)
+    events = [event for line in said.split(b"\n") if (event := parse_event(line)) and event["e"] == "survey"]
+    answers: dict[str, Mapping[str, Any]] = {str(event.get("slurm_node")): event for event in events}
+    reason = f"srun brought no answer from it{_last(errors)}"
+    return {host: answers.get(host, reason) for host in hosts}
+
+
+def run_group(plans: Sequence[NodePlan], cluster: Cluster, tell: Tell | None = None) -> list[Stream]:
+    """Runs one group under one srun."""
+    whole = {plan.host: {**plan.document, "remove_self": True} for plan in plans}
+    packed = "=" + base64.b64encode(zlib.compress(json.dumps(whole).encode(), 9)).decode("ascii")
+    limit_s = max(float(plan.document.get("total_timeout_s", 600)) for plan in plans) + SURVEY_S
+    words = srun_words([plan.host for plan in plans], cluster, "node", "--plan", packed)
+    said, errors, code = _srun(words, limit_s, tell)
+    lines: dict[str, list[bytes]] = {plan.host: [] for plan in plans}
+    for line in said.split(b"\n"):
+        event = parse_event(line)
+        if event and event.get("host") in lines:
+            lines[str(event["host"])].append(line)
+    streams = [Stream(plan.host, plan.ranks, tuple(parse_events(lines[plan.host], plan.ranks))) for plan in plans]
+    reason = f"srun ended with code {code}{_last(errors)}"
+    return [stream if stream.ended else Stream(stream.host, stream.ranks, stream.events, reason) for stream in streams]
+
+
+def _srun(words: Sequence[str], limit_s: float, tell: Tell | None) -> tuple[bytes, bytes, int | None]:
+    try:
+        srun = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
+        )  # fmt: skip
+    except OSError as problem:
+        return b"", f"srun: {problem.strerror}".encode(), None
+    with srun:
+        try:
+            said, errors = listen(srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(tell))
+        finally:
+            if srun.poll() is None:
+                srun.terminate()
+            end_process(srun)
+    return said, errors, srun.returncode
+
+
+def _by_host(tell: Tell | None) -> Tell | None:
+    return (lambda _, event: tell(str(event.get("host")), event)) if tell else None
+
+
+def _last(errors: bytes) -> str:
+    lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    return f": {lines[-1][:300]}" if lines else ""
