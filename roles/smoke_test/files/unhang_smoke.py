@@ -69,6 +69,37 @@ def emit(descriptor, kind, **fields):
             line = line[os.write(descriptor, line) :]
 
 
+PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
+
+
+def shorten_lines(name):
+    """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
+    reader, writer = os.pipe()
+    real = os.dup(1)
+    os.dup2(writer, 1)
+    os.close(writer)
+
+    def relay():
+        with os.fdopen(reader, "rb") as lines:
+            for number, whole in enumerate(lines):
+                line = whole.rstrip(b"\n")
+                pieces = [line[at : at + PIECE_BYTES] for at in range(0, len(line), PIECE_BYTES)]
+                for place, piece in enumerate(pieces):
+                    with contextlib.suppress(OSError):
+                        os.write(real, b"~%s.%d %d/%d %s\n" % (name.encode(), number, place + 1, len(pieces), piece))
+
+    thread = threading.Thread(target=relay)
+    thread.start()
+
+    def finish():
+        sys.stdout.flush()
+        os.close(1)
+        thread.join()
+        os.dup2(real, 1)
+
+    return finish
+
+
 # ---------------------------------------------------------------------------------------------------------- status board
 
 
@@ -1647,6 +1678,7 @@ def survey():
         port = probe.getsockname()[1]
     return {
         "e": "survey", "hostname": socket.gethostname(), "interfaces": interfaces(), "routes": ip_json("route", "show", "table", "all"), "gpus": gpus(),
+        "network": "%s-%d" % (boot_id(), os.stat("/proc/self/ns/net").st_ino),
         "slurm_node": os.environ.get("SLURMD_NODENAME"), "free_port": port, "python": sys.version.split()[0], "payload": VERSION,
     }  # fmt: skip
 
@@ -1692,9 +1724,19 @@ def main(words):
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
     parser.add_argument("--folder", help="where status boards lie")
+    parser.add_argument("--short-lines", action="store_true", help="write events in numbered pieces of less than a kilobyte")
     parser.add_argument("--output", help="write events to this file instead")
     parser.add_argument("--remove-self", action="store_true", help="remove the folder that this file lies in, at the end")
     given = parser.parse_args(words)
+    finish = shorten_lines(os.environ.get("SLURMD_NODENAME", "node")) if given.short_lines else lambda: None
+    try:
+        return do(given)
+    finally:
+        finish()
+
+
+def do(given):
+    """What the command line asks for; the exit code."""
     if given.what == "survey":
         sys.stdout.write(json.dumps(survey()) + "\n")
         if given.remove_self:

@@ -107,5 +107,12 @@ def test_rubbish_from_a_node_is_a_reason_and_no_crash(rubbish):
         chosen(node(1), rubbish)
 
 
+def test_nodes_that_share_one_machines_network_meet_at_its_address():
+    shared = {**node(1), "network": "machine-1"}
+    assert chosen(shared, dict(shared)).address == "10.0.0.1"
+    with pytest.raises(NoMeeting, match="same address"):
+        chosen(shared, {**shared, "network": "machine-2"})
+
+
 def test_one_node_alone_needs_no_route():
     assert chosen(node(1)).address == "10.0.0.1"

@@ -78,7 +78,9 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def listen(agent: subprocess.Popen[bytes], host: str, deadline: float, tell: Tell | None) -> tuple[bytes, bytes]:
+def listen(
+    agent: subprocess.Popen[bytes], host: str, deadline: float, tell: Tell | None, parse: Callable[[bytes], Event | None] = parse_event
+) -> tuple[bytes, bytes]:
     """Everything that the agent says until it closes its output, or the deadline; whole events are told on the way."""
     assert agent.stdout is not None
     assert agent.stderr is not None
@@ -93,15 +95,15 @@ def listen(agent: subprocess.Popen[bytes], host: str, deadline: float, tell: Tel
                 heard[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
-            told = _tell_new(heard[agent.stdout.fileno()], told, host, tell)
+            told = _tell_new(heard[agent.stdout.fileno()], told, host, tell, parse)
     return bytes(heard[agent.stdout.fileno()]), bytes(heard[agent.stderr.fileno()])
 
 
-def _tell_new(said: bytearray, told: int, host: str, tell: Tell | None) -> int:
+def _tell_new(said: bytearray, told: int, host: str, tell: Tell | None, parse: Callable[[bytes], Event | None]) -> int:
     end = said.rfind(b"\n") + 1
     if tell and end > told:
         for line in bytes(said[told:end]).splitlines():
-            event = parse_event(line)
+            event = parse(line)
             if event:
                 tell(host, event)
     return max(told, end)

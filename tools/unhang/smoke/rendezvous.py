@@ -32,13 +32,15 @@ class NoMeeting(Exception):
 def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> Meeting:
     """The best address of hosts[0]. surveys: what `survey` of the payload answered, by host. Raises NoMeeting."""
     first = hosts[0]
+    # Several nodes of a scheduler on one machine share its network: there is nothing to reach.
+    others = [host for host in hosts[1:] if not _same_network(surveys[first], surveys[host])]
     refused: list[str] = []
     fitting: list[tuple[int, int, int, Meeting]] = []
     for name, address, ill in _candidates(surveys[first]):
-        reason = ill or _elsewhere(address, surveys, hosts[1:])
-        ways: dict[str, str] = {first: name}
+        reason = ill or _elsewhere(address, surveys, others)
+        ways: dict[str, str] = dict.fromkeys(hosts, name)
         routed = 0
-        for host in [] if reason else hosts[1:]:
+        for host in [] if reason else others:
             way = _way(surveys[host], address)
             reason = way.problem and f"{host} {way.problem}"
             reason = reason or _no_way_back(surveys[first], surveys[host], way.interface, address, host)
@@ -48,18 +50,22 @@ def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str
         if reason:
             refused.append(f"{address} ({name}): {reason}")
         else:
-            fitting.append((routed, address.version, len(fitting), Meeting(first, str(address), name, ways, _why(name, address, hosts, routed, refused))))
+            fitting.append((routed, address.version, len(fitting), Meeting(first, str(address), name, ways, _why(name, address, len(others), routed, refused))))
     if not fitting:
         raise NoMeeting(f"expected an address of {first} that all nodes reach, found none: {'; '.join(refused) or 'it has no address'}")
     return min(fitting, key=lambda one: one[:3])[3]
 
 
-def _why(name: str, address: Address, hosts: Sequence[str], routed: int, refused: Sequence[str]) -> str:
-    if len(hosts) == 1:
-        return f"interface {name}, one node alone"
-    way = "on the link" if not routed else f"{routed} of {len(hosts) - 1} through a gateway"
+def _same_network(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return isinstance(one.get("network"), str) and one.get("network") == other.get("network")
+
+
+def _why(name: str, address: Address, others: int, routed: int, refused: Sequence[str]) -> str:
+    if not others:
+        return f"interface {name}, one machine alone"
+    way = "on the link" if not routed else f"{routed} of {others} through a gateway"
     passed = f"; refused {', '.join(refused[:4])}" if refused else ""
-    return f"interface {name}: the other {len(hosts) - 1} nodes have a route to {address} and it has one back, {way}{passed}"
+    return f"interface {name}: the other {others} nodes have a route to {address} and it has one back, {way}{passed}"
 
 
 def _interfaces(survey: Mapping[str, Any]) -> Iterator[tuple[str, str, bool, list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from unhang.smoke.local import ENDING_S, die_with_parent, end_process, listen
 from unhang.smoke.plan import NodePlan
 from unhang.smoke.streams import Event, Stream, parse_event, parse_events
 
+PIECE = re.compile(rb"~([^ ]{1,300}) (\d{1,6})/(\d{1,6}) ")
 SURVEY_S = 120.0  # an allocation may have to wait its turn
 Tell = Callable[[str, Event], None]
 
@@ -39,8 +41,8 @@ def srun_words(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[
 
 def survey_all(hosts: Sequence[str], cluster: Cluster) -> dict[str, Mapping[str, Any] | str]:
     """The payload's survey of each node, or why there is none."""
-    said, errors, _ = _srun(srun_words(hosts, cluster, "survey", "--remove-self"), SURVEY_S, None)
-    events = [event for line in said.split(b"\n") if (event := parse_event(line)) and event["e"] == "survey"]
+    said, errors, _ = _srun(srun_words(hosts, cluster, "survey", "--remove-self", "--short-lines"), SURVEY_S, None)
+    events = [event for line in joined(said.split(b"\n")) if (event := parse_event(line)) and event["e"] == "survey"]
     answers: dict[str, Mapping[str, Any]] = {str(event.get("slurm_node")): event for event in events}
     reason = f"srun brought no answer from it{_last(errors)}"
     return {host: answers.get(host, reason) for host in hosts}
@@ -51,16 +53,31 @@ def run_group(plans: Sequence[NodePlan], cluster: Cluster, tell: Tell | None = N
     whole = {plan.host: {**plan.document, "remove_self": True} for plan in plans}
     packed = "=" + base64.b64encode(zlib.compress(json.dumps(whole).encode(), 9)).decode("ascii")
     limit_s = max(float(plan.document.get("total_timeout_s", 600)) for plan in plans) + SURVEY_S
-    words = srun_words([plan.host for plan in plans], cluster, "node", "--plan", packed)
+    words = srun_words([plan.host for plan in plans], cluster, "node", "--short-lines", "--plan", packed)
     said, errors, code = _srun(words, limit_s, tell)
     lines: dict[str, list[bytes]] = {plan.host: [] for plan in plans}
-    for line in said.split(b"\n"):
+    for line in joined(said.split(b"\n")):
         event = parse_event(line)
         if event and event.get("host") in lines:
             lines[str(event["host"])].append(line)
     streams = [Stream(plan.host, plan.ranks, tuple(parse_events(lines[plan.host], plan.ranks))) for plan in plans]
     reason = f"srun ended with code {code}{_last(errors)}"
     return [stream if stream.ended else Stream(stream.host, stream.ranks, stream.events, reason) for stream in streams]
+
+
+def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Whole lines out of the pieces that the payload sends, for srun mixes long lines of its tasks. What is no piece passes as it is."""
+    waiting: dict[bytes, dict[int, bytes]] = {}
+    for line in lines:
+        found = PIECE.match(line)
+        if not found:
+            yield line
+            continue
+        key, place, count = found[1], int(found[2]), int(found[3])
+        pieces = waiting.setdefault(key, {})
+        pieces[place] = line[found.end() :]
+        if len(pieces) >= count:
+            yield b"".join(piece for _, piece in sorted(waiting.pop(key).items()))
 
 
 def _srun(words: Sequence[str], limit_s: float, tell: Tell | None) -> tuple[bytes, bytes, int | None]:
@@ -73,12 +90,18 @@ def _srun(words: Sequence[str], limit_s: float, tell: Tell | None) -> tuple[byte
         return b"", f"srun: {problem.strerror}".encode(), None
     with srun:
         try:
-            said, errors = listen(srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(tell))
+            said, errors = listen(srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(tell), short_event)
         finally:
             if srun.poll() is None:
                 srun.terminate()
             end_process(srun)
     return said, errors, srun.returncode
+
+
+def short_event(line: bytes) -> Event | None:
+    """An event that came in one piece: enough to tell how far it is."""
+    found = PIECE.match(line)
+    return parse_event(line[found.end() :]) if found and found[2] == found[3] == b"1" else None
 
 
 def _by_host(tell: Tell | None) -> Tell | None:
