@@ -36,7 +36,7 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
-_PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./-]{1,30}){3}")
+_PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}(?:[A-Z][a-z']{0,20}|[a-z]{3,20}|[\w=`]{1,40}(?= (?:makes?|helps?|works?|fix\w{0,3}|solve[sd]?|does|did|is|was) ))(?:,? [\w'%./=`-]{1,40}){3}")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
