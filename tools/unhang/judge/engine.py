@@ -1,72 +1,27 @@
 """Judges many nodes: every rule once per distinct vector of the values that it reads, not once per node.
 
 A node's values are taken out once (extract.py). Rules that read the same sections form a bundle, whose verdicts are remembered under all
-values that its rules read; behind it each rule remembers its own. A rule that reads samples (temperature, memory in use) has its own bundle.
+values that its rules read; behind it each rule remembers its own. A rule that reads measured numbers (uptime, memory in use) has its own bundle;
+all others are looked up at once, so that nodes that are configured alike cost one look.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from unhang.judge.documents import NodeDocument
 from unhang.judge.expression import Path
 from unhang.judge.extract import Extractor, freeze, taker
 from unhang.judge.groups import Compared, compare_node
+from unhang.judge.memory import Bundle, Memory, Outcome
 from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, words
 from unhang.judge.rules import Rule
 from unhang.judge.shapes import Shape, fact_shapes, policy_shape
 from unhang.judge.values import RuleStopped, Undecided, World
 
 _LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line"))
-FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given up
-
-
-@dataclass(eq=False)
-class Outcome:
-    """What a bundle of rules says about one vector of values. hits: nodes that have it."""
-
-    counts: tuple[tuple[int, str, int], ...]  # rule, verdict, how many items
-    listed: tuple[tuple[int, Judged], ...]
-    compared: tuple[tuple[int, Compared], ...]
-    hits: int = 0
-
-
-@dataclass
-class Memory:
-    """Answers by key. Gives itself up when nearly every key is new, so that samples cannot fill the memory."""
-
-    answers: dict[Any, Any] = field(default_factory=dict)
-    hits: int = 0
-    given_up: bool = False
-
-    def get(self, key: Any) -> Any:
-        """The answer, or None."""
-        found = self.answers.get(key)
-        if found is not None:
-            self.hits += 1
-        return found
-
-    def put(self, key: Any, answer: Any) -> None:
-        """Remembers an answer."""
-        if self.given_up:
-            return
-        self.answers[key] = answer
-        if len(self.answers) >= FORGET_AFTER and self.hits < len(self.answers):
-            self.answers.clear()
-            self.given_up = True
-
-
-@dataclass
-class Bundle:
-    """Rules that are looked up together. places: of their values in the node's vector."""
-
-    rules: list[int]
-    places: list[int]
-    reads_facts: bool
-    steady: bool = True  # reads nothing that is new at every look, or that every node has of its own
-    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""What the engine remembers: verdicts by the values that they were made from, never documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from unhang.judge.groups import Compared
+from unhang.judge.node_rules import Judged
+
+FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given up
+
+
+@dataclass(eq=False)
+class Outcome:
+    """What a bundle of rules says about one vector of values. hits: nodes that have it."""
+
+    counts: tuple[tuple[int, str, int], ...]  # rule, verdict, how many items
+    listed: tuple[tuple[int, Judged], ...]
+    compared: tuple[tuple[int, Compared], ...]
+    hits: int = 0
+
+
+@dataclass
+class Memory:
+    """Answers by key. Gives itself up when nearly every key is new, so that samples cannot fill the memory."""
+
+    answers: dict[Any, Any] = field(default_factory=dict)
+    hits: int = 0
+    given_up: bool = False
+
+    def get(self, key: Any) -> Any:
+        """The answer, or None."""
+        found = self.answers.get(key)
+        if found is not None:
+            self.hits += 1
+        return found
+
+    def put(self, key: Any, answer: Any) -> None:
+        """Remembers an answer."""
+        if self.given_up:
+            return
+        self.answers[key] = answer
+        if len(self.answers) >= FORGET_AFTER and self.hits < len(self.answers):
+            self.answers.clear()
+            self.given_up = True
+
+
+@dataclass
+class Bundle:
+    """Rules that are looked up together. places: of their values in the node's vector."""
+
+    rules: list[int]
+    places: list[int]
+    reads_facts: bool
+    steady: bool = True  # reads nothing that is new at every look, or that every node has of its own
+    memory: Memory = field(default_factory=Memory)
