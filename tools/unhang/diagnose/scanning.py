@@ -36,7 +36,9 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
-_PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}(?:[A-Z][a-z']{0,20}|[a-z]{3,20}|[\w=`]{1,40}(?= (?:makes?|helps?|works?|fix\w{0,3}|solve[sd]?|does|did|is|was) ))(?:,? [\w'%./=`-]{1,40}){3}")
+_PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
+_SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital, when it tells what happened to somebody
+_TOLD = re.compile(r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it)\b")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
@@ -199,7 +201,7 @@ def event_of(signature: Signature, found: re.Match[str], text: str, file: str, l
 
 def is_prose(text: str) -> bool:
     """Whether a person seems to have written the line: a comment, a bullet, a quotation, or a plain sentence."""
-    return _PROSE.match(text) is not None
+    return _PROSE.match(text) is not None or (_SMALL.match(text) is not None and _TOLD.search(text, 0, LONGEST_COMMAND) is not None)
 
 
 def is_quotation(text: str, start: int) -> bool:
