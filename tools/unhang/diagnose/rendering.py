@@ -52,6 +52,11 @@ def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
 
 def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
     """One line for each fact that is known, with where it stands."""
+    told = [*_what_happened(facts), *_job(facts), *_measured(facts)]
+    return told or ["no error, no time-out and no fact about the job was recognised"]
+
+
+def _what_happened(facts: Mapping[str, Any]) -> list[str]:
     told: list[str] = []
     first = facts["first_error"]
     if first:
@@ -69,6 +74,11 @@ def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
         arrived = f", reporting: {_ranges(ranks['arrived'])}" if ranks["arrived"] else ""
         missing = f", not heard of: {_ranges(ranks['not_arrived'])}" if ranks["not_arrived"] and ranks["arrived"] else ""
         told.append(f"ranks: {ranks['world_size']}{arrived}{missing}")
+    return told
+
+
+def _job(facts: Mapping[str, Any]) -> list[str]:
+    told: list[str] = []
     if facts["hosts"]:
         told.append(f"hosts: {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}")
     told += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
@@ -82,6 +92,11 @@ def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
     if facts["settings"]:
         told.append("settings: " + ", ".join(f"{visible(one['name'], 60)}={visible(one['value'], 60)}" for one in facts["settings"][:10]))
     told += [f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason {visible(one['reason'], 120)}" for one in facts["nodes"][:8]]
+    return told
+
+
+def _measured(facts: Mapping[str, Any]) -> list[str]:
+    told: list[str] = []
     if facts["bandwidth"]:
         told.append(
             f"best bus bandwidth: {facts['bandwidth']['best_busbw_gb_s']:g} GB/s at {facts['bandwidth']['at_bytes']:,} bytes"
@@ -93,7 +108,7 @@ def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
             f" behind {_ranges(group['behind']) or 'none'}, not finished on {_ranges(group['stuck']) or 'none'}"
         )
     told += [_trace(one) for one in facts.get("calls", ())[:4]]
-    return told or ["no error, no time-out and no fact about the job was recognised"]
+    return told
 
 
 def _trace(one: Mapping[str, Any]) -> str:
