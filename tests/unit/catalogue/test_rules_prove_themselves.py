@@ -49,7 +49,7 @@ def test_remedy_names_a_role_with_real_policy_keys_or_tells_a_person_what_to_loo
     remedy = RULES[rule_id].row["remedy"]
     if "role" in remedy:
         assert remedy["role"] in ROLES
-        assert list(check_schema(read_schema("policy-1"), remedy.get("policy", {}))) == []
+        assert list(check_schema(remedy.get("policy", {}), read_schema("policy-1"))) == []
     else:
         assert len(remedy["person"]) > 15
 
