@@ -8,6 +8,7 @@ system-packages:
 test: system-packages ## Unit tests, and as root on Linux the integration tests on real nodes:  make test TEST_ARGS='-k driver'
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTHON) -m pytest -n auto $(TEST_ARGS)
+	@echo "next: make audit, or make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'"
 
 test-unit: $(DEV_STAMP) ## Unit tests alone
 	$(PYTHON) -m pytest -n auto tests/unit $(TEST_ARGS)
