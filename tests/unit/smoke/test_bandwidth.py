@@ -10,6 +10,7 @@ import pytest
 
 from unhang.catalogue import load_catalogue
 from unhang.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
+from unhang.smoke.cross_check import cross_check, parse_busbw
 from unhang.smoke.known import bandwidth_table
 
 CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "nccl-tests.txt"
@@ -40,6 +41,26 @@ def test_our_columns_are_those_of_nccl_tests(operation, size, time_us, algbw, bu
     [row] = collective_rows(events, 8)
     assert row["algbw_gb_s"] == pytest.approx(algbw, abs=0.02)
     assert row["busbw_gb_s"] == pytest.approx(busbw, abs=0.05)
+
+
+def test_nccl_tests_own_table_is_read_back():
+    tables = re.split(r"^== ", CAPTURE.read_text(), flags=re.MULTILINE)
+    read = {NAMES[table.split()[0]]: parse_busbw(table) for table in tables if table.split() and table.split()[0] in NAMES}
+    assert {(operation, size, busbw) for operation, size, _, _, busbw in captured()} <= {
+        (operation, size, busbw) for operation, rows in read.items() for size, busbw in rows.items()
+    }
+
+
+def test_nccl_tests_on_the_path_is_run_and_put_beside_our_own(tmp_path, monkeypatch):
+    line = "  1073741824     268435456     float     sum      -1  5233.62  205.16  359.03       0  5231.00  205.27  359.21       0\n"
+    program = tmp_path / "all_reduce_perf"
+    program.write_text(f"#!/bin/sh\necho $* > {tmp_path}/words\ncat <<T\n{line}T\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    rows = [{"op": "all_reduce", "size_bytes": size, "busbw_gb_s": 355.0, "measures": "bandwidth"} for size in (1 << 20, GIB)]
+    [row] = cross_check(rows, 8, {}, None)
+    assert (row["size_bytes"], row["nccl_tests_gb_s"], row["ratio"]) == (GIB, 359.03, 0.989)
+    assert (tmp_path / "words").read_text().split()[:6] == ["-b", str(GIB), "-e", str(GIB), "-g", "8"]
 
 
 def test_the_capture_has_all_five_operations():

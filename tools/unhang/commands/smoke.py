@@ -14,6 +14,7 @@ from typing import Any
 from unhang import project
 from unhang.errors import UserError
 from unhang.smoke import plan as planning
+from unhang.smoke.cross_check import cross_check
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
 from unhang.smoke.group import Launcher
 from unhang.smoke.known import bandwidth_table, read_baselines
@@ -117,6 +118,10 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
     history = history_rows(read_baselines(arguments.baseline))
     result = judge([go(request, members, port)], bandwidth_table(), history)
     result["rendezvous"] = {"host": host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
+    if backend == "nccl" and result["verdict"] == "pass" and not arguments.container_image:
+        library = next((one.get("path") for one in result["hosts"][0]["nccl"]), None)
+        settings = {name: value for name, value in request.environment.items() if value is not None}
+        result["cross_check"] = cross_check(result["collectives"], members[0].nproc, settings, library)
     if arguments.experiments:
 
         def attempt(experiment: Experiment, phase: str) -> tuple[str, float]:

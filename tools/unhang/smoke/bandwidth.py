@@ -35,8 +35,8 @@ def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]
     """The result's `collectives`: one row per operation, dtype and size over all ranks. Times are averaged over ranks, as nccl-tests does."""
     groups: dict[tuple, list[Event]] = {}
     for event in events:
-        if event["e"] == "collective":
-            key = (str(event.get("measures")), str(event.get("op")), str(event.get("dtype")), int(number(event.get("size_bytes"))))
+        if event["e"] == "collective" and event.get("measures") in ("correctness", "bandwidth"):
+            key = (str(event.get("measures")), str(event.get("op")), str(event.get("dtype")), max(0, int(number(event.get("size_bytes")))))
             groups.setdefault(key, []).append(event)
     rows = []
     for (measures, operation, dtype, size), members in groups.items():

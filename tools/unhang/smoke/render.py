@@ -13,7 +13,8 @@ MIB = 1 << 20
 
 def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
-    lines = _phases(result) + _bandwidth(result) + _transports(result) + _stands(result) + _experiments(result) + _isolation(result) + _suspects(result, width)
+    parts = (_phases, _bandwidth, _cross_check, _transports, _stands, _experiments, _isolation)
+    lines = [line for part in parts for line in part(result)] + _suspects(result, width)
     lines += ["", f"verdict: {result['verdict']}"]
     if result.get("command"):
         lines += [f"to repeat: {visible(result['command'], 4000)}"]
@@ -46,6 +47,12 @@ def _bandwidth(result: Mapping[str, Any]) -> list[str]:
         text = f"{wanted['low_gb_s']:g} to {wanted['high_gb_s']:g}, {wanted['verdict']} ({visible(wanted['source'])})" if wanted else ""
         lines.append(f"{visible(row['op'], 15):<16}{row['size_bytes']:>12}{row['time_us']:>12.2f}{row['algbw_gb_s']:>14.2f}{row['busbw_gb_s']:>14.2f}  {text}")
     return lines
+
+
+def _cross_check(result: Mapping[str, Any]) -> list[str]:
+    rows = result.get("cross_check") or []
+    form = "nccl-tests: {op} of {size_bytes} bytes {nccl_tests_gb_s} GB/s, ours {ratio:.3f} of it"
+    return ["", *(form.format(**row) for row in rows)] if rows else []
 
 
 def _transports(result: Mapping[str, Any]) -> list[str]:

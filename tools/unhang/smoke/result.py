@@ -44,6 +44,10 @@ def _maps(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _verdict(told: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
     """pass, fail; error when nobody could be looked at, so that nothing was proved either way."""
     if not suspects:
@@ -91,7 +95,7 @@ def _status(story: Story, name: str) -> str:
 def _host(stream: Stream, told: Mapping[int, Story]) -> dict[str, Any]:
     facts = [told[rank].facts for rank in stream.ranks if told[rank].facts]
     first: Event = facts[0] if facts else {}
-    init = [(told[rank].phases.get("init") or {}).get("result") or {} for rank in stream.ranks]
+    init = [(told[rank].phases.get("init") or {}).get("result") for rank in stream.ranks]
     libraries = _maps(first.get("nccl")) or [row for one in init if isinstance(one, dict) for row in _maps(one.get("nccl"))][:4]
     return {
         "host": stream.host, "ranks": list(stream.ranks), "problem": stream.problem, "ended": stream.ended,
@@ -109,7 +113,7 @@ def transport_rows(ways: Iterable[Event]) -> list[dict[str, Any]]:
             ends = str(name).split(">")
             if len(ends) == 2 and all(end.isdecimal() for end in ends) and isinstance(row, dict):
                 one = found.setdefault((int(ends[0]), int(ends[1])), {"from": int(ends[0]), "to": int(ends[1]), "via": [], "channels": 0})
-                one["via"] = list(dict.fromkeys([*one["via"], *(str(way) for way in row.get("via") or [])]))
+                one["via"] = list(dict.fromkeys([*one["via"], *(str(way) for way in _list(row.get("via")))]))
                 one["channels"] = max(one["channels"], int(number(row.get("channels"))))
     return [found[key] for key in sorted(found)]
 
@@ -142,7 +146,7 @@ def _evidence(story: Story) -> dict[str, Any] | None:
 
 def _node_evidence(stream: Stream) -> dict[str, Any] | None:
     found = next((event for event in stream.events if event["e"] == "evidence"), None)
-    warnings = [line for event in stream.events if event["e"] == "transports" for line in (event.get("warnings") or [])][:16]
+    warnings = [line for event in stream.events if event["e"] == "transports" for line in _list(event.get("warnings"))][:16]
     if found is None and not warnings:
         return None
     seen = found or {}

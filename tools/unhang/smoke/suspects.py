@@ -197,7 +197,8 @@ def _not_met(rows: Sequence[tuple[str, Story, Mapping[str, Any]]], told: Mapping
     in_use = [(story, end) for _, story, end in rows if "in use" in str(end.get("message"))]
     if in_use:
         return [_of(story, str(end.get("message")), "choose another port with --port, or end what holds it: ss -ltnp") for story, end in in_use]
-    missing = sorted({rank for _, _, end in rows for rank in _ranks((end.get("result") or {}).get("missing"), told)})
+    results = [end.get("result") for _, _, end in rows]
+    missing = sorted({rank for result in results if isinstance(result, dict) for rank in _ranks(result.get("missing"), told)})
     absent = [told[rank] for rank in missing if told[rank].host not in blamed]
     if missing:
         return [_of(story, "never came to the rendezvous", NEXT_LOOK_AT_NODE.format(host=story.host), "rendezvous") for story in absent if not story.ended]

@@ -1,0 +1,218 @@
+"""From what ranks and agents told to who is to blame; what nodes say may be cut off, contradictory or hostile."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from unhang.judge.schema_check import check_schema
+from unhang.judge.shapes import read_schema
+from unhang.smoke.experiments import Experiment, plan_experiments, run_experiments, worth_trying
+from unhang.smoke.render import render_junit, render_table
+from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream, parse_events
+
+PHASES = ("environment", "binding", "rendezvous", "consistency", "init")
+
+
+def ok(rank, *phases):
+    """Events of a rank that went through these phases."""
+    events = []
+    for phase in phases:
+        events += [
+            {"e": "phase_begin", "rank": rank, "phase": phase},
+            {"e": "phase_end", "rank": rank, "phase": phase, "status": "ok", "duration_s": 0.1, "result": {}},
+        ]
+    return events
+
+
+def stall(rank, seq, **more):
+    """A rank that waits in a step of all_reduce."""
+    fields = {
+        "phase": "all_reduce",
+        "step": "all_reduce float32",
+        "seq": seq,
+        "done": seq - 1,
+        "state": "S",
+        "reason": "deadline",
+        "waited_s": 10.2,
+        "stack": "x",
+    }
+    return [{"e": "phase_begin", "rank": rank, "phase": "all_reduce"}, {"e": "stall", "rank": rank, **fields, **more}]
+
+
+def end(status, rank, phase, message="no", **result):
+    """A phase that ended otherwise."""
+    return [
+        {"e": "phase_begin", "rank": rank, "phase": phase},
+        {"e": "phase_end", "rank": rank, "phase": phase, "status": status, "message": message, "result": result},
+    ]
+
+
+def node(rank, *events, ended=True, problem=None):
+    """A node with one rank."""
+    told = [*ok(rank, *PHASES), *(event for group in events for event in group)]
+    return Stream(f"gpu{rank:03d}", (rank,), tuple(told + ([{"e": "node_end"}] if ended else [])), problem)
+
+
+def blamed(*streams):
+    """(result, [(host, rank)])."""
+    result = judge(streams)
+    assert list(check_schema(result, read_schema("smoke-1"))) == []
+    render_table(result)
+    render_junit(result)
+    return result, [(row["host"], row["rank"]) for row in result["suspects"]]
+
+
+def test_the_rank_that_never_entered_is_to_blame_and_not_those_that_wait():
+    result, found = blamed(node(0, stall(0, 7)), node(1, stall(1, 6)), node(2, stall(2, 7)))
+    assert found == [("gpu001", 1)]
+    assert "never entered collective 7" in result["suspects"][0]["why"]
+
+
+def test_when_all_entered_and_none_left_nobody_is_blamed_but_the_way_between():
+    result, found = blamed(node(0, stall(0, 7)), node(1, stall(1, 7)))
+    assert found == [(None, None)]
+    assert "all 2 ranks entered collective 7" in result["suspects"][0]["why"]
+
+
+def test_a_death_outranks_the_errors_that_it_causes():
+    crash = [{"e": "exit", "rank": 2, "code": -11, "signal": "SIGSEGV", "phase": "all_reduce", "seq": 6}]
+    echo = end("error", 0, "all_reduce", "RuntimeError: connection closed by peer")
+    result, found = blamed(node(0, echo), node(1, stall(1, 7)), node(2, crash))
+    assert found == [("gpu002", 2)]
+    assert "SIGSEGV" in result["suspects"][0]["why"]
+
+
+def test_errors_alone_are_told_when_nothing_better_is_known():
+    result, found = blamed(
+        node(0, end("error", 0, "all_reduce", "RuntimeError: NCCL error")), node(1, end("error", 1, "all_reduce", "RuntimeError: NCCL error"))
+    )
+    assert found == [("gpu000", 0), ("gpu001", 1)]
+    assert "NCCL error" in result["suspects"][0]["why"]
+
+
+def test_a_process_that_survives_sigkill_makes_its_node_unfit():
+    stuck = [{"e": "unkillable", "rank": 1, "pid": 77, "state": "D", "wchan": "nv_open"}]
+    result, found = blamed(node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="nv_open"), stuck))
+    assert found[0] == ("gpu001", 1)
+    assert "survives SIGKILL" in result["suspects"][0]["why"]
+    assert "nv_open" in result["suspects"][0]["why"]
+    assert result["unfit"] == ["gpu001"]
+
+
+def test_a_process_in_state_d_is_told_with_the_place_in_the_kernel():
+    result, _ = blamed(node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="uvm_ioctl")))
+    assert "hangs in the kernel (state D, in uvm_ioctl)" in result["suspects"][0]["why"]
+
+
+def test_results_that_are_cut_off_are_told_and_the_others_stand():
+    result, found = blamed(node(0, stall(0, 7)), node(1, ended=False))
+    assert found == [("gpu001", None)]
+    assert "cut off" in result["suspects"][0]["why"]
+    assert result["hosts"][0]["ended"] is True
+
+
+def test_a_node_that_could_not_be_asked_is_a_suspect_and_the_verdict_a_failure_of_it_alone():
+    passed = node(0, [{"e": "rank_end", "rank": 0}])
+    result, found = blamed(passed, Stream("gpu009", (), (), "cannot be reached by ssh: timed out"))
+    assert (found, result["verdict"]) == ([("gpu009", None)], "fail")
+
+
+def test_who_receives_wrong_data_from_everybody_is_told_from_who_sends_it():
+    wrong = {"wrong": 5, "wrong_from": {"0": 1, "2": 2, "3": 2}}
+    _, found = blamed(node(0), node(1, end("fail", 1, "all_gather", **wrong)), node(2), node(3))
+    assert found == [("gpu001", 1)]
+    sends = [node(rank, end("fail", rank, "all_gather", wrong=1, wrong_from={"2": 1})) for rank in range(4)]
+    _, found = blamed(*sends)
+    assert found == [("gpu002", 2)]
+
+
+def test_wrong_sums_everywhere_and_right_data_blame_nobody():
+    _, found = blamed(*(node(rank, end("fail", rank, "all_reduce", wrong=4, wrong_from={"unknown": 4})) for rank in range(3)))
+    assert found == [(None, None)]
+
+
+def test_missing_ranks_are_named_by_those_that_wait_for_them():
+    waiting = [
+        Stream(f"gpu{rank:03d}", (rank,), (*ok(rank, "environment", "binding"), *end("fail", rank, "rendezvous", missing=[2]), {"e": "node_end"}))
+        for rank in (0, 1)
+    ]
+    _, found = blamed(*waiting, Stream("gpu002", (2,), ({"e": "phase_begin", "rank": 2, "phase": "environment"}, {"e": "node_end"})))
+    assert found == [("gpu002", 2)]
+
+
+@pytest.mark.parametrize("values, expected", [({"2.28.9": [0, 1, 3], "2.27.3": [2]}, [2]), ({"2.28.9": [0, 1], "2.27.3": [2, 3]}, [0, 1, 2, 3])])
+def test_of_values_that_differ_the_minority_is_named_and_both_sides_when_there_is_none(values, expected):
+    mismatch = {"differences": [{"name": "NCCL", "values": values}], "binding": []}
+    _, found = blamed(*(node(rank, end("fail", rank, "consistency", **mismatch)) for rank in range(4)))
+    assert sorted(rank for _, rank in found) == expected
+
+
+KEYS = st.sampled_from(["device", "values", "binding", "differences", "missing", "wrong_from", "x"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8)
+NAMES = [
+    *("e", "rank", "phase", "status", "message", "result", "seq", "state", "reason", "code", "signal", "said", "pairs", "via", "rows", "flight_recorder"),
+    *("time_us", "size_bytes", "wrong", "measures", "op", "kernel_log", "counters", "warnings", "nvls", "waited_s", "step"),
+]  # fmt: skip
+KINDS = st.sampled_from(
+    ["phase_begin", "phase_end", "stall", "exit", "rank_end", "unkillable", "collective", "transports", "p2p", "evidence", "nvlink", "node_end"]
+)
+MEANT = st.sampled_from(
+    ["consistency", "rendezvous", "all_reduce", "binding", "pace", "fail", "error", "ok", "bandwidth", "correctness", "deadline", "stopped"]
+)
+HOSTILE = st.fixed_dictionaries({"e": KINDS | JSON, "rank": st.integers(-1, 3) | JSON}, optional=dict.fromkeys(NAMES[2:], JSON))
+
+
+@given(st.lists(HOSTILE, max_size=12))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_a_node_says_there_is_a_result_that_keeps_its_schema(events):
+    lines = [json.dumps(event).encode() for event in events] + [b"{", b"\xff\xfe", b"[1]", b'{"e": 1}']
+    streams = [Stream("a", (0,), tuple(parse_events(lines, (0,)))), Stream("b", (1,), tuple(parse_events(lines, (1,))))]
+    result, _ = blamed(*streams)
+    assert result["verdict"] in ("pass", "fail", "error")
+
+
+def test_a_node_cannot_speak_for_another_nodes_rank():
+    lines = [json.dumps({"e": "exit", "rank": 1, "code": -9, "signal": "SIGKILL"}).encode()]
+    assert list(parse_events(lines, (0,))) == []
+
+
+def test_escapes_of_a_node_do_not_reach_the_terminal():
+    result, _ = blamed(node(0, end("fail", 0, "ddp", "\x1b[2Jall is well\u202e")))
+    assert "\x1b" not in render_table(result)
+    assert "\u202e" not in render_table(result)
+
+
+def test_experiments_end_when_the_failure_does_not_come_again():
+    result, _ = blamed(node(0, stall(0, 7)), node(1, stall(1, 6)))
+    tried = []
+
+    def attempt(experiment: Experiment, phase: str):
+        tried.append((experiment.name, phase))
+        return "pass", 1.0
+
+    rows = run_experiments(result, plan_experiments("nccl"), attempt)
+    assert tried == [("the same again", "all_reduce")]
+    assert "did not happen again" in rows[0]["note"]
+
+
+def test_under_nccl_each_way_between_gpus_is_switched_off_once():
+    changes = [experiment.environment for experiment in plan_experiments("nccl", ["ib1"])]
+    assert {"NCCL_P2P_DISABLE": "1"} in changes
+    assert {"NCCL_SHM_DISABLE": "1"} in changes
+    assert {"NCCL_NVLS_ENABLE": "0"} in changes
+    assert {"NCCL_IB_DISABLE": "1"} in changes
+    assert {"NCCL_ALGO": "Ring"} in changes
+    assert {"NCCL_ALGO": "Tree"} in changes
+    assert {"NCCL_SOCKET_IFNAME": "ib1"} in changes
+    assert all(len(change) <= 1 for change in changes)
+
+
+def test_what_was_answered_exactly_needs_no_experiment():
+    result, _ = blamed(*(node(rank, end("fail", rank, "consistency", differences=[], binding=[])) for rank in range(2)))
+    assert worth_trying(result) is None
