@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.smoke.rendezvous import NoMeeting, choose_meeting
+from unhang.smoke.rendezvous import NoMeeting, choose_meeting, other_interfaces
 
 
 def interface(name, *addresses, up=True, kind="physical"):
@@ -112,6 +112,14 @@ def test_nodes_that_share_one_machines_network_meet_at_its_address():
     assert chosen(shared, dict(shared)).address == "10.0.0.1"
     with pytest.raises(NoMeeting, match="same address"):
         chosen(shared, {**shared, "network": "machine-2"})
+
+
+def test_interfaces_worth_a_try_are_those_that_all_nodes_have():
+    surveys = {
+        "gpu001": node(1, [interface("ib0", "192.168.9.1/24"), interface("eth1", "10.9.0.1/24")]),
+        "gpu002": node(2, [interface("ib0", "192.168.9.2/24"), interface("eth1", "10.9.0.2/24", up=False)]),
+    }
+    assert other_interfaces(surveys, "eth0") == ["ib0"]
 
 
 def test_one_node_alone_needs_no_route():

@@ -14,7 +14,7 @@ from unhang.errors import UserError
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments, worth_trying
 from unhang.smoke.isolation import Group, drive, isolate
 from unhang.smoke.plan import Member, NodePlan, Request, plan_group
-from unhang.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
+from unhang.smoke.rendezvous import Meeting, NoMeeting, choose_meeting, other_interfaces
 from unhang.smoke.result import judge
 from unhang.smoke.streams import Stream
 
@@ -59,7 +59,8 @@ def smoke_group(
         go = _Again(launcher, request, wishes, able)
         if wishes.experiments:
             backend = next((row["backend"] for row in result["hosts"] if row.get("backend")), "gloo")
-            result["experiments"] = run_experiments(result, plan_experiments(backend), lambda one, phase: go.experiment(one, phase, members))
+            interfaces = other_interfaces(able, ready.meeting.interface) if ready.meeting else []
+            result["experiments"] = run_experiments(result, plan_experiments(backend, interfaces), lambda one, phase: go.experiment(one, phase, members))
         if wishes.isolation and len(members) >= FEWEST_TO_ISOLATE and worth_trying(result):
             _isolate(result, go, [member.host for member in members])
     return result

@@ -56,6 +56,12 @@ def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str
     return min(fitting, key=lambda one: one[:3])[3]
 
 
+def other_interfaces(surveys: Mapping[str, Mapping[str, Any]], used: str) -> list[str]:
+    """Names of interfaces that lead somewhere on every node, without the one in use: worth a try when that one fails."""
+    usable = [{name for name, _, ill in _candidates(survey) if ill is None} for survey in surveys.values()]
+    return sorted(set.intersection(*usable) - {used}) if usable else []
+
+
 def _same_network(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return isinstance(one.get("network"), str) and one.get("network") == other.get("network")
 
