@@ -31,6 +31,8 @@ def read_boot(root, unread, mounts):
         return dict(empty, **read_systemd_boot(root, unread, folder.rpartition("/")[0]))
     other = first_there(root, OTHER_MARKS)
     if other is None:
+        for field in ("default_entry", "default_release", "can_clear_one_shot"):
+            unread.add("boot." + field, "absent", "no boot loader lies on this machine's disk")
         return dict(empty, loader="none", one_shot_pending=False)
     unread.add("boot.default_release", "absent", "only GRUB's and systemd-boot's configuration is read, found " + other)
     return dict(empty, loader="other")

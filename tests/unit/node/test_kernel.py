@@ -8,6 +8,9 @@ import pytest
 from recorded_roots import copied, facts, unread, write
 
 from unhang_node.parse.grub import find_entry, parse_default, parse_menu, release_of_image
+from unhang_node.root import Root
+from unhang_node.section import Unread
+from unhang_node.sections.boot import read_boot
 from unhang_node.sections.kernel import parse_module_line
 
 OLD = "5.4.0-182-generic"
@@ -226,3 +229,12 @@ def test_an_images_name_holds_its_release(path, release):
 def test_a_menu_nested_without_end_is_survived():
     assert parse_menu("submenu 'x' {\n" * 5000) == []
     assert find_entry(parse_menu("submenu 'x' {\n" * 3000 + "}\n" * 3000), "0") is None
+
+
+def test_a_machine_without_a_boot_loader_says_so_for_what_only_one_could_tell(tmp_path):
+    unread = Unread()
+    boot = read_boot(Root([str(tmp_path)]), unread, [])
+    assert (boot["loader"], boot["one_shot_pending"], boot["default_release"]) == ("none", False, None)
+    assert {row["field"]: row["status"] for row in unread.rows} == dict.fromkeys(
+        ("boot.default_entry", "boot.default_release", "boot.can_clear_one_shot"), "absent"
+    )
