@@ -152,16 +152,30 @@ def judge_applies(rule: Rule, world: World) -> list[Judged] | None:
 
 def _judge(rule: Rule, world: World) -> list[Judged]:
     if rule.for_each is None:
-        return [_decide(rule, world, None)]
+        found = _decide(rule, world, None)
+        return [(_not_all_read(rule, world) or found) if found.verdict == "pass" else found]
     if rule.applies is not None and "item" not in rule.applies.uses and (early := _applies(rule, world, None)) is not None:
         return [early]
     try:
         items = world.items(rule.for_each.evaluate(world))
     except Undecided as problem:
         return [_undecided(problem, None)]
+    rest = _not_all_read(rule, world)
     if not items:
-        return [Judged("skip")]
-    return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items])
+        return [rest or Judged("skip")]
+    return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items]) + ([rest] if rest else [])
+
+
+def _not_all_read(rule: Rule, world: World) -> Judged | None:
+    """Unknown, when a list that the rule goes through was read in part only: what was not seen may hold the fault. What was seen stands."""
+    missing: dict[tuple[str, str, str], None] = {}
+    for path in sorted(rule.decision_reads):
+        section = getattr(world.roots.get(path[0]), "value", None)
+        for row in getattr(getattr(section, "probe", None), "unread", None) or ():
+            name = (row.field or "").split(".")
+            if row.status != "absent" and tuple(name) == path[1 : 1 + len(name)] and path[1 + len(name) : 2 + len(name)] == ("*",):
+                missing[f"{path[0]}.{row.field}", row.status or "error", row.reason or ""] = None
+    return Judged("unknown", missing=tuple(missing)[:MOST_EVIDENCE]) if missing else None
 
 
 def _folded(found: list[Judged]) -> list[Judged]:
