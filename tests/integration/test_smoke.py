@@ -14,6 +14,7 @@ import pytest
 import torch_in_nodes
 from four_nodes import NAMES
 
+pytestmark = torch_in_nodes.needs_torch
 DEADLINE_S = 280
 SMALL = ("--max-size", "64K", "--sizes", "16K", "--step-timeout", "60")
 

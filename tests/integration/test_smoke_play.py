@@ -10,6 +10,7 @@ import audits
 import torch_in_nodes
 from four_nodes import NAMES
 
+pytestmark = torch_in_nodes.needs_torch
 DEADLINE_S = 280
 
 
