@@ -70,7 +70,8 @@ def test_any_status_file_is_told_as_it_was_written(packages, filler):
 
 @given(st.binary(max_size=400))
 def test_rubbish_is_never_an_exception(content):
-    parse_status(content, ("nvidia", ""))
+    database = parse_status(content, ("nvidia", ""))
+    assert all(isinstance(name, str) and name for name in database.holds)
 
 
 VERSIONS = ["1", "1~rc1", "1-1", "1+b1", "1:0.5", "1.10", "1.9", "0", "1.0a", "1.0-1ubuntu2", "535.161.08-0ubuntu2", "535.161.08-0ubuntu2.22.04.1"]

@@ -220,7 +220,9 @@ def test_no_mixture_of_telling_words_breaks_the_reader(words):
 
 @given(st.binary(max_size=2000))
 def test_no_bytes_break_the_reader(log):
-    find_faults(log, 0)
+    found = find_faults(log, 0)
+    assert found["lines_read"] <= log.count(b"\n") + 1
+    assert all(event["count"] >= 1 and event["line"].isprintable() for event in found["events"])
 
 
 def test_a_healthy_h200_nodes_log_has_no_fault():
