@@ -6,6 +6,7 @@ import pytest
 from judge_cases import rule
 
 from unhang.judge.examples import catalogue_view, example_node
+from unhang.judge.groups import judge_fragments
 from unhang.judge.node_rules import judge_rule, node_world
 from unhang.judge.rules import compile_rule
 
@@ -37,3 +38,17 @@ def test_a_fault_among_what_was_seen_is_found(row):
 @pytest.mark.parametrize(("field", "status"), [("settings", "absent"), ("libraries", "denied"), ("settings[0].line", "error")])
 def test_another_gap_does_not_count_against_the_list(row, field, status):
     assert [one.verdict for one in judged(row, [OTHER], field, status)] == ["pass"]
+
+
+GROUP = rule("distinct > 1", scope="group", compare="nccl.settings | map(attribute='name') | sort | list")
+
+
+def part(settings, status):
+    probe = {"status": "ok", "unread": [{"field": "settings", "status": status, "reason": "/etc/nccl.conf needs root"}]}
+    return {"nccl": {"probe": probe, "settings": settings}}
+
+
+@pytest.mark.parametrize(("status", "verdict"), [("denied", "unknown"), ("absent", "fail")])
+def test_a_node_whose_list_was_read_in_part_does_not_differ_from_its_peers_by_it(status, verdict):
+    whole = {"nccl": {"probe": {"status": "ok"}, "settings": [OTHER, FOLK]}}
+    assert judge_fragments(compile_rule(GROUP), [whole, whole, part([OTHER], status)], catalogue_view()) == verdict

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.judge.node_rules import CatalogueView, Judged, NodeView, cut, evidence_of, node_world, rendered
+from unhang.judge.node_rules import CatalogueView, Judged, NodeView, cut, evidence_of, node_world, not_all_read, rendered
 from unhang.judge.rules import ANY_DIFFERENCE, Rule, group_names
 from unhang.judge.shapes import policy_shape
 from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain
@@ -66,7 +66,8 @@ def compare_node(rule: Rule, world: World) -> Compared:
         if rule.applies is not None and not plain(rule.applies.evaluate(world)):
             return Compared(judged=Judged("skip"))
         value = plain(rule.compare.evaluate(world))
-        return Compared(frozen(value), value)
+        partly = not_all_read(rule, world)  # half a list is no vote: it would differ from its peers' for what was not seen
+        return Compared(judged=partly) if partly else Compared(frozen(value), value)
     except Undecided as problem:
         if problem.is_skip:
             return Compared(judged=Judged("skip"))

@@ -153,20 +153,20 @@ def judge_applies(rule: Rule, world: World) -> list[Judged] | None:
 def _judge(rule: Rule, world: World) -> list[Judged]:
     if rule.for_each is None:
         found = _decide(rule, world, None)
-        return [(_not_all_read(rule, world) or found) if found.verdict == "pass" else found]
+        return [(not_all_read(rule, world) or found) if found.verdict == "pass" else found]
     if rule.applies is not None and "item" not in rule.applies.uses and (early := _applies(rule, world, None)) is not None:
         return [early]
     try:
         items = world.items(rule.for_each.evaluate(world))
     except Undecided as problem:
         return [_undecided(problem, None)]
-    rest = _not_all_read(rule, world)
+    rest = not_all_read(rule, world)
     if not items:
         return [rest or Judged("skip")]
     return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items]) + ([rest] if rest else [])
 
 
-def _not_all_read(rule: Rule, world: World) -> Judged | None:
+def not_all_read(rule: Rule, world: World) -> Judged | None:
     """Unknown, when a list that the rule goes through was read in part only: what was not seen may hold the fault. What was seen stands."""
     missing: dict[tuple[str, str, str], None] = {}
     for path in sorted(rule.decision_reads):
