@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu collector clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu collector payload clean setup setup-dev
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ bench-gpu: $(DEV_STAMP) collector ## Those that need a GPU
 
 collector: $(STAMP) ## The one-file collector, dist/unhang-collect.pyz
 	$(PYTHON) tools/collector/build.py
+
+payload: $(STAMP) ## The smoke test's one file, from its parts
+	$(PYTHON) tools/payload/build.py
 
 clean: ## Remove what was built; runs/ stays
 	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info

@@ -5,8 +5,9 @@
     torchrun ... unhang_smoke.py                 one rank (also under srun, or by hand with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT)
 
 One file, torch and the standard library alone, Python >= 3.8, so that it can be copied, read and piped anywhere. It measures and never judges: what happened
-leaves as lines of JSON, each with `e` (what kind); `unhang smoke` makes the verdict of them. Parts, in order: events, status board, what is mapped into the
-process, test data, phases of a rank, the rank, evidence, the node's agent, survey.
+leaves as lines of JSON, each with `e` (what kind); `unhang smoke` makes the verdict of them.
+
+Assembled by tools/payload/build.py from tools/payload/parts: change it there.
 """
 
 from __future__ import annotations
@@ -36,72 +37,7 @@ import threading
 import time
 import zlib
 
-VERSION = 1
-STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
-GRACE_S = 3.0  # for peers of a dead rank to notice
-EVIDENCE_S = 5.0  # for ranks to answer with stacks and recordings
-SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
-STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
-POLL_S = 0.1
-LINE_BYTES = 256 * 1024
-PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 90.0}
-# What must be the same on all ranks before they may meet in a collective: NCCL talks differently, or not at all, when these differ.
-MUST_AGREE = (
-    "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET",
-    "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_COLLNET_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_CROSS_NIC", "NCCL_MNNVL_ENABLE", "NCCL_NTHREADS",
-    "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_NET_GDR_LEVEL",
-)  # fmt: skip
-SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
-# Shapes that hung in practice. The layer is Llama 3 8B's: q, k, v, o, gate, up, down, two norms; the embedding is 128,256 x 4,096.
-BROADCAST_ELEMENTS = 253_440_000
-LAYER_ELEMENTS = 218_112_000
-EMBEDDING_ELEMENTS = 525_336_576
-
-
-# ---------------------------------------------------------------------------------------------------------------- events
-
-
-def emit(descriptor, kind, **fields):
-    """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
-    line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
-    with contextlib.suppress(OSError):
-        while line:
-            line = line[os.write(descriptor, line) :]
-
-
-PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
-
-
-def shorten_lines(name):
-    """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
-    reader, writer = os.pipe()
-    real = os.dup(1)
-    os.dup2(writer, 1)
-    os.close(writer)
-
-    def relay():
-        with os.fdopen(reader, "rb") as lines:
-            for number, whole in enumerate(lines):
-                line = whole.rstrip(b"\n")
-                pieces = [line[at : at + PIECE_BYTES] for at in range(0, len(line), PIECE_BYTES)]
-                for place, piece in enumerate(pieces):
-                    with contextlib.suppress(OSError):
-                        os.write(real, b"~%s.%d %d/%d %s\n" % (name.encode(), number, place + 1, len(pieces), piece))
-
-    thread = threading.Thread(target=relay)
-    thread.start()
-
-    def finish():
-        sys.stdout.flush()
-        os.close(1)
-        thread.join()
-        os.dup2(real, 1)
-
-    return finish
-
-
-# ---------------------------------------------------------------------------------------------------------- status board
-
+# board.py: The page of memory in which an agent sees where a rank stands ----------------------------------------------------------------------------
 
 class Board:
     """A page of memory that a rank shares with its agent through a file: it can be read when the rank is stopped, hung or dead.
@@ -152,7 +88,209 @@ class Board:
         return self.memory[place]
 
 
-# --------------------------------------------------------------------------------------- what is mapped into the process
+# processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
+
+def process_state(pid):
+    """(state letter, wchan) of a process, ("gone", "") when there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
+            state = source.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone", ""
+    wchan = ""
+    with contextlib.suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
+        wchan = source.read().strip("0\n")
+    return state, wchan
+
+
+def die_with_parent():
+    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def signal_name(code):
+    """SIGKILL for -9, None for an ordinary exit."""
+    try:
+        return signal.Signals(-code).name if code < 0 else None
+    except ValueError:
+        return "signal %d" % -code
+
+
+def native_stack(pid):
+    """py-spy's view, native frames too, where it is installed."""
+    if not shutil.which("py-spy"):
+        return None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ["py-spy", "dump", "--nonblocking", "--pid", str(pid)]
+        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3, check=False, text=True).stdout[-8000:]
+    return None
+
+
+def end_session(pid):
+    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
+                    session = int(source.read().rpartition(")")[2].split()[3])
+                if session == pid:
+                    os.kill(int(name), signal.SIGKILL)
+
+
+# counters.py: Counters of NICs and NVLinks ----------------------------------------------------------------------------------------------------------
+
+def net_counters():
+    """{name: count} of every network interface and RDMA port: bytes, errors, drops, retries."""
+    counts = {}
+    places = [("/sys/class/net/%s/statistics", "/sys/class/net", ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"))]
+    for root, kind in (("/sys/class/infiniband", "ports/1/counters"), ("/sys/class/infiniband", "ports/1/hw_counters")):
+        places.append((root + "/%s/" + kind, root, None))
+    for form, root, wanted in places:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(root):
+                folder = form % name
+                with contextlib.suppress(OSError):
+                    for counter in wanted or os.listdir(folder):
+                        with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
+                            counts["%s %s" % (name, counter)] = int(source.read())
+    return counts
+
+
+def nvlink_counters():
+    """{counter: value} as nvidia-smi tells them, bounded; {} where there is none."""
+    if not shutil.which("nvidia-smi"):
+        return {}
+    counts, gpu = {}, ""
+    for words in (["nvidia-smi", "nvlink", "-e"], ["nvidia-smi", "nvlink", "-gt", "d"]):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 3, "preexec_fn": die_with_parent}
+            for line in subprocess.run(words, check=False, universal_newlines=True, **options).stdout.splitlines():
+                head = re.match(r"GPU (\d+):", line)
+                gpu = head.group(1) if head else gpu
+                found = re.match(r"\s+Link (\d+): ([A-Za-z ]+): (\d+)", line)
+                if found:
+                    counts["GPU %s link %s %s" % (gpu, found.group(1), found.group(2).strip())] = int(found.group(3))
+    return counts
+
+
+def nvlink_pairs():
+    """[[uuid, uuid]] of GPUs that NVLink joins, asked of NVML by a child, since a driver may never answer. None where there is no NVML."""
+    if not os.path.isdir("/proc/driver/nvidia/gpus"):
+        return None
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        words = [sys.executable, os.path.abspath(__file__), "nvlink"]
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 10, "preexec_fn": die_with_parent}
+        return json.loads(subprocess.run(words, check=False, **options).stdout)
+    return None
+
+
+def read_nvlink_pairs():
+    """The same, in the child: NVML's P2P status for NVLink per pair. Raises OSError without the library."""
+    library = ctypes.CDLL("libnvidia-ml.so.1")
+    if library.nvmlInit_v2():
+        return None
+    count, handles, pairs = ctypes.c_uint(), [], []
+    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    for index in range(count.value):
+        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 and library.nvmlDeviceGetUUID(handle, text, 96) == 0:
+            handles.append((handle, text.value.decode("ascii", "replace")))
+    status = ctypes.c_int()
+    for place, (first, name) in enumerate(handles):
+        for second, other in handles[place + 1 :]:
+            # index 2 is NVML_P2P_CAPS_INDEX_NVLINK, status 0 is NVML_P2P_STATUS_OK
+            if library.nvmlDeviceGetP2PStatus(first, second, 2, ctypes.byref(status)) == 0 and status.value == 0:
+                pairs.append([name, other])
+    return pairs
+
+
+def changed(before, after):
+    """What of the counters moved, by how much."""
+    return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}
+
+
+# events.py: What happened leaves as lines of JSON ---------------------------------------------------------------------------------------------------
+
+def emit(descriptor, kind, **fields):
+    """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
+    line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
+    with contextlib.suppress(OSError):
+        while line:
+            line = line[os.write(descriptor, line) :]
+
+
+PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
+
+
+def shorten_lines(name):
+    """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
+    reader, writer = os.pipe()
+    real = os.dup(1)
+    os.dup2(writer, 1)
+    os.close(writer)
+
+    def relay():
+        with os.fdopen(reader, "rb") as lines:
+            for number, whole in enumerate(lines):
+                line = whole.rstrip(b"\n")
+                pieces = [line[at : at + PIECE_BYTES] for at in range(0, len(line), PIECE_BYTES)]
+                for place, piece in enumerate(pieces):
+                    with contextlib.suppress(OSError):
+                        os.write(real, b"~%s.%d %d/%d %s\n" % (name.encode(), number, place + 1, len(pieces), piece))
+
+    thread = threading.Thread(target=relay)
+    thread.start()
+
+    def finish():
+        sys.stdout.flush()
+        os.close(1)
+        thread.join()
+        os.dup2(real, 1)
+
+    return finish
+
+
+# kernel_log.py: The kernel log's new lines ----------------------------------------------------------------------------------------------------------
+
+def open_kernel_log():
+    """A descriptor that yields the lines from now on, or None where that is not allowed."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        return descriptor
+    except OSError:
+        return None
+
+
+def new_kernel_lines(descriptor, most=200):
+    """The lines that came since, bounded; None where the log may not be read."""
+    if descriptor is None:
+        return None
+    lines = []
+    with contextlib.suppress(OSError):
+        while len(lines) < most:
+            lines.append(os.read(descriptor, 8192).decode("utf-8", "replace").partition(";")[2].split("\n")[0][:500])
+    return lines
+
+
+# limits.py: Times and sizes that more than one part needs -------------------------------------------------------------------------------------------
+
+VERSION = 1
+STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
+GRACE_S = 3.0  # for peers of a dead rank to notice
+EVIDENCE_S = 5.0  # for ranks to answer with stacks and recordings
+SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
+STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
+POLL_S = 0.1
+LINE_BYTES = 256 * 1024
+
+
+# mapped.py: What is really mapped into a process, and by which settings it lives --------------------------------------------------------------------
+
+SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
 
 
 def mapped_libraries(prefix, maps="/proc/self/maps"):
@@ -241,192 +379,6 @@ def boot_id():
         return socket.gethostname()
 
 
-# --------------------------------------------------------------------------------------------------------------- test data
-
-
-def pattern(torch, device, count, source, seed, bound, dtype, start=0):
-    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
-
-    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
-    """
-    place = torch.arange(start, start + count, dtype=torch.int64, device=device)
-    mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
-    mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
-    return ((mixed >> 33).remainder(2 * bound + 1) - bound).to(dtype)
-
-
-def reduced_pattern(torch, run, count, seed, dtype, start=0):
-    """What all_reduce must yield: the sum over all ranks of what they put in."""
-    total = torch.zeros(count, dtype=torch.int64, device=run.device)
-    for source in range(run.world):
-        total += summand(torch, run, count, source, seed, torch.int64, start)
-    return total.to(dtype)
-
-
-def summand(torch, run, count, source, seed, dtype, start=0):
-    """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
-    values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
-    share = -(-run.world // 256)
-    if share > 1:
-        place = torch.arange(start, start + count, dtype=torch.int64, device=run.device)
-        values = values * ((place + source) % share == 0).to(dtype)
-    return values
-
-
-def wrong_elements(torch, found, expected):
-    """How many elements differ; not a number differs from everything."""
-    return int((found != expected).sum())
-
-
-# ------------------------------------------------------------------------------------------------------- phases of a rank
-
-
-class Failed(Exception):
-    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
-
-    def __init__(self, message, **more):
-        super().__init__(message)
-        self.more = more
-
-
-class Run:
-    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
-
-    def __init__(self, plan, place, descriptor, folder):
-        self.plan, self.descriptor, self.folder = plan, descriptor, folder
-        self.rank, self.world, self.local_rank, self.local_world = place
-        self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
-        self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
-        self.host = plan.get("host") or socket.gethostname()
-        self.phase, self.phase_until = "", 0.0
-        self.torch = self.dist = self.store = self.device = None
-        self.facts, self.seed, self.last_status = {}, 0, "ok"
-
-    def event(self, kind, **fields):
-        """An event of this rank, in this phase."""
-        emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
-
-    def step(self, name, limit_s=None):
-        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
-        limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
-        limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
-        self.board.begin(self.phase, name, limit_s, self.phase_until)
-        faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
-
-    def collective(self, name, call, size_bytes=0):
-        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished."""
-        base_s = self.plan.get("step_timeout_s") or STEP_S
-        self.step(name, base_s + size_bytes / 0.5e9)
-        drill(self)
-        self.board.enter()
-        result = call()
-        self.settle()
-        self.board.leave()
-        return result
-
-    def settle(self):
-        """Waits for the device."""
-        if self.device is not None and self.device.type == "cuda":
-            self.torch.cuda.synchronize()
-
-    def free_bytes(self):
-        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
-        if self.device is not None and self.device.type == "cuda":
-            return self.torch.cuda.mem_get_info()[0]
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
-        return available // max(1, self.local_world)
-
-    def scaled(self, elements, element_bytes, copies):
-        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
-        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
-        agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
-        self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
-        return max(self.world, int(agreed) // self.world * self.world)
-
-
-def drill(run):
-    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
-    for fault in run.plan.get("drills") or ():
-        if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
-            continue
-        if fault["fault"] == "absent":
-            while True:
-                time.sleep(3600)
-        elif fault["fault"] == "exit":
-            os._exit(7)
-        elif fault["fault"] == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        elif fault["fault"] == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-
-def drilled(run, fault):
-    """Whether this rank shall show this lasting fault."""
-    return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
-
-
-def phase_environment(run):
-    """Which torch, which NCCL, which settings: what is really there, not what should be."""
-    try:
-        import torch
-        import torch.distributed as dist
-    except ImportError as problem:
-        raise Failed("expected torch in %s, found none (%s); name the users' Python with --python" % (sys.executable, problem), blind=True) from None
-    run.torch, run.dist = torch, dist
-    import warnings
-
-    warnings.filterwarnings("ignore")
-    if not dist.is_available():
-        message = "expected a torch with distributed support in %s, found %s without"
-        raise Failed(message % (sys.executable, torch.__version__), blind=True)
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        present = [one for _, one in socket.if_nameindex()]
-        if name in os.environ and not names_interface(name, os.environ[name], present):
-            message = "expected %s=%s to name an interface of this node, found none such among %s"
-            raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
-    backend = run.plan.get("backend") or "auto"
-    run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
-    if run.backend == "nccl" and not torch.cuda.is_available():
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (torch.__version__, visible), blind=True)
-    run.facts = {
-        "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
-        "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
-        "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
-        "pid": os.getpid(), "world": run.world,
-    }  # fmt: skip
-    load_training(run)
-    return dict(run.facts)
-
-
-def names_interface(variable, value, present):
-    """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
-
-    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
-    """
-    if not value:
-        return True
-    if variable == "GLOO_SOCKET_IFNAME":
-        return any(name in present for name in value.split(","))
-    without, exact = value.startswith("^"), value.lstrip("^").startswith("=")
-    wanted = value.lstrip("^=").split(",")
-    matching = [name for name in present if any(name == one if exact else name.startswith(one) for one in wanted)]
-    return len(matching) < len(present) if without else bool(matching)
-
-
-def load_training(run):
-    """Loads what training needs before anybody waits for anybody: a first optimizer step pulls in seconds of imports on a busy machine."""
-    if not {"ddp", "fsdp"} & set(phases_of(run.plan)):
-        return
-    torch = run.torch
-    with contextlib.suppress(ImportError):
-        importlib.import_module("torch.distributed.fsdp")
-    model = small_model(torch, checkpointed=True)
-    model(torch.zeros(1, 256)).sum().backward()
-    torch.optim.AdamW(model.parameters()).step()
-
-
 def read_driver():
     """The loaded NVIDIA driver's version, or None."""
     with contextlib.suppress(OSError), open("/sys/module/nvidia/version", encoding="ascii") as source:
@@ -434,754 +386,7 @@ def read_driver():
     return None
 
 
-def phase_binding(run):
-    """Which device this rank takes."""
-    torch = run.torch
-    if run.backend != "nccl":
-        index = 0 if drilled(run, "wrong_device") else run.local_rank
-        run.device = torch.device("cpu")
-        device = {"index": index, "uuid": "cpu-%s-%d" % (run.host, index), "model": "cpu", "simulated": True}
-    else:
-        count = torch.cuda.device_count()
-        index = 0 if drilled(run, "wrong_device") else run.local_rank
-        if index >= count:
-            raise Failed(
-                "expected a GPU for local rank %d, found %d visible; CUDA_VISIBLE_DEVICES=%s" % (index, count, os.environ.get("CUDA_VISIBLE_DEVICES")),
-                variable="CUDA_VISIBLE_DEVICES",
-            )
-        torch.cuda.set_device(index)
-        run.device = torch.device("cuda", index)
-        about = torch.cuda.get_device_properties(index)
-        device = {"index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory}
-    device["local_rank"] = run.local_rank
-    device["local_rank_set"] = "LOCAL_RANK" in os.environ
-    run.facts["device"] = device
-    return {"device": device}
-
-
-def phase_rendezvous(run):
-    """All ranks meet at the store. Whoever is missing at the end is named."""
-    import datetime
-
-    address, port = run.plan["master_address"], int(run.plan["master_port"])
-    limit_s = run.phase_until - time.monotonic() - 5
-    if run.rank == 0:
-        require_free(port)
-    try:
-        run.store = run.dist.TCPStore(address, port, run.world, run.rank == 0, timeout=datetime.timedelta(seconds=limit_s), wait_for_workers=False)
-    except (RuntimeError, ValueError, OSError) as problem:
-        said = " ".join(str(problem).split())[:300]
-        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", said)) from None
-    run.store.set("here/%d" % run.rank, run.host)
-    until = time.monotonic() + limit_s
-    missing = list(range(run.world))
-    while missing:
-        missing = [rank for rank in missing if not run.store.check(["here/%d" % rank])]
-        if missing and time.monotonic() > until:
-            raise Failed("expected %d ranks at %s:%d, still missing: %s" % (run.world, address, port, short_list(missing)), missing=missing[:64])
-        if missing:
-            time.sleep(0.05)
-    return {"address": address, "port": port}
-
-
-def require_free(port):
-    """Raises Failed when something listens on the port here."""
-    for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 -- asked, not served
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((place, port))
-            except OSError as problem:
-                if problem.errno in (errno.EADDRINUSE, errno.EACCES):
-                    message = "expected port %d to be free, found it in use (%s); choose another with --port" % (port, problem.strerror)
-                    raise Failed(message, blind=True) from None
-
-
-def short_list(numbers):
-    """3, 5, 8 and 40 more."""
-    shown = ", ".join(map(str, numbers[:16]))
-    return shown if len(numbers) <= 16 else "%s and %d more" % (shown, len(numbers) - 16)
-
-
-def agreeing_facts(facts):
-    """What of a rank's facts must be the same on all ranks, as {name: text}."""
-    libraries = facts.get("nccl") or []
-    values = {
-        "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
-        "NCCL": ", ".join("%s (%s)" % (one["version"], (one["build_id"] or "no build id")[:12]) for one in libraries),
-        "net plugin": ", ".join(os.path.basename(path) for path in facts.get("net_plugins") or []), "GPU model": facts["device"]["model"],
-    }  # fmt: skip
-    in_files = dict(line.split("=", 1) for _, line in facts.get("nccl_conf") or [] if "=" in line)
-    for name in MUST_AGREE:
-        values[name] = facts["variables"].get(name, in_files.get(name))
-    return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
-
-
-def differences(everyone):
-    """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
-    rows = []
-    table = [agreeing_facts(facts) for facts in everyone]
-    for name in table[0]:
-        values = {}
-        for rank, facts in enumerate(table):
-            values.setdefault(facts[name], []).append(rank)
-        if len(values) > 1:
-            rows.append({"name": name, "values": values})
-    return rows
-
-
-def binding_faults(everyone):
-    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
-    takers = {}
-    for rank, facts in enumerate(everyone):
-        takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)
-    faults = []
-    for (_, uuid), ranks in sorted(takers.items()):
-        if len(ranks) > 1:
-            misplaced = [rank for rank in ranks if everyone[rank]["device"]["index"] != everyone[rank]["device"]["local_rank"]]
-            unset = [rank for rank in ranks if not everyone[rank]["device"]["local_rank_set"]]
-            visible = everyone[ranks[-1]]["variables"].get("CUDA_VISIBLE_DEVICES")
-            otherwise = "the program chose the device" if visible is None else "CUDA_VISIBLE_DEVICES=%s" % visible
-            variable = "LOCAL_RANK is not set" if unset else otherwise
-            faults.append({"ranks": ranks, "device": uuid, "blamed": misplaced or ranks[1:], "variable": variable})
-    return faults
-
-
-def phase_consistency(run):
-    """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
-    limit_s = run.phase_until - time.monotonic()
-    run.facts["net_plugins"] = mapped_libraries("libnccl-net")
-    run.step("exchange facts over the store", limit_s)
-    drill(run)
-    if run.rank == 0:
-        run.store.set("seed", str(run.plan.get("seed") or int.from_bytes(os.urandom(3), "big")))
-    run.store.set("facts/%d" % run.rank, json.dumps(run.facts))
-    wait_for(run, ["facts/%d" % rank for rank in range(run.world)], limit_s)
-    run.seed = int(run.store.get("seed"))
-    # Rank 0 compares for all: with thousands of ranks nobody else needs thousands of answers.
-    if run.rank == 0:
-        everyone = [json.loads(run.store.get("facts/%d" % rank)) for rank in range(run.world)]
-        run.store.set("compared", json.dumps({"differences": differences(everyone), "binding": binding_faults(everyone)}))
-    wait_for(run, ["compared"], limit_s)
-    compared = json.loads(run.store.get("compared"))
-    if compared["binding"]:
-        fault = compared["binding"][0]
-        text = "expected one GPU for each rank of a machine, found ranks %s on %s; cause: %s"
-        raise Failed(text % (short_list(fault["ranks"]), fault["device"], fault["variable"]), **compared)
-    if compared["differences"]:
-        first = compared["differences"][0]
-        groups = "; ".join("%s on ranks %s" % (value, short_list(ranks)) for value, ranks in sorted(first["values"].items()))
-        raise Failed("expected the same %s on all ranks, found %s" % (first["name"], groups), **compared)
-    return {"seed": run.seed}
-
-
-def wait_for(run, keys, limit_s):
-    """Until the store has all keys."""
-    until = time.monotonic() + limit_s
-    for key in keys:
-        while not run.store.check([key]):
-            if time.monotonic() > until:
-                raise Failed("expected %s in the store, found nothing within %.0f s" % (key, limit_s))
-            time.sleep(0.02)
-
-
-def phase_init(run):
-    """The communicator: built at the first collective, so there is one."""
-    import datetime
-
-    limit_s = 15 + run.world * 0.05
-    run.step("create the process group", limit_s)
-    drill(run)
-    options = {"device_id": run.device} if run.backend == "nccl" and "device_id" in run.dist.init_process_group.__code__.co_varnames else {}
-    timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
-    began = time.perf_counter()
-    try:
-        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout, **options)
-    except TypeError:
-        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
-    first = run.torch.ones(1, device=run.device)
-    run.collective("first all_reduce", lambda: run.dist.all_reduce(first), size_bytes=int((limit_s - STEP_S) * 0.5e9))
-    if int(first) != run.world:
-        raise Failed("expected %d from the first all_reduce, found %s" % (run.world, first.item()))
-    libraries = nccl_in_process() if run.backend == "nccl" else []
-    return {"init_ms": round((time.perf_counter() - began) * 1e3, 1), "nccl": libraries, "net_plugins": mapped_libraries("libnccl-net")}
-
-
-# Correctness of one operation: each returns (call, expected parts as [(source rank or None, found slice, expected)]).
-
-
-def op_broadcast(run, count, dtype, seed):
-    """The last rank's data arrives everywhere."""
-    torch, source = run.torch, run.world - 1
-    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
-    expected = pattern(torch, run.device, count, source, seed, 256, dtype)
-    return held, lambda: run.dist.broadcast(held, source), lambda: [(source, held, expected)]
-
-
-def op_all_reduce(run, count, dtype, seed):
-    """The sum of all."""
-    held = summand(run.torch, run, count, run.rank, seed, dtype)
-    return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
-
-
-def op_all_gather(run, count, dtype, seed):
-    """Each rank's part at its place."""
-    torch = run.torch
-    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
-    whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
-
-    def parts():
-        for source, part in enumerate(whole.split(count)):
-            yield source, part, pattern(torch, run.device, count, source, seed, 256, dtype)
-
-    return held, lambda: gather_whole(run, whole, held), parts
-
-
-def op_reduce_scatter(run, count, dtype, seed):
-    """My part of the sum."""
-    held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
-    part = run.torch.zeros(count, dtype=dtype, device=run.device)
-
-    def parts():
-        return [(None, part, reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank))]
-
-    return held, lambda: scatter_sum(run, part, held), parts
-
-
-def op_all_to_all(run, count, dtype, seed):
-    """Each rank's part for me."""
-    torch = run.torch
-    held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
-    whole = torch.zeros_like(held)
-
-    def parts():
-        for source, part in enumerate(whole.split(count)):
-            yield source, part, pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype)
-
-    return held, lambda: run.dist.all_to_all_single(whole, held), parts
-
-
-def op_send_recv(run, count, dtype, seed):
-    """A ring: to the next, from the one before."""
-    torch, dist = run.torch, run.dist
-    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
-    if run.world == 1:
-        return held, lambda: None, list
-    came = torch.zeros_like(held)
-    after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
-
-    def call():
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]):
-            work.wait()
-
-    return held, call, lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))]
-
-
-def gather_whole(run, whole, part, **options):
-    """all_gather into one tensor, placed by rank."""
-    return run.dist.all_gather_into_tensor(whole, part, **options)
-
-
-def scatter_sum(run, part, whole, **options):
-    """reduce_scatter from one tensor."""
-    return run.dist.reduce_scatter_tensor(part, whole, **options)
-
-
-OPERATIONS = {
-    "broadcast": op_broadcast, "all_reduce": op_all_reduce, "all_gather": op_all_gather, "reduce_scatter": op_reduce_scatter,
-    "all_to_all": op_all_to_all, "send_recv": op_send_recv,
-}  # fmt: skip
-
-
-def phase_operation(run):
-    """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
-    torch, operation = run.torch, OPERATIONS[run.phase]
-    count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
-    total, senders = 0, {}
-    for number, dtype in enumerate((torch.float32, torch.bfloat16)):
-        seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
-        held, call, parts = operation(run, count, dtype, seed)
-        if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
-            held[:: max(1, count // 8)] += 1
-        name = str(dtype).replace("torch.", "")
-        began = time.perf_counter()
-        run.collective("%s %s" % (run.phase, name), call)
-        time_us = (time.perf_counter() - began) * 1e6
-        wrong_from = {}
-        for source, found, expected in parts():
-            wrong = wrong_elements(torch, found, expected)
-            if wrong:
-                wrong_from["unknown" if source is None else source] = wrong
-                senders["unknown" if source is None else source] = wrong
-        wrong = sum(wrong_from.values())
-        total += wrong
-        size = count * dtype_bytes(dtype) * (run.world if run.phase in SPREAD else 1)
-        about = {"op": run.phase, "dtype": name, "size_bytes": size, "measures": "correctness"}
-        run.event("collective", time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, **about)
-    if total:
-        run.store.add("wrong", total)
-        raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total, wrong_from=senders)
-
-
-SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
-
-
-def dtype_bytes(dtype):
-    """Bytes of an element."""
-    return 2 if "16" in str(dtype) else 4
-
-
-def phase_agreement(run):
-    """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
-    meet(run, "operations")
-    wrong = run.store.add("wrong", 0)
-    if wrong:
-        raise Failed("expected the exactly known results on all ranks, found %d wrong elements in all" % wrong)
-
-
-def phase_storm(run):
-    """Barriers back to back, many small messages, few large ones."""
-    torch, dist = run.torch, run.dist
-    options = {"device_ids": [run.device.index]} if run.device.type == "cuda" else {}
-    for number in range(30):
-        run.collective("barrier %d of 30" % (number + 1), lambda: dist.barrier(**options))
-    small = torch.ones(64, device=run.device)
-
-    def many():
-        for _ in range(200):
-            small.fill_(1)
-            dist.all_reduce(small)
-
-    run.collective("200 small all_reduces", many)
-    wrong = wrong_elements(torch, small, torch.full_like(small, run.world))
-    elements = run.scaled(16 << 20, 4, 4)
-    large = torch.ones(elements, device=run.device)
-    for number in range(3):
-        large.fill_(1)
-        run.collective("large all_reduce %d of 3" % (number + 1), lambda: dist.all_reduce(large), size_bytes=elements * 4)
-    wrong += wrong_elements(torch, large, torch.full_like(large, run.world))
-    if wrong:
-        raise Failed("expected %d in every element after the storm, found %d wrong elements" % (run.world, wrong), wrong=wrong)
-
-
-def phase_shapes(run):
-    """The sizes that hung in practice: a broadcast of 253,440,000 elements, an 8B model's layers under FSDP."""
-    torch = run.torch
-    elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
-    held = torch.empty(elements, device=run.device)
-    chunk = 1 << 22
-    for start in range(0, elements if run.rank == 0 else 0, chunk):
-        piece = held[start : start + chunk]
-        piece.copy_(pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
-    run.collective("broadcast of %d elements" % elements, lambda: run.dist.broadcast(held, 0), size_bytes=elements * 4)
-    run.step("compare what came", STEP_S + elements / 5e6)
-    wrong = 0
-    for start in range(0, elements, chunk):
-        piece = held[start : start + chunk]
-        wrong += wrong_elements(torch, piece, pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
-    held = None  # its memory is needed for what comes
-    layers = []
-    for name, asked in (("embedding", EMBEDDING_ELEMENTS), ("layer 1", LAYER_ELEMENTS), ("layer 2", LAYER_ELEMENTS)):
-        size = run.scaled(asked, 2, 3)
-        layers.append(size)
-        part = torch.full((size // run.world,), float(run.rank % 128), dtype=torch.bfloat16, device=run.device)
-        whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
-        run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)  # noqa: B023 -- called at once
-        for source in range(run.world):
-            at = source * (size // run.world)
-            wrong += int(float(whole[at]) != source % 128) + int(float(whole[at + size // run.world - 1]) != source % 128)
-        whole.fill_(1)
-        run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)  # noqa: B023
-        wrong += wrong_elements(torch, part, torch.full_like(part, float(run.world))) if run.world <= 256 else 0
-        part = whole = None
-    if wrong:
-        raise Failed("expected the known content of large messages, found %d wrong elements" % wrong, wrong=wrong)
-    scaled = elements < BROADCAST_ELEMENTS // run.world * run.world or layers[0] < EMBEDDING_ELEMENTS // run.world * run.world
-    return {"broadcast_elements": elements, "layer_elements": layers, "scaled": scaled}
-
-
-def phase_overlap(run):
-    """Collectives in flight on two process groups at the same time."""
-    torch, dist = run.torch, run.dist
-    run.step("create two more groups", 15 + run.world * 0.05)
-    groups = [dist.new_group(list(range(run.world))) for _ in range(2)]
-    elements = min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
-    first, second = (torch.empty(elements, device=run.device) for _ in range(2))
-
-    def both():
-        first.fill_(1)
-        second.fill_(2)
-        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in zip((first, second), groups)]
-        for work in works:
-            work.wait()
-
-    for number in range(10):
-        run.collective("two groups at once, %d of 10" % (number + 1), both, size_bytes=elements * 8)
-    wrong = sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
-    for group in groups:
-        dist.destroy_process_group(group)
-    if wrong:
-        raise Failed("expected exact sums on both groups, found %d wrong elements" % wrong, wrong=wrong)
-
-
-def small_model(torch, checkpointed):
-    """Four blocks of a transformer's size in little; with activation checkpointing as FSDP users have it."""
-    from torch.utils.checkpoint import checkpoint
-
-    class Block(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
-
-        def inner(self, value):
-            return value + self.down(torch.nn.functional.gelu(self.up(self.norm(value))))
-
-        def forward(self, value):
-            return checkpoint(self.inner, value, use_reentrant=False) if checkpointed else self.inner(value)
-
-    torch.manual_seed(7)
-    return torch.nn.Sequential(*[Block() for _ in range(4)])
-
-
-def train(run, model, steps=10):
-    """Real steps: forward, backward, optimizer. Returns losses; each must be a number."""
-    torch = run.torch
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    torch.manual_seed(run.seed + run.rank)
-    batch = torch.randn(32, 256, device=run.device)
-    losses = []
-    for number in range(steps):
-
-        def one():
-            loss = (model(batch) - batch.flip(-1)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(float(loss.detach()))
-
-        run.collective("training step %d of %d" % (number + 1, steps), one)
-    if not all(math.isfinite(loss) for loss in losses):
-        raise Failed("expected finite losses, found %s" % losses)
-    return losses
-
-
-def phase_ddp(run):
-    """Ten real steps under DistributedDataParallel; afterwards all ranks hold the same parameters."""
-    torch = run.torch
-    model = small_model(torch, checkpointed=False).to(run.device)
-    run.step("wrap the model in DDP")
-    wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.device.index] if run.device.type == "cuda" else None)
-    losses = train(run, wrapped)
-    mine = sum(parameter.detach().double().sum() for parameter in model.parameters()).reshape(1)
-    bounds = torch.cat([mine, -mine])
-    run.collective("compare parameters", lambda: run.dist.all_reduce(bounds, op=run.dist.ReduceOp.MAX))
-    if float(bounds[0] + bounds[1]) != 0.0:
-        raise Failed("expected the same parameters on all ranks after DDP, found sums from %r to %r" % (-float(bounds[1]), float(bounds[0])))
-    return {"losses": [round(losses[0], 4), round(losses[-1], 4)]}
-
-
-def phase_fsdp(run):
-    """Ten real steps under FSDP with activation checkpointing."""
-    model = small_model(run.torch, checkpointed=True).to(run.device)
-    run.step("wrap the model in FSDP")
-    try:
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import fully_shard
-
-        mesh = init_device_mesh(run.device.type, (run.world,))
-        for block in model:
-            fully_shard(block, mesh=mesh)
-        wrapped = fully_shard(model, mesh=mesh) or model
-        kind = "fully_shard"
-    except ImportError:
-        from torch.distributed.fsdp import FullyShardedDataParallel
-
-        if run.device.type != "cuda":
-            return {"skip": "this torch has FSDP for GPUs only"}
-        wrapped, kind = FullyShardedDataParallel(model, device_id=run.device), "FullyShardedDataParallel"
-    losses = train(run, wrapped)
-    return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
-
-
-def phase_pace(run):
-    """What this rank does alone, at the same moment as all others: the slow one among equals shows here, not in a collective that all leave together."""
-    torch = run.torch
-    size = 4096 if run.device.type == "cuda" else 192
-    left = torch.randn(size, size, device=run.device)
-    repeats = 8 if run.device.type == "cuda" else 4
-    times = []
-    run.collective("begin together", lambda: run.dist.all_reduce(torch.ones(1, device=run.device)))
-    for _ in range(9):
-        run.step("work alone")
-        began = time.perf_counter()
-        for _ in range(repeats):
-            left = (left @ left).clamp_(-1, 1)
-        if drilled(run, "slow"):
-            time.sleep(0.25)
-        run.settle()
-        times.append((time.perf_counter() - began) * 1e6)
-    # The third fastest of nine: what the rank can do, not what a neighbour on the same core took from it.
-    return {"pace_us": round(sorted(times)[2], 1)}
-
-
-FACTORS = {"all_reduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1.0, "send_recv": lambda n: 1.0}
-
-
-def bus_factor(operation, ranks):
-    """busbw / algbw, as nccl-tests' PERFORMANCE.md defines it."""
-    return FACTORS.get(operation, lambda n: (n - 1) / n)(ranks)
-
-
-def bandwidth_call(run, operation, size_bytes):
-    """(call, real size in bytes) of a float32 collective whose size is counted as nccl-tests does."""
-    torch, dist = run.torch, run.dist
-    count = max(1, size_bytes // 4 // run.world) * run.world
-    whole = torch.zeros(count, device=run.device)
-    part = torch.zeros(count // run.world, device=run.device)
-    calls = {
-        "all_reduce": lambda: dist.all_reduce(whole), "broadcast": lambda: dist.broadcast(whole, 0), "all_gather": lambda: gather_whole(run, whole, part),
-        "reduce_scatter": lambda: scatter_sum(run, part, whole),
-    }  # fmt: skip
-    if operation == "all_to_all":
-        came = torch.empty_like(whole)
-        return lambda: dist.all_to_all_single(came, whole), count * 4
-    return calls[operation], count * 4
-
-
-def timed(run, call, iterations):
-    """Mean time (us) of a call among `iterations` put to the device back to back, by the device's own clock."""
-    torch = run.torch
-    if run.device.type != "cuda":
-        began = time.perf_counter()
-        for _ in range(iterations):
-            call()
-        return (time.perf_counter() - began) * 1e6 / iterations
-    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    first.record()
-    for _ in range(iterations):
-        call()
-    last.record()
-    torch.cuda.synchronize()
-    return first.elapsed_time(last) * 1e3 / iterations
-
-
-def phase_bandwidth(run):
-    """Time of each collective by size: warm-up, then the median of several batches."""
-    torch = run.torch
-    gpu = run.device.type == "cuda"
-    sizes = run.plan.get("bandwidth_bytes") or ([1 << 20, 32 << 20, 256 << 20, 1 << 30] if gpu else [64 << 10, 1 << 20, 8 << 20])
-    largest = min(run.plan.get("max_bytes") or 1 << 62, run.free_bytes() // 4)
-    agreed = torch.tensor([largest], dtype=torch.int64, device=run.device)
-    run.collective("agree on the largest size", lambda: run.dist.all_reduce(agreed, op=run.dist.ReduceOp.MIN))
-    for operation in run.plan.get("bandwidth_ops") or ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"):
-        for size in [one for one in sizes if one <= int(agreed)]:
-            call, real = bandwidth_call(run, operation, size)
-            name = "%s of %d bytes" % (operation, real)
-            run.collective("warm up " + name, lambda: [call() for _ in range(5 if gpu else 1)], size_bytes=real * 5)  # noqa: B023
-            once = torch.tensor([timed(run, call, 1)], dtype=torch.float64, device=run.device)
-            run.collective("agree on iterations", lambda: run.dist.all_reduce(once, op=run.dist.ReduceOp.MAX))  # noqa: B023
-            iterations = int(min(20, max(2, (100e3 if gpu else 30e3) / max(1.0, float(once)))))
-            batches = []
-            for _ in range(5 if gpu else 3):
-                batches.append(run.collective("time " + name, lambda: timed(run, call, iterations), size_bytes=real * iterations))  # noqa: B023
-            run.event("collective", op=operation, dtype="float32", size_bytes=real, time_us=round(statistics.median(batches), 2), wrong=None,
-                      iterations=iterations, batches=len(batches), measures="bandwidth")  # fmt: skip
-
-
-def phase_p2p_matrix(run):
-    """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
-    torch = run.torch
-    if run.device.type != "cuda" or torch.cuda.device_count() < 2:
-        return {"skip": "fewer than two GPUs here"}
-    if run.local_rank == 0:
-        count, size, rows = torch.cuda.device_count(), 64 << 20, []
-        for source in range(count):
-            held = pattern(torch, torch.device("cuda", source), size // 4, source, run.seed, 256, torch.float32)
-            for target in range(count):
-                if source != target:
-                    run.step("copy from GPU %d to GPU %d" % (source, target))
-                    rows.append(copy_row(torch, held, source, target))
-            held = None
-        run.event("p2p", rows=rows)
-        bad = [row for row in rows if row["wrong"]]
-        if bad:
-            message = "expected exact copies between GPUs, found wrong content from GPU %(from)d to GPU %(to)d" % bad[0]
-            raise Failed(message, wrong=sum(row["wrong"] for row in bad))
-    meet(run, "p2p")
-    return None
-
-
-def copy_row(torch, held, source, target):
-    """One pair: {from, to, peer_access, gb_s, wrong}."""
-    device = torch.device("cuda", target)
-    came = torch.empty_like(held, device=device)
-    came.copy_(held)
-    torch.cuda.synchronize(source)
-    torch.cuda.synchronize(target)
-    with torch.cuda.device(source):
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        first.record()
-        for _ in range(10):
-            came.copy_(held, non_blocking=True)
-        last.record()
-        torch.cuda.synchronize(source)
-    wrong = int((came.to(held.device) != held).sum())
-    rate = held.numel() * 4 * 10 / (first.elapsed_time(last) * 1e-3) / 1e9
-    return {"from": source, "to": target, "peer_access": bool(torch.cuda.can_device_access_peer(target, source)), "gb_s": round(rate, 1), "wrong": wrong}
-
-
-def meet(run, name):
-    """All ranks meet at the store, without the network that is under test."""
-    limit_s = run.phase_until - time.monotonic()
-    run.step("wait for the others after %s" % name, limit_s)
-    run.store.add("met/" + name, 1)
-    while run.store.add("met/" + name, 0) < run.world:
-        time.sleep(0.02)
-
-
-BUILD_SOURCE = "#include <torch/extension.h>\nint answer() { return 42; }\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"answer\", &answer); }\n"
-BUILD_PROGRAM = """
-import sys, time
-from torch.utils import cpp_extension
-began = time.time()
-cuda = sys.argv[2] == "cuda"
-source = open(sys.argv[1] + "/x.cpp").read()
-kernel = "__global__ void k(int* x) { *x = 42; }\\nint answer_cuda() { return 42; }\\n"
-module = cpp_extension.load_inline("unhang_build", [source], [kernel] if cuda else [], build_directory=sys.argv[1])
-assert module.answer() == 42
-print("built in %.1f s" % (time.time() - began))
-"""
-
-
-def phase_build(run):
-    """A tiny extension, as fused kernels are built at the start of a training, in a cache of its own: how long does it take, does it end?"""
-    if run.local_rank != 0:
-        return {"skip": "built by the first rank of each node"}
-    with_cuda = run.device.type == "cuda" and bool(shutil.which("nvcc"))
-    missing = [name for name in ("ninja", "c++") if not shutil.which(name)]
-    if missing:
-        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
-    folder = tempfile.mkdtemp(prefix="unhang-build-")
-    limit_s = max(1.0, run.phase_until - time.monotonic() - 5)
-    run.step("build an extension", limit_s)
-    try:
-        with open(os.path.join(folder, "x.cpp"), "w", encoding="ascii") as source:
-            source.write(BUILD_SOURCE)
-        words = [sys.executable, "-c", BUILD_PROGRAM, folder, "cuda" if with_cuda else "cpp"]
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s, preexec_fn=die_with_parent, check=False, text=True)
-    except subprocess.TimeoutExpired:
-        raise Failed("expected an extension to be built within %.0f s, found the compiler still at work" % limit_s) from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if done.returncode:
-        raise Failed("expected an extension to build, found: %s" % " ".join(done.stdout.split())[-300:])
-    return {"built": done.stdout.strip().splitlines()[-1], "cuda": with_cuda}
-
-
-PHASES = {
-    "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
-    **dict.fromkeys(OPERATIONS, phase_operation),
-    "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
-    "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix, "build": phase_build,
-}  # fmt: skip
-OPTIONAL = ("p2p_matrix", "build")
-ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
-
-
-# -------------------------------------------------------------------------------------------------------------------- rank
-
-
-def phases_of(plan):
-    """Names of the phases to go through, in order."""
-    asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
-    checked = any(name in OPERATIONS for name in asked)
-    return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
-
-
-def phase_limit_s(plan, name):
-    """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
-    base = PHASE_LIMIT_S.get(name, 60.0)
-    if name not in ALWAYS:
-        base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
-    return base + plan.get("world_size", 1) * 0.05
-
-
-def run_rank(plan, place, descriptor, folder):
-    """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
-    run = Run(plan, place, descriptor, folder)
-    faulthandler.enable(file=run.stacks)
-    faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
-    threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
-    for name in phases_of(plan):
-        # A wrong result ends nothing before all operations have been tried, for together they tell whose data is wrong.
-        if not run_phase(run, name) and (name not in OPERATIONS or run.last_status != "fail"):
-            leave(run)
-            return 1
-    run.phase, run.phase_until = "end", time.monotonic() + 30
-    run.step("leave the group")
-    if run.dist.is_initialized():
-        run.dist.destroy_process_group()
-    leave(run)
-    faulthandler.cancel_dump_traceback_later()
-    run.event("rank_end")
-    return 0
-
-
-def leave(run):
-    """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
-    if run.store is None:
-        return
-    with contextlib.suppress(RuntimeError):  # the store's server is gone: then there is nobody to tell
-        run.store.add("left", 1)
-        until = time.monotonic() + GRACE_S
-        while run.rank == 0 and run.store.add("left", 0) < run.world and time.monotonic() < until:
-            time.sleep(0.02)
-
-
-def run_phase(run, name):
-    """Announce, do, tell how it went. False when the phase said no."""
-    limit_s = phase_limit_s(run.plan, name)
-    run.phase, run.phase_until = name, time.monotonic() + limit_s
-    run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
-    run.event("phase_begin", limit_s=limit_s)
-    began = time.monotonic()
-    try:
-        result = PHASES[name](run) or {}
-    except Failed as problem:
-        run.last_status = "fail"
-        run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
-        return False
-    except Exception as problem:
-        # Whatever torch raises here is an answer about the machine: it becomes an event, with the type in front.
-        run.last_status = "error"
-        message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
-        run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
-        return False
-    status = "skip" if "skip" in result else "ok"
-    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result)
-    return True
-
-
-def keep_watch(run):
-    """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
-    while True:
-        time.sleep(0.2)
-        if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
-            write_flight_recording(run)
-            run.board.flag(Board.ANSWERED, 1)
-        state = run.board.read()
-        if not run.plan.get("watched") and time.monotonic() > min(state["until"], state["phase_until"]) > 0:
-            write_flight_recording(run)
-            faulthandler.dump_traceback(file=run.stacks, all_threads=True)
-            emit(run.descriptor, "stall", host=run.host, **own_evidence(run, state))
-            os._exit(3)
-
-
-def own_evidence(run, state):
-    """What a rank without an agent can say of its own stall."""
-    return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
-            "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
-
+# recording.py: Flight recordings and other files that one process writes for another ----------------------------------------------------------------
 
 def recording_path(folder, rank):
     """Where a rank's flight recording goes."""
@@ -1193,23 +398,9 @@ def write_flight_recording(run):
     with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
         import torch._C._distributed_c10d as inner
 
-        dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace
+        dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
         with open(recording_path(run.folder, run.rank), "wb") as sink:
             sink.write(dump())
-
-
-def rank_place(environment):
-    """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
-    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
-        if names[0] in environment and names[1] in environment:
-            try:
-                return tuple(int(re.match(r"\d+", environment.get(name, default)).group()) for name, default in zip(names, ("0", "1", "0", "1")))
-            except AttributeError:
-                raise Failed("expected whole numbers in %s, found %s" % (", ".join(names), [environment.get(name) for name in names])) from None
-    raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")
-
-
-# ---------------------------------------------------------------------------------------------------------------- evidence
 
 
 def read_tail(path, limit=16000):
@@ -1233,109 +424,7 @@ def read_encoded(path, limit=131072):
         return None
 
 
-def process_state(pid):
-    """(state letter, wchan) of a process, ("gone", "") when there is none."""
-    try:
-        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
-            state = source.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return "gone", ""
-    wchan = ""
-    with contextlib.suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
-        wchan = source.read().strip("0\n")
-    return state, wchan
-
-
-def net_counters():
-    """{name: count} of every network interface and RDMA port: bytes, errors, drops, retries."""
-    counts = {}
-    places = [("/sys/class/net/%s/statistics", "/sys/class/net", ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"))]
-    for root, kind in (("/sys/class/infiniband", "ports/1/counters"), ("/sys/class/infiniband", "ports/1/hw_counters")):
-        places.append((root + "/%s/" + kind, root, None))
-    for form, root, wanted in places:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(root):
-                folder = form % name
-                with contextlib.suppress(OSError):
-                    for counter in wanted or os.listdir(folder):
-                        with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
-                            counts["%s %s" % (name, counter)] = int(source.read())
-    return counts
-
-
-def nvlink_counters():
-    """{counter: value} as nvidia-smi tells them, bounded; {} where there is none."""
-    if not shutil.which("nvidia-smi"):
-        return {}
-    counts, gpu = {}, ""
-    for words in (["nvidia-smi", "nvlink", "-e"], ["nvidia-smi", "nvlink", "-gt", "d"]):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 3, "preexec_fn": die_with_parent}
-            for line in subprocess.run(words, check=False, universal_newlines=True, **options).stdout.splitlines():
-                head = re.match(r"GPU (\d+):", line)
-                gpu = head.group(1) if head else gpu
-                found = re.match(r"\s+Link (\d+): ([A-Za-z ]+): (\d+)", line)
-                if found:
-                    counts["GPU %s link %s %s" % (gpu, found.group(1), found.group(2).strip())] = int(found.group(3))
-    return counts
-
-
-def nvlink_pairs():
-    """[[uuid, uuid]] of GPUs that NVLink joins, asked of NVML by a child, since a driver may never answer. None where there is no NVML."""
-    if not os.path.isdir("/proc/driver/nvidia/gpus"):
-        return None
-    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        words = [sys.executable, os.path.abspath(__file__), "nvlink"]
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 10, "preexec_fn": die_with_parent}
-        return json.loads(subprocess.run(words, check=False, **options).stdout)
-    return None
-
-
-def read_nvlink_pairs():
-    """The same, in the child: NVML's P2P status for NVLink per pair. Raises OSError without the library."""
-    library = ctypes.CDLL("libnvidia-ml.so.1")
-    if library.nvmlInit_v2():
-        return None
-    count, handles, pairs = ctypes.c_uint(), [], []
-    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    for index in range(count.value):
-        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 and library.nvmlDeviceGetUUID(handle, text, 96) == 0:
-            handles.append((handle, text.value.decode("ascii", "replace")))
-    status = ctypes.c_int()
-    for place, (first, name) in enumerate(handles):
-        for second, other in handles[place + 1 :]:
-            # index 2 is NVML_P2P_CAPS_INDEX_NVLINK, status 0 is NVML_P2P_STATUS_OK
-            if library.nvmlDeviceGetP2PStatus(first, second, 2, ctypes.byref(status)) == 0 and status.value == 0:
-                pairs.append([name, other])
-    return pairs
-
-
-def changed(before, after):
-    """What of the counters moved, by how much."""
-    return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}
-
-
-def open_kernel_log():
-    """A descriptor that yields the lines from now on, or None where that is not allowed."""
-    try:
-        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
-        os.lseek(descriptor, 0, os.SEEK_END)
-        return descriptor
-    except OSError:
-        return None
-
-
-def new_kernel_lines(descriptor, most=200):
-    """The lines that came since, bounded; None where the log may not be read."""
-    if descriptor is None:
-        return None
-    lines = []
-    with contextlib.suppress(OSError):
-        while len(lines) < most:
-            lines.append(os.read(descriptor, 8192).decode("utf-8", "replace").partition(";")[2].split("\n")[0][:500])
-    return lines
-
+# transports.py: Which way each pair of ranks talks, from NCCL's own log -----------------------------------------------------------------------------
 
 TRANSPORT = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via ([\w/]+)")
 NET_DEVICE = re.compile(r"NCCL INFO NET/\w+ : Using (\[\d.*)")
@@ -1357,14 +446,7 @@ def transports_of(log):
     return pairs, nics
 
 
-# ------------------------------------------------------------------------------------------------------- the node's agent
-
-
-def die_with_parent():
-    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
+# agent.py: The node's agent: starts its ranks, watches them from outside, ends them whatever happens ------------------------------------------------
 
 class Child:
     """One rank as its agent sees it."""
@@ -1608,37 +690,6 @@ class Agent:
                     shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
 
 
-def signal_name(code):
-    """SIGKILL for -9, None for an ordinary exit."""
-    try:
-        return signal.Signals(-code).name if code < 0 else None
-    except ValueError:
-        return "signal %d" % -code
-
-
-def native_stack(pid):
-    """py-spy's view, native frames too, where it is installed."""
-    if not shutil.which("py-spy"):
-        return None
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = ["py-spy", "dump", "--nonblocking", "--pid", str(pid)]
-        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3, check=False, text=True).stdout[-8000:]
-    return None
-
-
-def end_session(pid):
-    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
-                    session = int(source.read().rpartition(")")[2].split()[3])
-                if session == pid:
-                    os.kill(int(name), signal.SIGKILL)
-
-
 def rank_environment(plan, rank, local_rank, folder, inherited):
     """The rank's environment: torchrun's variables, what the plan sets for all and for this rank. The caller's own settings stay in force."""
     environment = dict(inherited)
@@ -1668,8 +719,981 @@ def run_agent(plan):
     return agent.work()
 
 
-# ------------------------------------------------------------------------------------------------------------------ survey
+# pattern.py: Test data whose result is exactly known ------------------------------------------------------------------------------------------------
 
+def pattern(torch, device, count, source, seed, bound, dtype, start=0):
+    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
+
+    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
+    """
+    place = torch.arange(start, start + count, dtype=torch.int64, device=device)
+    mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
+    mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
+    return ((mixed >> 33).remainder(2 * bound + 1) - bound).to(dtype)
+
+
+def reduced_pattern(torch, run, count, seed, dtype, start=0):
+    """What all_reduce must yield: the sum over all ranks of what they put in."""
+    total = torch.zeros(count, dtype=torch.int64, device=run.device)
+    for source in range(run.world):
+        total += summand(torch, run, count, source, seed, torch.int64, start)
+    return total.to(dtype)
+
+
+def summand(torch, run, count, source, seed, dtype, start=0):
+    """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
+    values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
+    share = -(-run.world // 256)
+    if share > 1:
+        place = torch.arange(start, start + count, dtype=torch.int64, device=run.device)
+        values = values * ((place + source) % share == 0).to(dtype)
+    return values
+
+
+def wrong_elements(torch, found, expected):
+    """How many elements differ; not a number differs from everything."""
+    return int((found != expected).sum())
+
+
+# run.py: A rank: its place, its steps, its planned faults, and how it meets the others without the network under test -------------------------------
+
+class Failed(Exception):
+    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
+
+    def __init__(self, message, **more):
+        super().__init__(message)
+        self.more = more
+
+
+class Run:
+    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
+
+    def __init__(self, plan, place, descriptor, folder):
+        self.plan, self.descriptor, self.folder = plan, descriptor, folder
+        self.rank, self.world, self.local_rank, self.local_world = place
+        self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
+        self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
+        self.host = plan.get("host") or socket.gethostname()
+        self.phases, self.phase, self.phase_until = (), "", 0.0
+        self.torch = self.dist = self.store = self.device = None
+        self.facts, self.seed, self.last_status = {}, 0, "ok"
+
+    def event(self, kind, **fields):
+        """An event of this rank, in this phase."""
+        emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
+
+    def step(self, name, limit_s=None):
+        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
+        limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
+        limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
+        self.board.begin(self.phase, name, limit_s, self.phase_until)
+        faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
+
+    def collective(self, name, call, size_bytes=0):
+        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished."""
+        base_s = self.plan.get("step_timeout_s") or STEP_S
+        self.step(name, base_s + size_bytes / 0.5e9)
+        drill(self)
+        self.board.enter()
+        result = call()
+        self.settle()
+        self.board.leave()
+        return result
+
+    def settle(self):
+        """Waits for the device."""
+        if self.device is not None and self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def free_bytes(self):
+        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
+        if self.device is not None and self.device.type == "cuda":
+            return self.torch.cuda.mem_get_info()[0]
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
+        return available // max(1, self.local_world)
+
+    def scaled(self, elements, element_bytes, copies):
+        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
+        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
+        agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
+        self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
+        return max(self.world, int(agreed) // self.world * self.world)
+
+
+def drill(run):
+    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
+    for fault in run.plan.get("drills") or ():
+        if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
+            continue
+        if fault["fault"] == "absent":
+            while True:
+                time.sleep(3600)
+        elif fault["fault"] == "exit":
+            os._exit(7)
+        elif fault["fault"] == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif fault["fault"] == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def drilled(run, fault):
+    """Whether this rank shall show this lasting fault."""
+    return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
+
+
+def short_list(numbers):
+    """3, 5, 8 and 40 more."""
+    shown = ", ".join(map(str, numbers[:16]))
+    return shown if len(numbers) <= 16 else "%s and %d more" % (shown, len(numbers) - 16)
+
+
+def wait_for(run, keys, limit_s):
+    """Until the store has all keys."""
+    until = time.monotonic() + limit_s
+    for key in keys:
+        while not run.store.check([key]):
+            if time.monotonic() > until:
+                raise Failed("expected %s in the store, found nothing within %.0f s" % (key, limit_s))
+            time.sleep(0.02)
+
+
+def meet(run, name):
+    """All ranks meet at the store, without the network that is under test."""
+    limit_s = run.phase_until - time.monotonic()
+    run.step("wait for the others after %s" % name, limit_s)
+    run.store.add("met/" + name, 1)
+    while run.store.add("met/" + name, 0) < run.world:
+        time.sleep(0.02)
+
+
+# operations.py: Phases broadcast to agreement: each operation against its exactly known result ------------------------------------------------------
+
+def op_broadcast(run, count, dtype, seed):
+    """The last rank's data arrives everywhere."""
+    torch, source = run.torch, run.world - 1
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    expected = pattern(torch, run.device, count, source, seed, 256, dtype)
+    return held, lambda: run.dist.broadcast(held, source), lambda: [(source, held, expected)]
+
+
+def op_all_reduce(run, count, dtype, seed):
+    """The sum of all."""
+    held = summand(run.torch, run, count, run.rank, seed, dtype)
+    return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
+
+
+def op_all_gather(run, count, dtype, seed):
+    """Each rank's part at its place."""
+    torch = run.torch
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
+
+    def parts():
+        for source, part in enumerate(whole.split(count)):
+            yield source, part, pattern(torch, run.device, count, source, seed, 256, dtype)
+
+    return held, lambda: gather_whole(run, whole, held), parts
+
+
+def op_reduce_scatter(run, count, dtype, seed):
+    """My part of the sum."""
+    held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
+    part = run.torch.zeros(count, dtype=dtype, device=run.device)
+
+    def parts():
+        return [(None, part, reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank))]
+
+    return held, lambda: scatter_sum(run, part, held), parts
+
+
+def op_all_to_all(run, count, dtype, seed):
+    """Each rank's part for me."""
+    torch = run.torch
+    held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
+    whole = torch.zeros_like(held)
+
+    def parts():
+        for source, part in enumerate(whole.split(count)):
+            yield source, part, pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype)
+
+    return held, lambda: run.dist.all_to_all_single(whole, held), parts
+
+
+def op_send_recv(run, count, dtype, seed):
+    """A ring: to the next, from the one before."""
+    torch, dist = run.torch, run.dist
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    if run.world == 1:
+        return held, lambda: None, list
+    came = torch.zeros_like(held)
+    after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
+
+    def call():
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]):
+            work.wait()
+
+    return held, call, lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))]
+
+
+def gather_whole(run, whole, part, **options):
+    """all_gather into one tensor, placed by rank."""
+    return run.dist.all_gather_into_tensor(whole, part, **options)
+
+
+def scatter_sum(run, part, whole, **options):
+    """reduce_scatter from one tensor."""
+    return run.dist.reduce_scatter_tensor(part, whole, **options)
+
+
+OPERATIONS = {
+    "broadcast": op_broadcast, "all_reduce": op_all_reduce, "all_gather": op_all_gather, "reduce_scatter": op_reduce_scatter,
+    "all_to_all": op_all_to_all, "send_recv": op_send_recv,
+}  # fmt: skip
+
+
+def phase_operation(run):
+    """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
+    torch, operation = run.torch, OPERATIONS[run.phase]
+    count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
+    total, senders = 0, {}
+    for number, dtype in enumerate((torch.float32, torch.bfloat16)):
+        seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
+        held, call, parts = operation(run, count, dtype, seed)
+        if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
+            held[:: max(1, count // 8)] += 1
+        name = str(dtype).replace("torch.", "")
+        began = time.perf_counter()
+        run.collective("%s %s" % (run.phase, name), call)
+        time_us = (time.perf_counter() - began) * 1e6
+        wrong_from = {}
+        for source, found, expected in parts():
+            wrong = wrong_elements(torch, found, expected)
+            if wrong:
+                wrong_from["unknown" if source is None else source] = wrong
+                senders["unknown" if source is None else source] = wrong
+        wrong = sum(wrong_from.values())
+        total += wrong
+        size = count * dtype_bytes(dtype) * (run.world if run.phase in SPREAD else 1)
+        about = {"op": run.phase, "dtype": name, "size_bytes": size, "measures": "correctness"}
+        run.event("collective", time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, **about)
+    if total:
+        run.store.add("wrong", total)
+        raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total, wrong_from=senders)
+
+
+SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
+
+
+def dtype_bytes(dtype):
+    """Bytes of an element."""
+    return 2 if "16" in str(dtype) else 4
+
+
+def phase_agreement(run):
+    """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
+    meet(run, "operations")
+    wrong = run.store.add("wrong", 0)
+    if wrong:
+        raise Failed("expected the exactly known results on all ranks, found %d wrong elements in all" % wrong)
+
+
+# bandwidth.py: Phases pace and bandwidth: how fast each rank is alone, and all of them together -----------------------------------------------------
+
+def phase_pace(run):
+    """What this rank does alone, at the same moment as all others: the slow one among equals shows here, not in a collective that all leave together."""
+    torch = run.torch
+    size = 4096 if run.device.type == "cuda" else 192
+    left = torch.randn(size, size, device=run.device)
+    repeats = 8 if run.device.type == "cuda" else 4
+    times = []
+    run.collective("begin together", lambda: run.dist.all_reduce(torch.ones(1, device=run.device)))
+    for _ in range(9):
+        run.step("work alone")
+        began = time.perf_counter()
+        for _ in range(repeats):
+            left = (left @ left).clamp_(-1, 1)
+        if drilled(run, "slow"):
+            time.sleep(0.25)
+        run.settle()
+        times.append((time.perf_counter() - began) * 1e6)
+    # The third fastest of nine: what the rank can do, not what a neighbour on the same core took from it.
+    return {"pace_us": round(sorted(times)[2], 1)}
+
+
+def bandwidth_call(run, operation, size_bytes):
+    """(call, real size in bytes) of a float32 collective whose size is counted as nccl-tests does."""
+    torch, dist = run.torch, run.dist
+    count = max(1, size_bytes // 4 // run.world) * run.world
+    whole = torch.zeros(count, device=run.device)
+    part = torch.zeros(count // run.world, device=run.device)
+    calls = {
+        "all_reduce": lambda: dist.all_reduce(whole), "broadcast": lambda: dist.broadcast(whole, 0), "all_gather": lambda: gather_whole(run, whole, part),
+        "reduce_scatter": lambda: scatter_sum(run, part, whole),
+    }  # fmt: skip
+    if operation == "all_to_all":
+        came = torch.empty_like(whole)
+        return lambda: dist.all_to_all_single(came, whole), count * 4
+    return calls[operation], count * 4
+
+
+def timed(run, call, iterations):
+    """Mean time (us) of a call among `iterations` put to the device back to back, by the device's own clock."""
+    torch = run.torch
+    if run.device.type != "cuda":
+        began = time.perf_counter()
+        for _ in range(iterations):
+            call()
+        return (time.perf_counter() - began) * 1e6 / iterations
+    first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    first.record()
+    for _ in range(iterations):
+        call()
+    last.record()
+    torch.cuda.synchronize()
+    return first.elapsed_time(last) * 1e3 / iterations
+
+
+def phase_bandwidth(run):
+    """Time of each collective by size: warm-up, then the median of several batches."""
+    torch = run.torch
+    gpu = run.device.type == "cuda"
+    sizes = run.plan.get("bandwidth_bytes") or ([1 << 20, 32 << 20, 256 << 20, 1 << 30] if gpu else [64 << 10, 1 << 20, 8 << 20])
+    largest = min(run.plan.get("max_bytes") or 1 << 62, run.free_bytes() // 4)
+    agreed = torch.tensor([largest], dtype=torch.int64, device=run.device)
+    run.collective("agree on the largest size", lambda: run.dist.all_reduce(agreed, op=run.dist.ReduceOp.MIN))
+    for operation in run.plan.get("bandwidth_ops") or ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"):
+        for size in [one for one in sizes if one <= int(agreed)]:
+            call, real = bandwidth_call(run, operation, size)
+            name = "%s of %d bytes" % (operation, real)
+            run.collective("warm up " + name, lambda: [call() for _ in range(5 if gpu else 1)], size_bytes=real * 5)  # noqa: B023
+            once = torch.tensor([timed(run, call, 1)], dtype=torch.float64, device=run.device)
+            run.collective("agree on iterations", lambda: run.dist.all_reduce(once, op=run.dist.ReduceOp.MAX))  # noqa: B023
+            iterations = int(min(20, max(2, (100e3 if gpu else 30e3) / max(1.0, float(once)))))
+            batches = []
+            for _ in range(5 if gpu else 3):
+                batches.append(run.collective("time " + name, lambda: timed(run, call, iterations), size_bytes=real * iterations))  # noqa: B023
+            run.event("collective", op=operation, dtype="float32", size_bytes=real, time_us=round(statistics.median(batches), 2), wrong=None,
+                      iterations=iterations, batches=len(batches), measures="bandwidth")  # fmt: skip
+
+
+# binding.py: Phase binding: which device each rank takes, and who sits on another's -----------------------------------------------------------------
+
+def phase_binding(run):
+    """Which device this rank takes."""
+    torch = run.torch
+    if run.backend != "nccl":
+        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        run.device = torch.device("cpu")
+        device = {"index": index, "uuid": "cpu-%s-%d" % (run.host, index), "model": "cpu", "simulated": True}
+    else:
+        count = torch.cuda.device_count()
+        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        if index >= count:
+            raise Failed(
+                "expected a GPU for local rank %d, found %d visible; CUDA_VISIBLE_DEVICES=%s" % (index, count, os.environ.get("CUDA_VISIBLE_DEVICES")),
+                variable="CUDA_VISIBLE_DEVICES",
+            )
+        torch.cuda.set_device(index)
+        run.device = torch.device("cuda", index)
+        about = torch.cuda.get_device_properties(index)
+        device = {"index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory}
+    device["local_rank"] = run.local_rank
+    device["local_rank_set"] = "LOCAL_RANK" in os.environ
+    run.facts["device"] = device
+    return {"device": device}
+
+
+def binding_faults(everyone):
+    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
+    takers = {}
+    for rank, facts in enumerate(everyone):
+        takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)
+    faults = []
+    for (_, uuid), ranks in sorted(takers.items()):
+        if len(ranks) > 1:
+            misplaced = [rank for rank in ranks if everyone[rank]["device"]["index"] != everyone[rank]["device"]["local_rank"]]
+            unset = [rank for rank in ranks if not everyone[rank]["device"]["local_rank_set"]]
+            visible = everyone[ranks[-1]]["variables"].get("CUDA_VISIBLE_DEVICES")
+            otherwise = "the program chose the device" if visible is None else "CUDA_VISIBLE_DEVICES=%s" % visible
+            variable = "LOCAL_RANK is not set" if unset else otherwise
+            faults.append({"ranks": ranks, "device": uuid, "blamed": misplaced or ranks[1:], "variable": variable})
+    return faults
+
+
+# consistency.py: Phase consistency: what must be the same on all ranks is compared before they meet in a collective ---------------------------------
+
+# What must be the same on all ranks before they may meet in a collective: NCCL talks differently, or not at all, when these differ.
+MUST_AGREE = (
+    "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET",
+    "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_COLLNET_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_CROSS_NIC", "NCCL_MNNVL_ENABLE", "NCCL_NTHREADS",
+    "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_NET_GDR_LEVEL",
+)  # fmt: skip
+
+
+def agreeing_facts(facts):
+    """What of a rank's facts must be the same on all ranks, as {name: text}."""
+    libraries = facts.get("nccl") or []
+    values = {
+        "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
+        "NCCL": ", ".join("%s (%s)" % (one["version"], (one["build_id"] or "no build id")[:12]) for one in libraries),
+        "net plugin": ", ".join(os.path.basename(path) for path in facts.get("net_plugins") or []), "GPU model": facts["device"]["model"],
+    }  # fmt: skip
+    in_files = dict(line.split("=", 1) for _, line in facts.get("nccl_conf") or [] if "=" in line)
+    for name in MUST_AGREE:
+        values[name] = facts["variables"].get(name, in_files.get(name))
+    return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
+
+
+def differences(everyone):
+    """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
+    rows = []
+    table = [agreeing_facts(facts) for facts in everyone]
+    for name in table[0]:
+        values = {}
+        for rank, facts in enumerate(table):
+            values.setdefault(facts[name], []).append(rank)
+        if len(values) > 1:
+            rows.append({"name": name, "values": values})
+    return rows
+
+
+def phase_consistency(run):
+    """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
+    limit_s = run.phase_until - time.monotonic()
+    run.facts["net_plugins"] = mapped_libraries("libnccl-net")
+    run.step("exchange facts over the store", limit_s)
+    drill(run)
+    if run.rank == 0:
+        run.store.set("seed", str(run.plan.get("seed") or int.from_bytes(os.urandom(3), "big")))
+    run.store.set("facts/%d" % run.rank, json.dumps(run.facts))
+    wait_for(run, ["facts/%d" % rank for rank in range(run.world)], limit_s)
+    run.seed = int(run.store.get("seed"))
+    # Rank 0 compares for all: with thousands of ranks nobody else needs thousands of answers.
+    if run.rank == 0:
+        everyone = [json.loads(run.store.get("facts/%d" % rank)) for rank in range(run.world)]
+        run.store.set("compared", json.dumps({"differences": differences(everyone), "binding": binding_faults(everyone)}))
+    wait_for(run, ["compared"], limit_s)
+    compared = json.loads(run.store.get("compared"))
+    if compared["binding"]:
+        fault = compared["binding"][0]
+        text = "expected one GPU for each rank of a machine, found ranks %s on %s; cause: %s"
+        raise Failed(text % (short_list(fault["ranks"]), fault["device"], fault["variable"]), **compared)
+    if compared["differences"]:
+        first = compared["differences"][0]
+        groups = "; ".join("%s on ranks %s" % (value, short_list(ranks)) for value, ranks in sorted(first["values"].items()))
+        raise Failed("expected the same %s on all ranks, found %s" % (first["name"], groups), **compared)
+    return {"seed": run.seed}
+
+
+# training.py: Phases ddp and fsdp: real steps of a small model --------------------------------------------------------------------------------------
+
+def load_training(run):
+    """Loads what training needs before anybody waits for anybody: a first optimizer step pulls in seconds of imports on a busy machine."""
+    if not {"ddp", "fsdp"} & set(run.phases):
+        return
+    torch = run.torch
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch.distributed.fsdp")
+    model = small_model(torch, checkpointed=True)
+    model(torch.zeros(1, 256)).sum().backward()
+    torch.optim.AdamW(model.parameters()).step()
+
+
+def small_model(torch, checkpointed):
+    """Four blocks of a transformer's size in little; with activation checkpointing as FSDP users have it."""
+    from torch.utils.checkpoint import checkpoint
+
+    class Block(torch.nn.Module):  # type: ignore[name-defined]
+        def __init__(self):
+            super().__init__()
+            self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
+
+        def inner(self, value):
+            return value + self.down(torch.nn.functional.gelu(self.up(self.norm(value))))
+
+        def forward(self, value):
+            return checkpoint(self.inner, value, use_reentrant=False) if checkpointed else self.inner(value)
+
+    torch.manual_seed(7)
+    return torch.nn.Sequential(*[Block() for _ in range(4)])
+
+
+def train(run, model, steps=10):
+    """Real steps: forward, backward, optimizer. Returns losses; each must be a number."""
+    torch = run.torch
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(run.seed + run.rank)
+    batch = torch.randn(32, 256, device=run.device)
+    losses = []
+    for number in range(steps):
+
+        def one():
+            loss = (model(batch) - batch.flip(-1)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(float(loss.detach()))
+
+        run.collective("training step %d of %d" % (number + 1, steps), one)
+    if not all(math.isfinite(loss) for loss in losses):
+        raise Failed("expected finite losses, found %s" % losses)
+    return losses
+
+
+def phase_ddp(run):
+    """Ten real steps under DistributedDataParallel; afterwards all ranks hold the same parameters."""
+    torch = run.torch
+    model = small_model(torch, checkpointed=False).to(run.device)
+    run.step("wrap the model in DDP")
+    wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.device.index] if run.device.type == "cuda" else None)
+    losses = train(run, wrapped)
+    mine = sum(parameter.detach().double().sum() for parameter in model.parameters()).reshape(1)
+    bounds = torch.cat([mine, -mine])
+    run.collective("compare parameters", lambda: run.dist.all_reduce(bounds, op=run.dist.ReduceOp.MAX))
+    if float(bounds[0] + bounds[1]) != 0.0:
+        raise Failed("expected the same parameters on all ranks after DDP, found sums from %r to %r" % (-float(bounds[1]), float(bounds[0])))
+    return {"losses": [round(losses[0], 4), round(losses[-1], 4)]}
+
+
+def phase_fsdp(run):
+    """Ten real steps under FSDP with activation checkpointing."""
+    model = small_model(run.torch, checkpointed=True).to(run.device)
+    run.step("wrap the model in FSDP")
+    try:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(run.device.type, (run.world,))
+        for block in model:
+            fully_shard(block, mesh=mesh)
+        wrapped = fully_shard(model, mesh=mesh) or model
+        kind = "fully_shard"
+    except ImportError:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        if run.device.type != "cuda":
+            return {"skip": "this torch has FSDP for GPUs only"}
+        wrapped, kind = FullyShardedDataParallel(model, device_id=run.device), "FullyShardedDataParallel"
+    losses = train(run, wrapped)
+    return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
+
+
+# environment.py: Phase environment: which torch, which NCCL, which settings -------------------------------------------------------------------------
+
+def phase_environment(run):
+    """Which torch, which NCCL, which settings: what is really there, not what should be."""
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError as problem:
+        raise Failed("expected torch in %s, found none (%s); name the users' Python with --python" % (sys.executable, problem), blind=True) from None
+    run.torch, run.dist = torch, dist
+    import warnings
+
+    warnings.filterwarnings("ignore")
+    if not dist.is_available():
+        message = "expected a torch with distributed support in %s, found %s without"
+        raise Failed(message % (sys.executable, torch.__version__), blind=True)
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        present = [one for _, one in socket.if_nameindex()]
+        if name in os.environ and not names_interface(name, os.environ[name], present):
+            message = "expected %s=%s to name an interface of this node, found none such among %s"
+            raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
+    backend = run.plan.get("backend") or "auto"
+    run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
+    if run.backend == "nccl" and not torch.cuda.is_available():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (torch.__version__, visible), blind=True)
+    run.facts = {
+        "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
+        "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
+        "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
+        "pid": os.getpid(), "world": run.world,
+    }  # fmt: skip
+    load_training(run)
+    return dict(run.facts)
+
+
+def names_interface(variable, value, present):
+    """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
+
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
+    """
+    if not value:
+        return True
+    if variable == "GLOO_SOCKET_IFNAME":
+        return any(name in present for name in value.split(","))
+    without, exact = value.startswith("^"), value.lstrip("^").startswith("=")
+    wanted = value.lstrip("^=").split(",")
+    matching = [name for name in present if any(name == one if exact else name.startswith(one) for one in wanted)]
+    return len(matching) < len(present) if without else bool(matching)
+
+
+# extension.py: Phase build: a tiny extension, as fused kernels are built at the start of a training -------------------------------------------------
+
+BUILD_SOURCE = "#include <torch/extension.h>\nint answer() { return 42; }\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"answer\", &answer); }\n"
+BUILD_PROGRAM = """
+import sys, time
+from torch.utils import cpp_extension
+began = time.time()
+cuda = sys.argv[2] == "cuda"
+source = open(sys.argv[1] + "/x.cpp").read()
+kernel = "__global__ void k(int* x) { *x = 42; }\\nint answer_cuda() { return 42; }\\n"
+module = cpp_extension.load_inline("unhang_build", [source], [kernel] if cuda else [], build_directory=sys.argv[1])
+assert module.answer() == 42
+print("built in %.1f s" % (time.time() - began))
+"""
+
+
+def phase_build(run):
+    """A tiny extension, as fused kernels are built at the start of a training, in a cache of its own: how long does it take, does it end?"""
+    if run.local_rank != 0:
+        return {"skip": "built by the first rank of each node"}
+    with_cuda = run.device.type == "cuda" and bool(shutil.which("nvcc"))
+    missing = [name for name in ("ninja", "c++") if not shutil.which(name)]
+    if missing:
+        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
+    folder = tempfile.mkdtemp(prefix="unhang-build-")
+    limit_s = max(1.0, run.phase_until - time.monotonic() - 5)
+    run.step("build an extension", limit_s)
+    try:
+        with open(os.path.join(folder, "x.cpp"), "w", encoding="ascii") as source:
+            source.write(BUILD_SOURCE)
+        words = [sys.executable, "-c", BUILD_PROGRAM, folder, "cuda" if with_cuda else "cpp"]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s, preexec_fn=die_with_parent, check=False, text=True)
+    except subprocess.TimeoutExpired:
+        raise Failed("expected an extension to be built within %.0f s, found the compiler still at work" % limit_s) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.returncode:
+        raise Failed("expected an extension to build, found: %s" % " ".join(done.stdout.split())[-300:])
+    return {"built": done.stdout.strip().splitlines()[-1], "cuda": with_cuda}
+
+
+# init.py: Phase init: the communicator comes about --------------------------------------------------------------------------------------------------
+
+def phase_init(run):
+    """The communicator: built at the first collective, so there is one."""
+    import datetime
+
+    limit_s = 15 + run.world * 0.05
+    run.step("create the process group", limit_s)
+    drill(run)
+    options = {"device_id": run.device} if run.backend == "nccl" and "device_id" in run.dist.init_process_group.__code__.co_varnames else {}
+    timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
+    began = time.perf_counter()
+    try:
+        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout, **options)
+    except TypeError:
+        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
+    first = run.torch.ones(1, device=run.device)
+    run.collective("first all_reduce", lambda: run.dist.all_reduce(first), size_bytes=int((limit_s - STEP_S) * 0.5e9))
+    if int(first) != run.world:
+        raise Failed("expected %d from the first all_reduce, found %s" % (run.world, first.item()))
+    libraries = nccl_in_process() if run.backend == "nccl" else []
+    return {"init_ms": round((time.perf_counter() - began) * 1e3, 1), "nccl": libraries, "net_plugins": mapped_libraries("libnccl-net")}
+
+
+# p2p.py: Phase p2p_matrix: copies between the GPUs of a machine -------------------------------------------------------------------------------------
+
+def phase_p2p_matrix(run):
+    """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
+    torch = run.torch
+    if run.device.type != "cuda" or torch.cuda.device_count() < 2:
+        return {"skip": "fewer than two GPUs here"}
+    if run.local_rank == 0:
+        count, size, rows = torch.cuda.device_count(), 64 << 20, []
+        for source in range(count):
+            held = pattern(torch, torch.device("cuda", source), size // 4, source, run.seed, 256, torch.float32)
+            for target in range(count):
+                if source != target:
+                    run.step("copy from GPU %d to GPU %d" % (source, target))
+                    rows.append(copy_row(torch, held, source, target))
+            held = None
+        run.event("p2p", rows=rows)
+        bad = [row for row in rows if row["wrong"]]
+        if bad:
+            message = "expected exact copies between GPUs, found wrong content from GPU %(from)d to GPU %(to)d" % bad[0]
+            raise Failed(message, wrong=sum(row["wrong"] for row in bad))
+    meet(run, "p2p")
+    return None
+
+
+def copy_row(torch, held, source, target):
+    """One pair: {from, to, peer_access, gb_s, wrong}."""
+    device = torch.device("cuda", target)
+    came = torch.empty_like(held, device=device)
+    came.copy_(held)
+    torch.cuda.synchronize(source)
+    torch.cuda.synchronize(target)
+    with torch.cuda.device(source):
+        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        first.record()
+        for _ in range(10):
+            came.copy_(held, non_blocking=True)
+        last.record()
+        torch.cuda.synchronize(source)
+    wrong = int((came.to(held.device) != held).sum())
+    rate = held.numel() * 4 * 10 / (first.elapsed_time(last) * 1e-3) / 1e9
+    return {"from": source, "to": target, "peer_access": bool(torch.cuda.can_device_access_peer(target, source)), "gb_s": round(rate, 1), "wrong": wrong}
+
+
+# rendezvous.py: Phase rendezvous: all ranks meet at one store ---------------------------------------------------------------------------------------
+
+def phase_rendezvous(run):
+    """All ranks meet at the store. Whoever is missing at the end is named."""
+    import datetime
+
+    address, port = run.plan["master_address"], int(run.plan["master_port"])
+    limit_s = run.phase_until - time.monotonic() - 5
+    if run.rank == 0:
+        require_free(port)
+    try:
+        run.store = run.dist.TCPStore(address, port, run.world, run.rank == 0, timeout=datetime.timedelta(seconds=limit_s), wait_for_workers=False)
+    except (RuntimeError, ValueError, OSError) as problem:
+        said = " ".join(str(problem).split())[:300]
+        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", said)) from None
+    run.store.set("here/%d" % run.rank, run.host)
+    until = time.monotonic() + limit_s
+    missing = list(range(run.world))
+    while missing:
+        missing = [rank for rank in missing if not run.store.check(["here/%d" % rank])]
+        if missing and time.monotonic() > until:
+            raise Failed("expected %d ranks at %s:%d, still missing: %s" % (run.world, address, port, short_list(missing)), missing=missing[:64])
+        if missing:
+            time.sleep(0.05)
+    return {"address": address, "port": port}
+
+
+def require_free(port):
+    """Raises Failed when something listens on the port here."""
+    for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 -- asked, not served
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((place, port))
+            except OSError as problem:
+                if problem.errno in (errno.EADDRINUSE, errno.EACCES):
+                    message = "expected port %d to be free, found it in use (%s); choose another with --port" % (port, problem.strerror)
+                    raise Failed(message, blind=True) from None
+
+
+# shapes.py: Phase shapes: the sizes that hung in practice -------------------------------------------------------------------------------------------
+
+# Shapes that hung in practice. The layer is Llama 3 8B's: q, k, v, o, gate, up, down, two norms; the embedding is 128,256 x 4,096.
+BROADCAST_ELEMENTS = 253_440_000
+LAYER_ELEMENTS = 218_112_000
+EMBEDDING_ELEMENTS = 525_336_576
+
+
+def phase_shapes(run):
+    """The sizes that hung in practice: a broadcast of 253,440,000 elements, an 8B model's layers under FSDP."""
+    torch = run.torch
+    elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
+    held = torch.empty(elements, device=run.device)
+    chunk = 1 << 22
+    for start in range(0, elements if run.rank == 0 else 0, chunk):
+        piece = held[start : start + chunk]
+        piece.copy_(pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
+    run.collective("broadcast of %d elements" % elements, lambda: run.dist.broadcast(held, 0), size_bytes=elements * 4)
+    run.step("compare what came", STEP_S + elements / 5e6)
+    wrong = 0
+    for start in range(0, elements, chunk):
+        piece = held[start : start + chunk]
+        wrong += wrong_elements(torch, piece, pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
+    held = None  # its memory is needed for what comes
+    layers = []
+    for name, asked in (("embedding", EMBEDDING_ELEMENTS), ("layer 1", LAYER_ELEMENTS), ("layer 2", LAYER_ELEMENTS)):
+        size = run.scaled(asked, 2, 3)
+        layers.append(size)
+        part = torch.full((size // run.world,), float(run.rank % 128), dtype=torch.bfloat16, device=run.device)
+        whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
+        run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)  # noqa: B023 -- called at once
+        for source in range(run.world):
+            at = source * (size // run.world)
+            wrong += int(float(whole[at]) != source % 128) + int(float(whole[at + size // run.world - 1]) != source % 128)
+        whole.fill_(1)
+        run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)  # noqa: B023
+        wrong += wrong_elements(torch, part, torch.full_like(part, float(run.world))) if run.world <= 256 else 0
+        part = whole = None
+    if wrong:
+        raise Failed("expected the known content of large messages, found %d wrong elements" % wrong, wrong=wrong)
+    scaled = elements < BROADCAST_ELEMENTS // run.world * run.world or layers[0] < EMBEDDING_ELEMENTS // run.world * run.world
+    return {"broadcast_elements": elements, "layer_elements": layers, "scaled": scaled}
+
+
+# storm.py: Phases storm and overlap: many collectives in a row, and on two groups at once -----------------------------------------------------------
+
+def phase_storm(run):
+    """Barriers back to back, many small messages, few large ones."""
+    torch, dist = run.torch, run.dist
+    options = {"device_ids": [run.device.index]} if run.device.type == "cuda" else {}
+    for number in range(30):
+        run.collective("barrier %d of 30" % (number + 1), lambda: dist.barrier(**options))
+    small = torch.ones(64, device=run.device)
+
+    def many():
+        for _ in range(200):
+            small.fill_(1)
+            dist.all_reduce(small)
+
+    run.collective("200 small all_reduces", many)
+    wrong = wrong_elements(torch, small, torch.full_like(small, run.world))
+    elements = run.scaled(16 << 20, 4, 4)
+    large = torch.ones(elements, device=run.device)
+    for number in range(3):
+        large.fill_(1)
+        run.collective("large all_reduce %d of 3" % (number + 1), lambda: dist.all_reduce(large), size_bytes=elements * 4)
+    wrong += wrong_elements(torch, large, torch.full_like(large, run.world))
+    if wrong:
+        raise Failed("expected %d in every element after the storm, found %d wrong elements" % (run.world, wrong), wrong=wrong)
+
+
+def phase_overlap(run):
+    """Collectives in flight on two process groups at the same time."""
+    torch, dist = run.torch, run.dist
+    run.step("create two more groups", 15 + run.world * 0.05)
+    groups = [dist.new_group(list(range(run.world))) for _ in range(2)]
+    elements = min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
+    first, second = (torch.empty(elements, device=run.device) for _ in range(2))
+
+    def both():
+        first.fill_(1)
+        second.fill_(2)
+        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in zip((first, second), groups)]
+        for work in works:
+            work.wait()
+
+    for number in range(10):
+        run.collective("two groups at once, %d of 10" % (number + 1), both, size_bytes=elements * 8)
+    wrong = sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
+    for group in groups:
+        dist.destroy_process_group(group)
+    if wrong:
+        raise Failed("expected exact sums on both groups, found %d wrong elements" % wrong, wrong=wrong)
+
+
+# phases.py: Which phases there are, in which order, and how long each may take ----------------------------------------------------------------------
+
+PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 90.0}
+PHASES = {
+    "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
+    **dict.fromkeys(OPERATIONS, phase_operation),
+    "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
+    "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix, "build": phase_build,
+}  # fmt: skip
+OPTIONAL = ("p2p_matrix", "build")
+ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
+
+
+def phases_of(plan):
+    """Names of the phases to go through, in order."""
+    asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
+    checked = any(name in OPERATIONS for name in asked)
+    return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
+
+
+def phase_limit_s(plan, name):
+    """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
+    base = PHASE_LIMIT_S.get(name, 60.0)
+    if name not in ALWAYS:
+        base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
+    return base + plan.get("world_size", 1) * 0.05
+
+
+# rank.py: One rank goes through its phases ----------------------------------------------------------------------------------------------------------
+
+def run_rank(plan, place, descriptor, folder):
+    """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
+    run = Run(plan, place, descriptor, folder)
+    run.phases = tuple(phases_of(plan))
+    faulthandler.enable(file=run.stacks)
+    faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
+    threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
+    for name in run.phases:
+        # A wrong result ends nothing before all operations have been tried, for together they tell whose data is wrong.
+        if not run_phase(run, name) and (name not in OPERATIONS or run.last_status != "fail"):
+            leave(run)
+            return 1
+    run.phase, run.phase_until = "end", time.monotonic() + 30
+    run.step("leave the group")
+    if run.dist.is_initialized():
+        run.dist.destroy_process_group()
+    leave(run)
+    faulthandler.cancel_dump_traceback_later()
+    run.event("rank_end")
+    return 0
+
+
+def leave(run):
+    """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
+    if run.store is None:
+        return
+    with contextlib.suppress(RuntimeError):  # the store's server is gone: then there is nobody to tell
+        run.store.add("left", 1)
+        until = time.monotonic() + GRACE_S
+        while run.rank == 0 and run.store.add("left", 0) < run.world and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+def run_phase(run, name):
+    """Announce, do, tell how it went. False when the phase said no."""
+    limit_s = phase_limit_s(run.plan, name)
+    run.phase, run.phase_until = name, time.monotonic() + limit_s
+    run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
+    run.event("phase_begin", limit_s=limit_s)
+    began = time.monotonic()
+    try:
+        result = PHASES[name](run) or {}
+    except Failed as problem:
+        run.last_status = "fail"
+        run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
+        return False
+    except Exception as problem:
+        # Whatever torch raises here is an answer about the machine: it becomes an event, with the type in front.
+        run.last_status = "error"
+        message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
+        run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
+        return False
+    status = "skip" if "skip" in result else "ok"
+    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result)
+    return True
+
+
+def keep_watch(run):
+    """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
+    while True:
+        time.sleep(0.2)
+        if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
+            write_flight_recording(run)
+            run.board.flag(Board.ANSWERED, 1)
+        state = run.board.read()
+        if not run.plan.get("watched") and time.monotonic() > min(state["until"], state["phase_until"]) > 0:
+            write_flight_recording(run)
+            faulthandler.dump_traceback(file=run.stacks, all_threads=True)
+            emit(run.descriptor, "stall", host=run.host, **own_evidence(run, state))
+            os._exit(3)
+
+
+def own_evidence(run, state):
+    """What a rank without an agent can say of its own stall."""
+    return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
+            "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
+
+
+def rank_place(environment):
+    """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
+    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
+        if names[0] in environment and names[1] in environment:
+            try:
+                return tuple(int(re.match(r"\d+", environment.get(name, default)).group()) for name, default in zip(names, ("0", "1", "0", "1")))
+            except AttributeError:
+                raise Failed("expected whole numbers in %s, found %s" % (", ".join(names), [environment.get(name) for name in names])) from None
+    raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")
+
+
+# survey.py: What a launcher needs to know of a node before it starts ranks there --------------------------------------------------------------------
 
 def survey():
     """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
@@ -1714,8 +1738,7 @@ def gpus():
     return rows
 
 
-# -------------------------------------------------------------------------------------------------------------------- main
-
+# main.py: The command line --------------------------------------------------------------------------------------------------------------------------
 
 def main(words):
     """0 all well, 1 something said no, 2 wrong use, 3 stalled."""

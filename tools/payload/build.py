@@ -1,0 +1,180 @@
+"""Assembles the smoke test's payload, roles/smoke_test/files/unhang_smoke.py, from the modules in parts/. Same parts, same bytes.
+
+    python tools/payload/build.py [--check] [TARGET]
+
+On a node the payload is one file that can be copied, piped and read; here it is one module per concern. Assembling is laying one after the other: each
+part once, after those that it imports from, as it stands, line for line, so that a traceback from a node shows real lines below the part's heading. Imports
+of the standard library go to the top; those between parts go away, which is right only under the rules that are checked here:
+
+    a part imports from another with `from .other import name, name`, at its top, under the same name; no circles
+    a name stands at the top level of one part only, and is no import of another's
+    what is meant for torch is imported inside functions, so that the agent starts without it
+
+docs/decisions/0008 says why it is done so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROJECT = HERE.parent.parent
+PARTS = HERE / "parts"
+TARGET = PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
+LAST = "main"
+OLDEST_PYTHON = (3, 8)
+WIDTH = 150
+NOTE = "Assembled by tools/payload/build.py from tools/payload/parts: change it there."
+
+
+class Unsound(Exception):
+    """The parts cannot be laid one after the other; the text says which rule which part breaks."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One module. heading: its docstring; hoisted: imports of the standard library; needs: names by part; names: what it defines; text: the rest."""
+
+    name: str
+    heading: str
+    hoisted: frozenset[str]
+    needs: dict[str, tuple[str, ...]]
+    names: tuple[str, ...]
+    text: str
+
+
+def read_part(name: str, source: str) -> Part:
+    """Raises Unsound."""
+    tree = ast.parse(source, feature_version=OLDEST_PYTHON)
+    docstring = ast.get_docstring(tree)
+    if not docstring:
+        raise Unsound(f"{name}: expected a docstring that says what it is for")
+    imports = [node for node in tree.body[1:] if isinstance(node, (ast.Import, ast.ImportFrom))]
+    rest = tree.body[1 + len(imports) :]
+    if tree.body[1 : 1 + len(imports)] != imports or not rest:
+        raise Unsound(f"{name}: expected all imports at its top, and something after them")
+    for node in ast.walk(ast.Module(body=rest, type_ignores=[])):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            raise Unsound(f"{name}: expected imports from other parts at its top, found one in line {node.lineno}")
+    hoisted, needs = _imports(name, imports)
+    lines = source.splitlines()
+    start = imports[-1].end_lineno if imports else tree.body[0].end_lineno
+    names = tuple(defined for node in rest for defined in _defined(node))
+    return Part(name, docstring.splitlines()[0].rstrip("."), hoisted, needs, names, "\n".join(lines[start:]).strip("\n"))
+
+
+def _imports(name: str, imports: list[ast.Import | ast.ImportFrom]) -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
+    hoisted, needs = set(), {}
+    for node in imports:
+        if any(alias.asname or alias.name == "*" for alias in node.names):
+            raise Unsound(f"{name}: expected imports under their own names, found {ast.unparse(node)}")
+        if isinstance(node, ast.ImportFrom) and node.level:
+            if node.level != 1 or not node.module or "." in node.module:
+                raise Unsound(f"{name}: expected `from .part import name`, found {ast.unparse(node)}")
+            needs[node.module] = tuple(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            continue
+        else:
+            roots = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            if any(root.split(".")[0] not in sys.stdlib_module_names for root in roots):
+                raise Unsound(f"{name}: expected the standard library alone at the top, found {ast.unparse(node)}")
+            hoisted |= {f"import {root}" for root in roots} if isinstance(node, ast.Import) else {ast.unparse(node)}
+    return frozenset(hoisted), needs
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return [node.name]
+    if isinstance(node, (ast.Assign, ast.AnnAssign)):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+    return []
+
+
+def check(parts: dict[str, Part]) -> None:
+    """Names are told apart, and what a part imports is there. Raises Unsound."""
+    owners: dict[str, str] = {}
+    imported = {line.split()[-1]: part.name for part in parts.values() for line in part.hoisted}
+    for part in parts.values():
+        for name in part.names:
+            if name in owners or name in imported:
+                raise Unsound(f"{part.name}: expected a name of its own, found {name}, which {owners.get(name) or imported[name]} has too")
+            owners[name] = part.name
+    for part in parts.values():
+        for other, names in part.needs.items():
+            for name in names:
+                if owners.get(name) != other:
+                    raise Unsound(f"{part.name}: expected {name} in {other}, found it in {owners.get(name) or 'no part'}")
+
+
+def ordered(parts: dict[str, Part]) -> list[Part]:
+    """Each part after those that it imports from, in the order in which the last one comes to them. Raises Unsound: a circle, a part that nobody needs."""
+    done: list[str] = []
+
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        if name in above:
+            raise Unsound(f"{name}: expected no circle, found {' -> '.join([*above[above.index(name) :], name])}")
+        if name not in done:
+            for other in parts[name].needs:
+                visit(other, (*above, name))
+            done.append(name)
+
+    visit(LAST, ())
+    lost = sorted(set(parts) - set(done))
+    if lost:
+        raise Unsound(f"{lost[0]}: expected to be imported by some part that {LAST} comes to, found nobody")
+    return [parts[name] for name in done]
+
+
+def assemble(folder: Path = PARTS) -> str:
+    """The payload's text. Raises Unsound."""
+    parts = {path.stem: read_part(path.stem, path.read_text("utf-8")) for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
+    check(parts)
+    row = ordered(parts)
+    about = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")), clean=False) or ""
+    hoisted = sorted({line for part in row for line in part.hoisted}, key=lambda line: (line.startswith("from"), line))
+    head = f'"""{about.rstrip()}\n\n{NOTE}\n"""\n\nfrom __future__ import annotations\n\n' + "\n".join(hoisted)
+    text = head + "\n\n" + "\n\n\n".join(f"{_heading(part)}\n\n{part.text}" for part in row) + "\n"
+    _same(text, row)
+    return text
+
+
+def _heading(part: Part) -> str:
+    return f"# {part.name}.py: {part.heading} ".ljust(WIDTH, "-")
+
+
+def _same(text: str, row: list[Part]) -> None:
+    """The whole holds what the parts hold, in their order. Raises Unsound."""
+    whole = [node for node in ast.parse(text, feature_version=OLDEST_PYTHON).body[1:] if not isinstance(node, (ast.Import, ast.ImportFrom))]
+    single = [node for part in row for node in ast.parse(part.text, feature_version=OLDEST_PYTHON).body]
+    if [ast.dump(node) for node in whole] != [ast.dump(node) for node in single]:
+        raise Unsound("the whole: expected what the parts hold, found something else")
+
+
+def main() -> int:
+    """0 when the file is as the parts are, or was written."""
+    parser = argparse.ArgumentParser(description="Assembles the smoke test's payload.")
+    parser.add_argument("target", nargs="?", type=Path, default=TARGET)
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 when the file is not what the parts make")
+    given = parser.parse_args()
+    try:
+        text = assemble()
+    except (Unsound, SyntaxError) as problem:
+        sys.stderr.write(f"build.py: {problem}\n")
+        return 2
+    if given.check:
+        return 0 if given.target.read_text("utf-8") == text else 1
+    partial = given.target.with_name(f"{given.target.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(given.target)
+    sys.stdout.write(f"{given.target}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

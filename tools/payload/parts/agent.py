@@ -1,0 +1,297 @@
+"""The node's agent: starts its ranks, watches them from outside, ends them whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from .board import Board
+from .counters import changed, net_counters, nvlink_counters, nvlink_pairs
+from .events import emit
+from .kernel_log import new_kernel_lines, open_kernel_log
+from .limits import EVIDENCE_S, GRACE_S, LINE_BYTES, POLL_S, STOPPED_S
+from .mapped import boot_id
+from .processes import die_with_parent, end_session, native_stack, process_state, signal_name
+from .recording import read_encoded, read_tail, recording_path
+from .transports import transports_of
+
+
+class Child:
+    """One rank as its agent sees it."""
+
+    def __init__(self, rank, process, board, events):
+        self.rank, self.process, self.board, self.events = rank, process, board, events
+        self.code, self.stopped_since, self.buffer, self.said = None, None, b"", []
+
+
+class Agent:
+    """Starts the ranks of this node, passes their events on, watches them from outside, collects evidence, and ends them whatever happens."""
+
+    def __init__(self, plan):
+        self.plan = plan
+        self.folder = tempfile.mkdtemp(prefix="unhang-smoke-")
+        self.host = plan.get("host") or socket.gethostname()
+        self.children, self.selector = [], selectors.DefaultSelector()
+        self.until = time.monotonic() + (plan.get("total_timeout_s") or 600)
+        self.stop, self.asked = None, False
+
+    def event(self, kind, **fields):
+        """An event of this node."""
+        emit(1, kind, host=self.host, **fields)
+
+    def start(self):
+        """All ranks, each in a session of its own."""
+        self.kernel_log, self.counters = open_kernel_log(), net_counters()
+        self.links = nvlink_counters()
+        for local_rank in range(self.plan["nproc"]):
+            self.children.append(self.start_rank(local_rank))
+        if self.plan.get("watch_stdin"):
+            os.set_blocking(0, False)
+            self.selector.register(0, selectors.EVENT_READ, "stdin")
+
+    def start_rank(self, local_rank):
+        """One rank with its pipe for events and its own settings."""
+        rank = self.plan["rank_offset"] + local_rank
+        reader, writer = os.pipe()
+        environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
+        words = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
+        try:
+            process = subprocess.Popen(
+                words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
+                start_new_session=True, preexec_fn=die_with_parent,
+            )  # fmt: skip
+        finally:
+            os.close(writer)
+        child = Child(rank, process, None, reader)
+        for descriptor in (reader, process.stdout.fileno()):
+            os.set_blocking(descriptor, False)
+        self.selector.register(reader, selectors.EVENT_READ, child)
+        self.selector.register(process.stdout, selectors.EVENT_READ, child)
+        self.event("rank_begin", rank=rank, pid=process.pid, local_rank=local_rank)
+        return child
+
+    def listen(self, wait_s):
+        """Passes on what ranks say, for at most wait_s."""
+        for key, _ in self.selector.select(wait_s):
+            if key.data == "stdin":
+                self.hear_stdin()
+                continue
+            try:
+                piece = os.read(key.fd, 65536)
+            except BlockingIOError:
+                continue
+            if not piece:
+                self.selector.unregister(key.fileobj)
+            elif key.fd == key.data.events:
+                self.pass_on(key.data, piece)
+            else:
+                key.data.said = (key.data.said + piece.decode("utf-8", "replace").splitlines())[-40:]
+
+    def pass_on(self, child, piece):
+        """Whole lines of events go on at once."""
+        *lines, child.buffer = (child.buffer + piece).split(b"\n")
+        for line in lines:
+            with contextlib.suppress(OSError):
+                os.write(1, line[:LINE_BYTES] + b"\n")
+        child.buffer = child.buffer[-LINE_BYTES:]
+
+    def hear_stdin(self):
+        """The launcher's end of the line: nothing more to read means that it is gone."""
+        try:
+            said = os.read(0, 4096)
+        except BlockingIOError:
+            return
+        if not said:
+            self.selector.unregister(0)
+            self.stop = self.stop or "the launcher is gone"
+        elif b"evidence" in said:
+            self.asked = True  # another node is in trouble: what stands here is part of the answer, and need not wait for a deadline
+
+    def trouble(self):
+        """Why the watch ends before the ranks do: (kind, children in trouble), or None."""
+        now = time.monotonic()
+        if self.stop:
+            return "stopped", []
+        if now > self.until:
+            return "deadline", [child for child in self.children if child.code is None]
+        dead = [child for child in self.children if child.code not in (None, 0)]
+        if dead:
+            return "died", dead
+        stuck = [child for child in self.children if child.code is None and self.is_stuck(child, now)]
+        if stuck:
+            return "stalled", stuck
+        return ("asked", []) if self.asked else None
+
+    def is_stuck(self, child, now):
+        """Past its deadline, or stopped by somebody."""
+        if child.board is None:
+            path = os.path.join(self.folder, "board-%d" % child.rank)
+            if os.path.exists(path) and os.path.getsize(path) == Board.SIZE:
+                child.board = Board(path)
+        stopped = process_state(child.process.pid)[0] in ("T", "t")
+        child.stopped_since = (child.stopped_since or now) if stopped else None
+        if stopped and now - child.stopped_since > STOPPED_S:
+            return True
+        if child.board is None:
+            return False
+        state = child.board.read()
+        return 0 < min(state["until"], state["phase_until"]) < now
+
+    def reap(self):
+        """Notes who ended."""
+        for child in self.children:
+            if child.code is None and child.process.poll() is not None:
+                child.code = child.process.returncode
+
+    def watch(self):
+        """Until all ranks ended, or there is trouble. Returns trouble or None."""
+        while any(child.code is None for child in self.children):
+            self.listen(POLL_S)
+            self.reap()
+            found = self.trouble()
+            if found:
+                return found
+        return None
+
+    def settle(self, seconds):
+        """Lets the ranks talk on, for some have only begun to notice."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and any(child.code is None for child in self.children):
+            self.listen(POLL_S)
+            self.reap()
+
+    def collect_evidence(self, kind):
+        """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
+        alive = [child for child in self.children if child.code is None]
+        states = {child.rank: process_state(child.process.pid) for child in alive}
+        stands = {child.rank: child.board.read() if child.board else None for child in self.children}
+        for child in alive:
+            with contextlib.suppress(OSError):
+                if child.board:
+                    child.board.flag(Board.ASKED, 1)
+                    os.kill(child.process.pid, signal.SIGUSR1)
+        able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
+        until = time.monotonic() + EVIDENCE_S
+        while time.monotonic() < until and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
+            self.listen(POLL_S)
+            self.reap()
+        for child in alive:
+            # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
+            state = states[child.rank]
+            self.tell_stall(child, kind, process_state(child.process.pid) if state[0] == "D" else state, stands[child.rank])
+        log = new_kernel_lines(self.kernel_log)
+        self.event("evidence", kernel_log=log, counters=changed(self.counters, net_counters()), nvlink=changed(self.links, nvlink_counters()))
+
+    def tell_stall(self, child, kind, state, stand):
+        """The evidence of one living rank as an event."""
+        stand = stand or {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
+        now = time.monotonic()
+        late = 0 < min(stand["until"], stand["phase_until"]) < now
+        reason = "stopped" if state[0] in ("T", "t") else "deadline" if late else "witness"
+        fields = {
+            "rank": child.rank, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"], "step": stand["step"],
+            "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - stand["began"], 1) if stand["began"] else None,
+            "stack": read_tail(os.path.join(self.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
+            "flight_recorder": read_encoded(recording_path(self.folder, child.rank)), "native_stack": native_stack(child.process.pid),
+        }  # fmt: skip
+        self.event("stall", **fields)
+
+    def end_ranks(self):
+        """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
+        for child in self.children:
+            end_session(child.process.pid)
+        until = time.monotonic() + 5
+        while time.monotonic() < until and any(child.code is None for child in self.children):
+            self.listen(0.02)
+            self.reap()
+        for child in self.children:
+            if child.code is None:
+                state, wchan = process_state(child.process.pid)
+                self.event("unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan)
+        self.listen(0)
+
+    def tell_exits(self):
+        """How each rank ended by itself. Told before anything is killed."""
+        for child in self.children:
+            if child.code is not None and child.code != 0:
+                stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
+                fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
+                stack = read_tail(os.path.join(self.folder, "stacks-%d" % child.rank), 4000)
+                self.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
+
+    def tell_transports(self):
+        """Which way each pair of ranks really talks, from NCCL's log."""
+        links = nvlink_pairs()
+        if links is not None:
+            self.event("nvlink", pairs=links)
+        for child in self.children:
+            log = read_tail(os.path.join(self.folder, "nccl-%d.log" % child.rank), 4 << 20)
+            pairs, nics = transports_of(log)
+            if log:
+                warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
+                nvls = "NVLS multicast support is available" in log
+                self.event("transports", rank=child.rank, pairs=pairs, nics=nics, nvls=nvls, warnings=warnings)
+
+    def work(self):
+        """The whole of it; the exit code says whether all ranks ended well."""
+        try:
+            self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
+            self.start()
+            found = self.watch()
+            if found:
+                if found[0] == "died":
+                    self.settle(GRACE_S)
+                self.tell_exits()
+                if found[0] != "stopped" and any(child.code is None for child in self.children):
+                    self.collect_evidence(found[0])
+            self.tell_transports()
+            return 1 if found else 0
+        except OSError as problem:
+            self.event("node_failed", message="%s: %s" % (problem.filename or "", problem.strerror or problem))
+            return 1
+        finally:
+            self.end_ranks()
+            self.event("node_end", reason=self.stop, codes={child.rank: child.code for child in self.children})
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if self.plan.get("remove_self"):
+                    shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
+
+
+def rank_environment(plan, rank, local_rank, folder, inherited):
+    """The rank's environment: torchrun's variables, what the plan sets for all and for this rank. The caller's own settings stay in force."""
+    environment = dict(inherited)
+    environment.update({
+        "RANK": str(rank), "WORLD_SIZE": str(plan["world_size"]), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(plan["nproc"]),
+        "MASTER_ADDR": str(plan["master_address"]), "MASTER_PORT": str(plan["master_port"]), "UNHANG_SMOKE_PLAN": json.dumps(dict(plan, watched=True)),
+        "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": inherited.get("PYTHONWARNINGS", "ignore"), "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
+    })  # fmt: skip
+    for name, value in (("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("NCCL_DEBUG", "INFO"),
+                        ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)), ("TORCH_CPP_LOG_LEVEL", "ERROR")):  # fmt: skip
+        environment.setdefault(name, value)
+    if plan.get("gloo_interface"):
+        environment.setdefault("GLOO_SOCKET_IFNAME", plan["gloo_interface"])
+    environment.update(plan.get("environment") or {})
+    environment.update((plan.get("rank_environment") or {}).get(str(rank)) or {})
+    return {name: str(value) for name, value in environment.items() if value is not None}
+
+
+def run_agent(plan):
+    """The agent with its signals in order: a polite end ends the ranks too."""
+    agent = Agent(plan)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: setattr(agent, "stop", agent.stop or "a signal"))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a rank leaves behind comes to us, and is ended
+    return agent.work()

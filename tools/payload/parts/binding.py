@@ -1,0 +1,49 @@
+"""Phase binding: which device each rank takes, and who sits on another's."""
+
+from __future__ import annotations
+
+import os
+
+from .run import Failed, drilled
+
+
+def phase_binding(run):
+    """Which device this rank takes."""
+    torch = run.torch
+    if run.backend != "nccl":
+        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        run.device = torch.device("cpu")
+        device = {"index": index, "uuid": "cpu-%s-%d" % (run.host, index), "model": "cpu", "simulated": True}
+    else:
+        count = torch.cuda.device_count()
+        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        if index >= count:
+            raise Failed(
+                "expected a GPU for local rank %d, found %d visible; CUDA_VISIBLE_DEVICES=%s" % (index, count, os.environ.get("CUDA_VISIBLE_DEVICES")),
+                variable="CUDA_VISIBLE_DEVICES",
+            )
+        torch.cuda.set_device(index)
+        run.device = torch.device("cuda", index)
+        about = torch.cuda.get_device_properties(index)
+        device = {"index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory}
+    device["local_rank"] = run.local_rank
+    device["local_rank_set"] = "LOCAL_RANK" in os.environ
+    run.facts["device"] = device
+    return {"device": device}
+
+
+def binding_faults(everyone):
+    """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
+    takers = {}
+    for rank, facts in enumerate(everyone):
+        takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)
+    faults = []
+    for (_, uuid), ranks in sorted(takers.items()):
+        if len(ranks) > 1:
+            misplaced = [rank for rank in ranks if everyone[rank]["device"]["index"] != everyone[rank]["device"]["local_rank"]]
+            unset = [rank for rank in ranks if not everyone[rank]["device"]["local_rank_set"]]
+            visible = everyone[ranks[-1]]["variables"].get("CUDA_VISIBLE_DEVICES")
+            otherwise = "the program chose the device" if visible is None else "CUDA_VISIBLE_DEVICES=%s" % visible
+            variable = "LOCAL_RANK is not set" if unset else otherwise
+            faults.append({"ranks": ranks, "device": uuid, "blamed": misplaced or ranks[1:], "variable": variable})
+    return faults

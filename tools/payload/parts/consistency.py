@@ -1,0 +1,73 @@
+"""Phase consistency: what must be the same on all ranks is compared before they meet in a collective."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from .binding import binding_faults
+from .mapped import mapped_libraries
+from .run import Failed, drill, short_list, wait_for
+
+# What must be the same on all ranks before they may meet in a collective: NCCL talks differently, or not at all, when these differ.
+MUST_AGREE = (
+    "NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET",
+    "NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_COLLNET_ENABLE", "NCCL_CUMEM_ENABLE", "NCCL_CROSS_NIC", "NCCL_MNNVL_ENABLE", "NCCL_NTHREADS",
+    "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_NET_GDR_LEVEL",
+)  # fmt: skip
+
+
+def agreeing_facts(facts):
+    """What of a rank's facts must be the same on all ranks, as {name: text}."""
+    libraries = facts.get("nccl") or []
+    values = {
+        "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
+        "NCCL": ", ".join("%s (%s)" % (one["version"], (one["build_id"] or "no build id")[:12]) for one in libraries),
+        "net plugin": ", ".join(os.path.basename(path) for path in facts.get("net_plugins") or []), "GPU model": facts["device"]["model"],
+    }  # fmt: skip
+    in_files = dict(line.split("=", 1) for _, line in facts.get("nccl_conf") or [] if "=" in line)
+    for name in MUST_AGREE:
+        values[name] = facts["variables"].get(name, in_files.get(name))
+    return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
+
+
+def differences(everyone):
+    """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
+    rows = []
+    table = [agreeing_facts(facts) for facts in everyone]
+    for name in table[0]:
+        values = {}
+        for rank, facts in enumerate(table):
+            values.setdefault(facts[name], []).append(rank)
+        if len(values) > 1:
+            rows.append({"name": name, "values": values})
+    return rows
+
+
+def phase_consistency(run):
+    """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
+    limit_s = run.phase_until - time.monotonic()
+    run.facts["net_plugins"] = mapped_libraries("libnccl-net")
+    run.step("exchange facts over the store", limit_s)
+    drill(run)
+    if run.rank == 0:
+        run.store.set("seed", str(run.plan.get("seed") or int.from_bytes(os.urandom(3), "big")))
+    run.store.set("facts/%d" % run.rank, json.dumps(run.facts))
+    wait_for(run, ["facts/%d" % rank for rank in range(run.world)], limit_s)
+    run.seed = int(run.store.get("seed"))
+    # Rank 0 compares for all: with thousands of ranks nobody else needs thousands of answers.
+    if run.rank == 0:
+        everyone = [json.loads(run.store.get("facts/%d" % rank)) for rank in range(run.world)]
+        run.store.set("compared", json.dumps({"differences": differences(everyone), "binding": binding_faults(everyone)}))
+    wait_for(run, ["compared"], limit_s)
+    compared = json.loads(run.store.get("compared"))
+    if compared["binding"]:
+        fault = compared["binding"][0]
+        text = "expected one GPU for each rank of a machine, found ranks %s on %s; cause: %s"
+        raise Failed(text % (short_list(fault["ranks"]), fault["device"], fault["variable"]), **compared)
+    if compared["differences"]:
+        first = compared["differences"][0]
+        groups = "; ".join("%s on ranks %s" % (value, short_list(ranks)) for value, ranks in sorted(first["values"].items()))
+        raise Failed("expected the same %s on all ranks, found %s" % (first["name"], groups), **compared)
+    return {"seed": run.seed}

@@ -1,0 +1,61 @@
+"""Phase environment: which torch, which NCCL, which settings."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from .limits import VERSION
+from .mapped import boot_id, nccl_conf_lines, nccl_in_process, read_driver, shown_variables
+from .run import Failed
+from .training import load_training
+
+
+def phase_environment(run):
+    """Which torch, which NCCL, which settings: what is really there, not what should be."""
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError as problem:
+        raise Failed("expected torch in %s, found none (%s); name the users' Python with --python" % (sys.executable, problem), blind=True) from None
+    run.torch, run.dist = torch, dist
+    import warnings
+
+    warnings.filterwarnings("ignore")
+    if not dist.is_available():
+        message = "expected a torch with distributed support in %s, found %s without"
+        raise Failed(message % (sys.executable, torch.__version__), blind=True)
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        present = [one for _, one in socket.if_nameindex()]
+        if name in os.environ and not names_interface(name, os.environ[name], present):
+            message = "expected %s=%s to name an interface of this node, found none such among %s"
+            raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
+    backend = run.plan.get("backend") or "auto"
+    run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
+    if run.backend == "nccl" and not torch.cuda.is_available():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (torch.__version__, visible), blind=True)
+    run.facts = {
+        "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
+        "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
+        "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
+        "pid": os.getpid(), "world": run.world,
+    }  # fmt: skip
+    load_training(run)
+    return dict(run.facts)
+
+
+def names_interface(variable, value, present):
+    """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
+
+    https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
+    """
+    if not value:
+        return True
+    if variable == "GLOO_SOCKET_IFNAME":
+        return any(name in present for name in value.split(","))
+    without, exact = value.startswith("^"), value.lstrip("^").startswith("=")
+    wanted = value.lstrip("^=").split(",")
+    matching = [name for name in present if any(name == one if exact else name.startswith(one) for one in wanted)]
+    return len(matching) < len(present) if without else bool(matching)

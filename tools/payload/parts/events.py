@@ -1,0 +1,49 @@
+"""What happened leaves as lines of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+
+
+def emit(descriptor, kind, **fields):
+    """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
+    line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
+    with contextlib.suppress(OSError):
+        while line:
+            line = line[os.write(descriptor, line) :]
+
+
+PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
+
+
+def shorten_lines(name):
+    """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
+    reader, writer = os.pipe()
+    real = os.dup(1)
+    os.dup2(writer, 1)
+    os.close(writer)
+
+    def relay():
+        with os.fdopen(reader, "rb") as lines:
+            for number, whole in enumerate(lines):
+                line = whole.rstrip(b"\n")
+                pieces = [line[at : at + PIECE_BYTES] for at in range(0, len(line), PIECE_BYTES)]
+                for place, piece in enumerate(pieces):
+                    with contextlib.suppress(OSError):
+                        os.write(real, b"~%s.%d %d/%d %s\n" % (name.encode(), number, place + 1, len(pieces), piece))
+
+    thread = threading.Thread(target=relay)
+    thread.start()
+
+    def finish():
+        sys.stdout.flush()
+        os.close(1)
+        thread.join()
+        os.dup2(real, 1)
+
+    return finish

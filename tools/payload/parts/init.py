@@ -1,0 +1,31 @@
+"""Phase init: the communicator comes about."""
+
+from __future__ import annotations
+
+import time
+
+from .limits import STEP_S
+from .mapped import mapped_libraries, nccl_in_process
+from .run import Failed, drill
+
+
+def phase_init(run):
+    """The communicator: built at the first collective, so there is one."""
+    import datetime
+
+    limit_s = 15 + run.world * 0.05
+    run.step("create the process group", limit_s)
+    drill(run)
+    options = {"device_id": run.device} if run.backend == "nccl" and "device_id" in run.dist.init_process_group.__code__.co_varnames else {}
+    timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
+    began = time.perf_counter()
+    try:
+        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout, **options)
+    except TypeError:
+        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
+    first = run.torch.ones(1, device=run.device)
+    run.collective("first all_reduce", lambda: run.dist.all_reduce(first), size_bytes=int((limit_s - STEP_S) * 0.5e9))
+    if int(first) != run.world:
+        raise Failed("expected %d from the first all_reduce, found %s" % (run.world, first.item()))
+    libraries = nccl_in_process() if run.backend == "nccl" else []
+    return {"init_ms": round((time.perf_counter() - began) * 1e3, 1), "nccl": libraries, "net_plugins": mapped_libraries("libnccl-net")}

@@ -1,0 +1,81 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+
+from .agent import run_agent
+from .counters import read_nvlink_pairs
+from .events import shorten_lines
+from .rank import rank_place, run_rank
+from .run import Failed
+from .survey import survey
+
+
+def main(words):
+    """0 all well, 1 something said no, 2 wrong use, 3 stalled."""
+    parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
+    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvlink"), default="rank")
+    parser.add_argument("--plan", help="the plan as JSON, or @FILE")
+    parser.add_argument("--events", type=int, default=1, help="descriptor for events")
+    parser.add_argument("--folder", help="where status boards lie")
+    parser.add_argument("--short-lines", action="store_true", help="write events in numbered pieces of less than a kilobyte")
+    parser.add_argument("--output", help="write events to this file instead")
+    parser.add_argument("--remove-self", action="store_true", help="remove the folder that this file lies in, at the end")
+    given = parser.parse_args(words)
+    finish = shorten_lines(os.environ.get("SLURMD_NODENAME", "node")) if given.short_lines else lambda: None
+    try:
+        return do(given)
+    finally:
+        finish()
+
+
+def do(given):
+    """What the command line asks for; the exit code."""
+    if given.what == "survey":
+        sys.stdout.write(json.dumps(survey()) + "\n")
+        if given.remove_self:
+            shutil.rmtree(os.path.dirname(os.path.abspath(__file__)), ignore_errors=True)
+        return 0
+    if given.what == "nvlink":
+        sys.stdout.write(json.dumps(read_nvlink_pairs()) + "\n")
+        return 0
+    plan = read_plan(given.plan or os.environ.get("UNHANG_SMOKE_PLAN") or "{}")
+    if given.output:
+        os.dup2(os.open(given.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+    if given.what == "node":
+        return run_agent(plan)
+    try:
+        place = rank_place(os.environ)
+    except Failed as problem:
+        sys.stderr.write("unhang_smoke: %s\n" % problem)
+        return 2
+    plan.setdefault("master_address", os.environ.get("MASTER_ADDR", "127.0.0.1"))
+    # torchrun keeps a store of its own at MASTER_PORT: ours takes the next one.
+    plan.setdefault("master_port", int(os.environ.get("MASTER_PORT", "29511")) + (1 if "TORCHELASTIC_RUN_ID" in os.environ else 0))
+    plan.setdefault("world_size", place[1])
+    return run_rank(plan, place, given.events, given.folder or tempfile.mkdtemp(prefix="unhang-smoke-"))
+
+
+def read_plan(text):
+    """The plan: from the argument, from the file that it names, or this Slurm node's among those of all nodes (=, then base64 of packed JSON)."""
+    if text.startswith("="):
+        return json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]]
+    if text.startswith("@"):
+        with open(text[1:], encoding="utf-8") as source:
+            text = source.read()
+    return json.loads(text)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    # Not sys.exit: a group that is broken would be waited for at the interpreter's end.
+    os._exit(code)

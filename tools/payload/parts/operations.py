@@ -1,0 +1,137 @@
+"""Phases broadcast to agreement: each operation against its exactly known result."""
+
+from __future__ import annotations
+
+import time
+
+from .pattern import pattern, reduced_pattern, summand, wrong_elements
+from .run import Failed, meet
+
+
+def op_broadcast(run, count, dtype, seed):
+    """The last rank's data arrives everywhere."""
+    torch, source = run.torch, run.world - 1
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    expected = pattern(torch, run.device, count, source, seed, 256, dtype)
+    return held, lambda: run.dist.broadcast(held, source), lambda: [(source, held, expected)]
+
+
+def op_all_reduce(run, count, dtype, seed):
+    """The sum of all."""
+    held = summand(run.torch, run, count, run.rank, seed, dtype)
+    return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
+
+
+def op_all_gather(run, count, dtype, seed):
+    """Each rank's part at its place."""
+    torch = run.torch
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
+
+    def parts():
+        for source, part in enumerate(whole.split(count)):
+            yield source, part, pattern(torch, run.device, count, source, seed, 256, dtype)
+
+    return held, lambda: gather_whole(run, whole, held), parts
+
+
+def op_reduce_scatter(run, count, dtype, seed):
+    """My part of the sum."""
+    held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
+    part = run.torch.zeros(count, dtype=dtype, device=run.device)
+
+    def parts():
+        return [(None, part, reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank))]
+
+    return held, lambda: scatter_sum(run, part, held), parts
+
+
+def op_all_to_all(run, count, dtype, seed):
+    """Each rank's part for me."""
+    torch = run.torch
+    held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
+    whole = torch.zeros_like(held)
+
+    def parts():
+        for source, part in enumerate(whole.split(count)):
+            yield source, part, pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype)
+
+    return held, lambda: run.dist.all_to_all_single(whole, held), parts
+
+
+def op_send_recv(run, count, dtype, seed):
+    """A ring: to the next, from the one before."""
+    torch, dist = run.torch, run.dist
+    held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
+    if run.world == 1:
+        return held, lambda: None, list
+    came = torch.zeros_like(held)
+    after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
+
+    def call():
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]):
+            work.wait()
+
+    return held, call, lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))]
+
+
+def gather_whole(run, whole, part, **options):
+    """all_gather into one tensor, placed by rank."""
+    return run.dist.all_gather_into_tensor(whole, part, **options)
+
+
+def scatter_sum(run, part, whole, **options):
+    """reduce_scatter from one tensor."""
+    return run.dist.reduce_scatter_tensor(part, whole, **options)
+
+
+OPERATIONS = {
+    "broadcast": op_broadcast, "all_reduce": op_all_reduce, "all_gather": op_all_gather, "reduce_scatter": op_reduce_scatter,
+    "all_to_all": op_all_to_all, "send_recv": op_send_recv,
+}  # fmt: skip
+
+
+def phase_operation(run):
+    """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
+    torch, operation = run.torch, OPERATIONS[run.phase]
+    count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
+    total, senders = 0, {}
+    for number, dtype in enumerate((torch.float32, torch.bfloat16)):
+        seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
+        held, call, parts = operation(run, count, dtype, seed)
+        if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
+            held[:: max(1, count // 8)] += 1
+        name = str(dtype).replace("torch.", "")
+        began = time.perf_counter()
+        run.collective("%s %s" % (run.phase, name), call)
+        time_us = (time.perf_counter() - began) * 1e6
+        wrong_from = {}
+        for source, found, expected in parts():
+            wrong = wrong_elements(torch, found, expected)
+            if wrong:
+                wrong_from["unknown" if source is None else source] = wrong
+                senders["unknown" if source is None else source] = wrong
+        wrong = sum(wrong_from.values())
+        total += wrong
+        size = count * dtype_bytes(dtype) * (run.world if run.phase in SPREAD else 1)
+        about = {"op": run.phase, "dtype": name, "size_bytes": size, "measures": "correctness"}
+        run.event("collective", time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, **about)
+    if total:
+        run.store.add("wrong", total)
+        raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total, wrong_from=senders)
+
+
+SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
+
+
+def dtype_bytes(dtype):
+    """Bytes of an element."""
+    return 2 if "16" in str(dtype) else 4
+
+
+def phase_agreement(run):
+    """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
+    meet(run, "operations")
+    wrong = run.store.add("wrong", 0)
+    if wrong:
+        raise Failed("expected the exactly known results on all ranks, found %d wrong elements in all" % wrong)

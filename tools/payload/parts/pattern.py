@@ -1,0 +1,37 @@
+"""Test data whose result is exactly known."""
+
+from __future__ import annotations
+
+
+def pattern(torch, device, count, source, seed, bound, dtype, start=0):
+    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
+
+    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
+    """
+    place = torch.arange(start, start + count, dtype=torch.int64, device=device)
+    mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
+    mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
+    return ((mixed >> 33).remainder(2 * bound + 1) - bound).to(dtype)
+
+
+def reduced_pattern(torch, run, count, seed, dtype, start=0):
+    """What all_reduce must yield: the sum over all ranks of what they put in."""
+    total = torch.zeros(count, dtype=torch.int64, device=run.device)
+    for source in range(run.world):
+        total += summand(torch, run, count, source, seed, torch.int64, start)
+    return total.to(dtype)
+
+
+def summand(torch, run, count, source, seed, dtype, start=0):
+    """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
+    values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
+    share = -(-run.world // 256)
+    if share > 1:
+        place = torch.arange(start, start + count, dtype=torch.int64, device=run.device)
+        values = values * ((place + source) % share == 0).to(dtype)
+    return values
+
+
+def wrong_elements(torch, found, expected):
+    """How many elements differ; not a number differs from everything."""
+    return int((found != expected).sum())

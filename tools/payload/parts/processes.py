@@ -1,0 +1,60 @@
+"""Processes seen from outside, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+
+
+def process_state(pid):
+    """(state letter, wchan) of a process, ("gone", "") when there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
+            state = source.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone", ""
+    wchan = ""
+    with contextlib.suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
+        wchan = source.read().strip("0\n")
+    return state, wchan
+
+
+def die_with_parent():
+    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def signal_name(code):
+    """SIGKILL for -9, None for an ordinary exit."""
+    try:
+        return signal.Signals(-code).name if code < 0 else None
+    except ValueError:
+        return "signal %d" % -code
+
+
+def native_stack(pid):
+    """py-spy's view, native frames too, where it is installed."""
+    if not shutil.which("py-spy"):
+        return None
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ["py-spy", "dump", "--nonblocking", "--pid", str(pid)]
+        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3, check=False, text=True).stdout[-8000:]
+    return None
+
+
+def end_session(pid):
+    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
+                    session = int(source.read().rpartition(")")[2].split()[3])
+                if session == pid:
+                    os.kill(int(name), signal.SIGKILL)

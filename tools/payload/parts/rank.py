@@ -1,0 +1,108 @@
+"""One rank goes through its phases."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+import threading
+import time
+
+from .board import Board
+from .events import emit
+from .limits import GRACE_S
+from .operations import OPERATIONS
+from .phases import PHASE_LIMIT_S, PHASES, phase_limit_s, phases_of
+from .recording import read_encoded, read_tail, recording_path, write_flight_recording
+from .run import Failed, Run
+
+
+def run_rank(plan, place, descriptor, folder):
+    """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
+    run = Run(plan, place, descriptor, folder)
+    run.phases = tuple(phases_of(plan))
+    faulthandler.enable(file=run.stacks)
+    faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
+    threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
+    for name in run.phases:
+        # A wrong result ends nothing before all operations have been tried, for together they tell whose data is wrong.
+        if not run_phase(run, name) and (name not in OPERATIONS or run.last_status != "fail"):
+            leave(run)
+            return 1
+    run.phase, run.phase_until = "end", time.monotonic() + 30
+    run.step("leave the group")
+    if run.dist.is_initialized():
+        run.dist.destroy_process_group()
+    leave(run)
+    faulthandler.cancel_dump_traceback_later()
+    run.event("rank_end")
+    return 0
+
+
+def leave(run):
+    """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
+    if run.store is None:
+        return
+    with contextlib.suppress(RuntimeError):  # the store's server is gone: then there is nobody to tell
+        run.store.add("left", 1)
+        until = time.monotonic() + GRACE_S
+        while run.rank == 0 and run.store.add("left", 0) < run.world and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+def run_phase(run, name):
+    """Announce, do, tell how it went. False when the phase said no."""
+    limit_s = phase_limit_s(run.plan, name)
+    run.phase, run.phase_until = name, time.monotonic() + limit_s
+    run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
+    run.event("phase_begin", limit_s=limit_s)
+    began = time.monotonic()
+    try:
+        result = PHASES[name](run) or {}
+    except Failed as problem:
+        run.last_status = "fail"
+        run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
+        return False
+    except Exception as problem:
+        # Whatever torch raises here is an answer about the machine: it becomes an event, with the type in front.
+        run.last_status = "error"
+        message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
+        run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
+        return False
+    status = "skip" if "skip" in result else "ok"
+    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result)
+    return True
+
+
+def keep_watch(run):
+    """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
+    while True:
+        time.sleep(0.2)
+        if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
+            write_flight_recording(run)
+            run.board.flag(Board.ANSWERED, 1)
+        state = run.board.read()
+        if not run.plan.get("watched") and time.monotonic() > min(state["until"], state["phase_until"]) > 0:
+            write_flight_recording(run)
+            faulthandler.dump_traceback(file=run.stacks, all_threads=True)
+            emit(run.descriptor, "stall", host=run.host, **own_evidence(run, state))
+            os._exit(3)
+
+
+def own_evidence(run, state):
+    """What a rank without an agent can say of its own stall."""
+    return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
+            "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
+
+
+def rank_place(environment):
+    """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
+    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
+        if names[0] in environment and names[1] in environment:
+            try:
+                return tuple(int(re.match(r"\d+", environment.get(name, default)).group()) for name, default in zip(names, ("0", "1", "0", "1")))
+            except AttributeError:
+                raise Failed("expected whole numbers in %s, found %s" % (", ".join(names), [environment.get(name) for name in names])) from None
+    raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")

@@ -1,0 +1,43 @@
+"""Flight recordings and other files that one process writes for another."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+
+
+def recording_path(folder, rank):
+    """Where a rank's flight recording goes."""
+    return os.path.join(folder, "flight-%d" % rank)
+
+
+def write_flight_recording(run):
+    """torch's own record of the last collectives (a pickle), where this torch keeps one."""
+    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
+        import torch._C._distributed_c10d as inner
+
+        dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
+        with open(recording_path(run.folder, run.rank), "wb") as sink:
+            sink.write(dump())
+
+
+def read_tail(path, limit=16000):
+    """The end of a text file."""
+    try:
+        with open(path, "rb") as source:
+            source.seek(max(0, os.path.getsize(path) - limit))
+            return source.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_encoded(path, limit=131072):
+    """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
+    try:
+        if os.path.getsize(path) > limit:
+            return None
+        with open(path, "rb") as source:
+            return base64.b64encode(source.read()).decode("ascii")
+    except OSError:
+        return None

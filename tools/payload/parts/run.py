@@ -1,0 +1,123 @@
+"""A rank: its place, its steps, its planned faults, and how it meets the others without the network under test."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import time
+
+from .board import Board
+from .events import emit
+from .limits import SELF_END_S, STEP_S
+
+
+class Failed(Exception):
+    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
+
+    def __init__(self, message, **more):
+        super().__init__(message)
+        self.more = more
+
+
+class Run:
+    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
+
+    def __init__(self, plan, place, descriptor, folder):
+        self.plan, self.descriptor, self.folder = plan, descriptor, folder
+        self.rank, self.world, self.local_rank, self.local_world = place
+        self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
+        self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
+        self.host = plan.get("host") or socket.gethostname()
+        self.phases, self.phase, self.phase_until = (), "", 0.0
+        self.torch = self.dist = self.store = self.device = None
+        self.facts, self.seed, self.last_status = {}, 0, "ok"
+
+    def event(self, kind, **fields):
+        """An event of this rank, in this phase."""
+        emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
+
+    def step(self, name, limit_s=None):
+        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
+        limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
+        limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
+        self.board.begin(self.phase, name, limit_s, self.phase_until)
+        faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
+
+    def collective(self, name, call, size_bytes=0):
+        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished."""
+        base_s = self.plan.get("step_timeout_s") or STEP_S
+        self.step(name, base_s + size_bytes / 0.5e9)
+        drill(self)
+        self.board.enter()
+        result = call()
+        self.settle()
+        self.board.leave()
+        return result
+
+    def settle(self):
+        """Waits for the device."""
+        if self.device is not None and self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def free_bytes(self):
+        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
+        if self.device is not None and self.device.type == "cuda":
+            return self.torch.cuda.mem_get_info()[0]
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
+        return available // max(1, self.local_world)
+
+    def scaled(self, elements, element_bytes, copies):
+        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
+        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
+        agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
+        self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
+        return max(self.world, int(agreed) // self.world * self.world)
+
+
+def drill(run):
+    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
+    for fault in run.plan.get("drills") or ():
+        if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
+            continue
+        if fault["fault"] == "absent":
+            while True:
+                time.sleep(3600)
+        elif fault["fault"] == "exit":
+            os._exit(7)
+        elif fault["fault"] == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif fault["fault"] == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def drilled(run, fault):
+    """Whether this rank shall show this lasting fault."""
+    return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
+
+
+def short_list(numbers):
+    """3, 5, 8 and 40 more."""
+    shown = ", ".join(map(str, numbers[:16]))
+    return shown if len(numbers) <= 16 else "%s and %d more" % (shown, len(numbers) - 16)
+
+
+def wait_for(run, keys, limit_s):
+    """Until the store has all keys."""
+    until = time.monotonic() + limit_s
+    for key in keys:
+        while not run.store.check([key]):
+            if time.monotonic() > until:
+                raise Failed("expected %s in the store, found nothing within %.0f s" % (key, limit_s))
+            time.sleep(0.02)
+
+
+def meet(run, name):
+    """All ranks meet at the store, without the network that is under test."""
+    limit_s = run.phase_until - time.monotonic()
+    run.step("wait for the others after %s" % name, limit_s)
+    run.store.add("met/" + name, 1)
+    while run.store.add("met/" + name, 0) < run.world:
+        time.sleep(0.02)
