@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,15 +54,15 @@ def narrowed(request: Request, phase: str, experiment: Experiment) -> Request:
     return with_changes(replace(request, phases=(phase,), total_timeout_s=min(request.total_timeout_s, LIMIT_S)), experiment.environment)
 
 
-def run_experiments(
-    result: dict[str, Any], planned: Sequence[Experiment], attempt: Callable[[Experiment, str], tuple[str, float]]
-) -> list[dict[str, Any]]:
-    """Rows of the result's `experiments`. attempt(experiment, phase) runs one and returns (verdict, seconds). A failure that does not repeat ends them."""
+def experiment_rounds(
+    result: dict[str, Any], planned: Sequence[Experiment]
+) -> Generator[tuple[Experiment, str], tuple[str, float], list[dict[str, Any]]]:
+    """Rows of the result's `experiments`. Yields (experiment, phase) to be tried, is sent (verdict, seconds). A failure that does not repeat ends them."""
     phase = worth_trying(result)
     rows: list[dict[str, Any]] = []
     for experiment in planned if phase else ():
         assert phase is not None
-        verdict, duration_s = attempt(experiment, phase)
+        verdict, duration_s = yield experiment, phase
         cured = verdict == "pass"
         note = "it did not happen again: what was broken is gone, or comes and goes" if experiment == REPEAT and cured else NOTE if cured else None
         rows.append({
@@ -72,3 +72,17 @@ def run_experiments(
         if experiment == REPEAT and cured:
             break
     return rows
+
+
+def run_experiments(
+    result: dict[str, Any], planned: Sequence[Experiment], attempt: Callable[[Experiment, str], tuple[str, float]]
+) -> list[dict[str, Any]]:
+    """The same, with attempt(experiment, phase) that runs one and returns (verdict, seconds)."""
+    rounds = experiment_rounds(result, planned)
+    try:
+        wanted = next(rounds)
+        while True:
+            wanted = rounds.send(attempt(*wanted))
+    except StopIteration as done:
+        rows: list[dict[str, Any]] = done.value
+        return rows
