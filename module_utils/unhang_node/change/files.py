@@ -42,9 +42,10 @@ def read_text_or_none(place):
         descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("{}: expected a regular file".format(place))
     with os.fdopen(descriptor, "rb") as source:
-        if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("{}: expected a regular file".format(place))
         content = source.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
         raise ValueError("{}: expected at most {} bytes".format(place, LIMIT_BYTES))

@@ -1,0 +1,134 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module by which a run has a node to itself; how lies in module_utils/unhang_node/change."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: node_lock
+short_description: Let one run at a time change a node
+version_added: "0.2.0"
+description:
+  - Takes or frees V(/var/lib/unhang/lock.json), which names the run that changes the node. Another run waits O(wait_s) and is then refused, and told which.
+  - The same run takes it again without an error, and RV(acquired) is then false. Who acquired it frees it, so that roles may be run alone or together.
+  - A lock is taken over, and it is said so, when it has expired, or when the node has booted since and its holder had not said O(across_reboot).
+  - Counts as no change; a second run of a role still changes nothing.
+options:
+  state:
+    description: Whether the run has the node, or lets go of it. Freeing does nothing to a lock of another run.
+    type: str
+    choices: [held, free]
+    default: held
+  run:
+    description: Id of the run. One for all that belongs together.
+    type: str
+    required: true
+  by:
+    description: Who runs it, for those who are refused.
+    type: str
+    default: unknown
+  wait_s:
+    description: Seconds to wait for another run to let go.
+    type: int
+    default: 0
+  expires_s:
+    description: Seconds after which the lock may be taken over, unless its run took it again or wrote down a step (M(saved_state)) meanwhile.
+    type: int
+    default: 14400
+  across_reboot:
+    description: The run is about to boot the node; the lock stands then too.
+    type: bool
+    default: false
+  takes_over:
+    description: Id of a run that is over for sure, whose lock may be taken over.
+    type: str
+    default: ""
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Writes nothing, waits for nobody, and returns who has the node.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: Have the node to ourselves
+  node_lock:
+    run: "{{ unhang_run }}"
+    by: ops@controller
+    wait_s: 60
+  register: lock
+
+- name: Let go
+  node_lock:
+    state: free
+    run: "{{ unhang_run }}"
+  when: lock.acquired
+"""
+
+RETURN = r"""
+acquired:
+  description: True when this call took the lock; false when the run had it already, when it was freed, and in check mode.
+  returned: success
+  type: bool
+  sample: true
+freed:
+  description: True when this call let go of the node, or would.
+  returned: state is free
+  type: bool
+  sample: false
+holder:
+  description: What the lock says now, or who has it where that was refused; none when the node is free.
+  returned: always
+  type: dict
+  sample: {run: 20261120T070000Z-ops-ctl1-4711, by: ops@ctl1, since: "2026-11-20T07:00:00Z", expires: "2026-11-20T11:00:00Z"}
+taken_over:
+  description: The lock of another run in whose place this one is now, with why; none otherwise.
+  returned: state is held
+  type: dict
+  sample: null
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.node_lock import NodeLocked, Wish, free_lock, read_lock, take_lock
+
+OPTIONS = {
+    "state": {"type": "str", "choices": ["held", "free"], "default": "held"},
+    "run": {"type": "str", "required": True},
+    "by": {"type": "str", "default": "unknown"},
+    "wait_s": {"type": "int", "default": 0},
+    "expires_s": {"type": "int", "default": 14400},
+    "across_reboot": {"type": "bool", "default": False},
+    "takes_over": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def settle(module):
+    """The answer. Raises NodeLocked, OSError, ValueError."""
+    rootfs, run = module.params["rootfs"], module.params["run"]
+    if module.params["state"] == "free":
+        freed = free_lock(rootfs, run, module.check_mode)
+        return {"acquired": False, "freed": freed, "holder": read_lock(rootfs)}
+    wish = Wish(run, *(module.params[name] for name in ("by", "expires_s", "across_reboot", "takes_over")))
+    return take_lock(rootfs, wish, module.params["wait_s"], module.check_mode)._asdict()
+
+
+def main():
+    """Takes or frees the lock, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    try:
+        module.exit_json(changed=False, **settle(module))
+    except NodeLocked as refused:
+        module.fail_json(msg=str(refused), holder=refused.holder)
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem), holder=None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that writes down, before a change, what is needed to undo it; how lies in module_utils/unhang_node/change."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: saved_state
+short_description: Save on a node what is needed to undo a change, and how far the change came
+version_added: "0.2.0"
+description:
+  - Keeps a folder for each change of a role in V(/var/lib/unhang/states), readable by root alone, with each file as it was, what was done and whether it came
+    to its end. M(state_restore) undoes it.
+  - Where the newest state is of the same role and was left open or failed, O(state=begun) goes on with that one, and says in RV(stopped) where it had
+    stopped; what was saved first is what was there before.
+  - O(state=finished) and O(state=failed) remove a state in which nothing was changed.
+  - Counts as no change; a second run of a role still changes nothing.
+options:
+  state:
+    description: What is to be written down.
+    type: str
+    choices: [begun, step, finished, failed, listed]
+    required: true
+  id:
+    description: Id of the state. With an empty one nothing is written, as in check mode.
+    type: str
+    default: ""
+  role:
+    description: The role that begins it.
+    type: str
+    default: ""
+  run:
+    description: Id of the run, as M(node_lock) has it. Its lock is renewed with each call.
+    type: str
+    default: ""
+  files:
+    description: Files to save as they are now. More may be added with each step, and a file is saved once.
+    type: list
+    elements: path
+    default: []
+  step:
+    description: What is done next.
+    type: str
+    default: ""
+  message:
+    description: Why it failed.
+    type: str
+    default: ""
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Writes nothing and returns an empty id.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: Save what is there
+  saved_state:
+    state: begun
+    role: gpu_driver
+    run: "{{ unhang_run }}"
+    files: [/etc/apt/preferences.d/unhang-driver]
+  register: saved
+
+- name: Say what comes next
+  saved_state:
+    state: step
+    id: "{{ saved.id }}"
+    step: packages
+
+- name: Everything is done
+  saved_state:
+    state: finished
+    id: "{{ saved.id }}"
+
+- name: What can be restored
+  saved_state:
+    state: listed
+  register: saved
+"""
+
+RETURN = r"""
+id:
+  description: The state's id. Empty in check mode, and once a state was removed because nothing had been changed.
+  returned: success
+  type: str
+  sample: 20261120T070000Z-gpu_driver
+folder:
+  description: Where it lies on the node; empty with an empty id.
+  returned: success
+  type: str
+  sample: /var/lib/unhang/states/20261120T070000Z-gpu_driver
+stopped:
+  description: Where an earlier run of the role had stopped, whose state is gone on with (in check mode, would be); none otherwise.
+  returned: success
+  type: dict
+  sample: {id: 20261120T070000Z-gpu_driver, run: a, status: open, step: packages, at: "2026-11-20T07:00:09Z", message: null}
+states:
+  description: All states of the node, oldest first.
+  returned: state is listed
+  type: list
+  elements: dict
+  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, run: a, status: finished, begun: "2026-11-20T07:00:00Z", steps: []}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import saved_states as saved
+from ansible.module_utils.unhang_node.change.node_lock import remove_if_empty, renew_lock
+
+OPTIONS = {
+    "state": {"type": "str", "choices": ["begun", "step", "finished", "failed", "listed"], "required": True},
+    "id": {"type": "str", "default": ""},
+    "role": {"type": "str", "default": ""},
+    "run": {"type": "str", "default": ""},
+    "files": {"type": "list", "elements": "path", "default": []},
+    "step": {"type": "str", "default": ""},
+    "message": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def begin(module):
+    """(id, where an earlier run had stopped). Raises OSError, ValueError."""
+    rootfs, role = module.params["rootfs"], module.params["role"]
+    if module.check_mode:
+        return "", saved.unfinished_of(saved.read_states(rootfs), role)
+    state, stopped = saved.begin_state(rootfs, role, module.params["run"], module.params["files"])
+    return state["id"], stopped
+
+
+def write_down(module):
+    """The id that stands after a call about a state that was begun. Raises OSError, ValueError."""
+    rootfs, state_id, what = module.params["rootfs"], module.params["id"], module.params["state"]
+    if module.check_mode or not state_id:
+        return ""
+    if what == "step":
+        saved.add_step(rootfs, state_id, module.params["step"])
+        saved.keep_files(rootfs, state_id, module.params["files"])
+        return state_id
+    stands = saved.fail_state(rootfs, state_id, module.params["message"]) if what == "failed" else saved.finish_state(rootfs, state_id)
+    if not stands:
+        remove_if_empty(rootfs)
+    return state_id if stands else ""
+
+
+def settle(module):
+    """The answer. Raises OSError, ValueError."""
+    rootfs, what = module.params["rootfs"], module.params["state"]
+    if what == "listed":
+        return {"id": "", "folder": "", "stopped": None, "states": saved.read_states(rootfs)}
+    if module.params["run"] and not module.check_mode:
+        renew_lock(rootfs, module.params["run"])
+    state_id, stopped = begin(module) if what == "begun" else (write_down(module), None)
+    return {"id": state_id, "folder": f"{saved.STATES}/{state_id}" if state_id else "", "stopped": stopped}
+
+
+def main():
+    """Writes down what is asked unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "begun", ("role",)), ("state", "step", ("step",))])
+    try:
+        module.exit_json(changed=False, **settle(module))
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""The module node_lock on planted trees, with processes of their own where two have to meet."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+from fakes.ansible_module import run_module, tree
+from fakes.node_tree import plant
+
+from unhang_node.change.node_lock import LOCK, NodeLocked, Wish, free_lock, read_lock, renew_lock, take_lock, utc_seconds, utc_text, why_stale
+
+BOOT = "/proc/sys/kernel/random/boot_id"
+EARLIER, LATER = "2026-11-20T07:00:00Z", "2026-11-20T09:00:00Z"
+
+
+def lock(folder, run, **more):
+    return run_module("node_lock", rootfs=str(folder), run=run, **more)
+
+
+def wish(run, expires_s=600, across_reboot=False):
+    return Wish(run, "ops@ctl1", expires_s, across_reboot, "")
+
+
+def boot(folder, boot_id):
+    plant(folder, {BOOT: boot_id + "\n"})
+    return folder
+
+
+def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):
+    assert lock(tmp_path, "first", by="ops@ctl1")["acquired"]
+    refused = lock(tmp_path, "second")
+    assert refused["failed"]
+    assert "run first by ops@ctl1 at work on it since 20" in refused["msg"]
+    assert "-e unhang_run=first" in refused["msg"]
+    assert refused["holder"]["run"] == "first"
+    assert read_lock(str(tmp_path))["run"] == "first"
+
+
+def test_the_same_run_has_it_already_and_it_is_no_error(tmp_path):
+    lock(tmp_path, "first")
+    again = lock(tmp_path, "first")
+    assert not again.get("failed")
+    assert not again["acquired"]
+    assert not again["changed"]
+
+
+def test_a_freed_node_is_as_it_was(tmp_path):
+    plant(tmp_path, {"/etc/hostname": "gpu001\n", "/var/lib/": ""})
+    before = tree(tmp_path)
+    lock(tmp_path, "first")
+    assert tree(tmp_path) != before
+    assert lock(tmp_path, "first", state="free")["freed"]
+    assert tree(tmp_path) == before
+    assert lock(tmp_path, "second")["acquired"]
+
+
+def test_a_lock_of_another_run_is_not_freed(tmp_path):
+    lock(tmp_path, "first")
+    assert not lock(tmp_path, "second", state="free")["freed"]
+    assert read_lock(str(tmp_path))["run"] == "first"
+
+
+def test_check_mode_writes_nothing_and_tells_who_has_the_node(tmp_path):
+    before = tree(tmp_path)
+    assert lock(tmp_path, "first", check=True)["holder"] is None
+    assert tree(tmp_path) == before
+    lock(tmp_path, "first")
+    before = tree(tmp_path)
+    assert lock(tmp_path, "second", check=True)["holder"]["run"] == "first"
+    assert lock(tmp_path, "first", check=True, state="free")["freed"]
+    assert tree(tmp_path) == before
+
+
+def test_an_expired_lock_is_taken_over_and_it_is_said(tmp_path):
+    lock(tmp_path, "first", by="ops@ctl1", expires_s=0)
+    taken = lock(tmp_path, "second")
+    assert taken["acquired"]
+    assert taken["taken_over"]["run"] == "first"
+    assert "expired" in taken["taken_over"]["why"]
+
+
+def test_a_run_that_is_over_gives_its_place_only_by_its_own_name(tmp_path):
+    lock(tmp_path, "first")
+    assert lock(tmp_path, "second", takes_over="third")["failed"]
+    assert lock(tmp_path, "second", takes_over="first")["acquired"]
+
+
+@pytest.mark.parametrize(("across_reboot", "acquired"), [(False, True), (True, False)])
+def test_a_boot_ends_a_lock_unless_its_holder_said_that_it_would_reboot(tmp_path, across_reboot, acquired):
+    lock(boot(tmp_path, "one"), "first", across_reboot=across_reboot)
+    answer = lock(boot(tmp_path, "two"), "second")
+    assert answer.get("acquired", False) is acquired
+    if acquired:
+        assert "booted since" in answer["taken_over"]["why"]
+    else:
+        assert answer["holder"]["run"] == "first"
+        assert not lock(tmp_path, "first")["acquired"]
+        assert read_lock(str(tmp_path))["boot_id"] == "two"
+        assert not read_lock(str(tmp_path))["across_reboot"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "now", "stale"),
+    [
+        ({}, EARLIER, False),
+        ({}, LATER, True),
+        ({"boot_id": None}, EARLIER, False),
+        ({"boot_id": "other"}, EARLIER, True),
+        ({"boot_id": "other", "across_reboot": True}, EARLIER, False),
+        ({"boot_id": "other", "across_reboot": True}, LATER, True),
+    ],
+)
+def test_when_a_lock_is_stale(changes, now, stale):
+    held = {"run": "first", "expires": "2026-11-20T08:00:00Z", "boot_id": "this", "across_reboot": False, **changes}
+    assert (why_stale(held, "this", utc_seconds(now)) is not None) is stale
+
+
+def test_waiting_ends_when_the_first_lets_go(tmp_path):
+    root = str(tmp_path)
+    take_lock(root, wish("first"), 0)
+    answers = []
+    waiting = threading.Thread(target=lambda: answers.append(take_lock(root, wish("second"), 120)))
+    waiting.start()
+    with pytest.raises(NodeLocked):
+        take_lock(root, wish("third"), 0)
+    free_lock(root, "first")
+    waiting.join(120)
+    assert [answer.acquired for answer in answers] == [True]
+    assert read_lock(root)["run"] == "second"
+
+
+def rush(root, number, answers):
+    """One of many that want the node at the same moment; who gets it lets go and takes it again."""
+    got = 0
+    for _ in range(20):
+        try:
+            take_lock(root, wish(f"run{number}"), 60)
+        except NodeLocked:
+            continue
+        os.mkdir(f"{root}/alone")  # fails when another one has it too
+        got += 1
+        os.rmdir(f"{root}/alone")
+        free_lock(root, f"run{number}")
+    answers.put(got)
+
+
+def test_of_many_at_once_only_one_has_the_node(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    runs = [context.Process(target=rush, args=(str(tmp_path), number, answers)) for number in range(3)]
+    for run in runs:
+        run.start()
+    got = [answers.get(timeout=240) for _ in runs]
+    for run in runs:
+        run.join(60)
+    assert [run.exitcode for run in runs] == [0, 0, 0]
+    assert all(got)
+    assert read_lock(str(tmp_path)) is None
+
+
+def test_a_sign_of_work_puts_the_expiry_off(tmp_path):
+    root = str(tmp_path)
+    take_lock(root, wish("first"), 0)
+    place = tmp_path / LOCK.lstrip("/")
+    held = {**json.loads(place.read_text()), "expires": utc_text(time.time() - 60)}
+    place.write_text(json.dumps(held))
+    renew_lock(root, "another")
+    assert why_stale(read_lock(root), None, time.time())
+    renew_lock(root, "first")
+    assert why_stale(read_lock(root), None, time.time()) is None
+
+
+def test_what_is_no_lock_of_ours_is_not_taken_over(tmp_path):
+    plant(tmp_path, {LOCK: "{}"})
+    answer = lock(tmp_path, "first")
+    assert answer["failed"]
+    assert "move it away after a look" in answer["msg"]
+
+
+def test_a_half_written_lock_of_a_killed_run_is_no_lock(tmp_path):
+    plant(tmp_path, {LOCK + ".new": '{"run": '})
+    assert lock(tmp_path, "first")["acquired"]
