@@ -10,11 +10,17 @@ APT = "DEBIAN_FRONTEND=noninteractive apt-get -y -q"
 CONTROL = "Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: testbed <root@localhost>\nDescription: x\n"
 
 
-def build_package(folder, name, version, files=()):
-    """Builds a package of empty files (paths) and of links ("path -> target"). Gives its file."""
+def build_package(folder, name, version, files=(), fields="", **scripts):
+    """Builds a package of empty files (paths) and of links ("path -> target"). Gives its file.
+
+    fields: further lines of its control file; scripts: postinst="..." and the like, without the first line.
+    """
     tree = folder / f"{name}-{version}"
     (tree / "DEBIAN").mkdir(parents=True)
-    (tree / "DEBIAN" / "control").write_text(CONTROL.format(name=name, version=version))
+    (tree / "DEBIAN" / "control").write_text(CONTROL.format(name=name, version=version) + fields)
+    for script, text in scripts.items():
+        (tree / "DEBIAN" / script).write_text(f"#!/bin/sh\n{text}\n")
+        (tree / "DEBIAN" / script).chmod(0o755)
     for path, _arrow, target in (entry.partition(" -> ") for entry in files):
         place = tree / path.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -31,10 +37,10 @@ def packages_index(files):
     """The Packages file of a flat repository."""
     stanzas = []
     for path in files:
-        name, version, _rest = path.name.split("_")
+        control = subprocess.run(["dpkg-deb", "--field", str(path)], check=True, capture_output=True, text=True).stdout
         content = path.read_bytes()
         sums = f"Filename: ./{path.name}\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
-        stanzas.append(CONTROL.format(name=name, version=version) + sums)
+        stanzas.append(control + sums)
     return "\n".join(stanzas)
 
 

@@ -12,7 +12,7 @@ PAUSE_S = 1.0
 _LOCKED = re.compile(r"(locked by another process|database is locked|lock is held|unable to access dpkg status area).*", re.I)
 
 
-class Locked(Exception):
+class Locked(ValueError):
     """The package manager was at work for all the time that we were told to wait."""
 
 

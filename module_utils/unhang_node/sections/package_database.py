@@ -37,7 +37,7 @@ TOOLS = ("gcc", "g++", "ninja", "make", "python3-dev", "python3-devel", "python3
 def read_database(root, unread, field, rpm_program=RPM_PROGRAM):
     """(manager, Database): manager is dpkg, rpm, none, or None when its database could not be read (noted under `field`)."""
     try:
-        return "dpkg", parse_status(_status_bytes(root), LISTED + TOOLS)
+        return "dpkg", parse_status(read_status_bytes(root), LISTED + TOOLS)
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as problem:
@@ -50,7 +50,7 @@ def read_database(root, unread, field, rpm_program=RPM_PROGRAM):
     return "none", Database()
 
 
-def _status_bytes(root):
+def read_status_bytes(root):
     """The status file, with what a dpkg that is at work (or was cut off) has written beside it: stanzas there are newer and stand first."""
     content = read_file(root, STATUS, STATUS_LIMIT_BYTES)
     try:

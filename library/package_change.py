@@ -1,0 +1,318 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that changes packages so that they can be changed back; how lies in module_utils/unhang_node/change."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: package_change
+short_description: Install, upgrade, downgrade or remove packages with a way back
+version_added: "0.3.0"
+description:
+  - Lets apt simulate the request first, and refuses when what would come is not what was asked for, with what is on offer instead.
+  - Before it touches anything it fetches every new package, and fetches every old one or builds it again from its installed files, into the saved state.
+  - Waits for the locks of dpkg and apt no longer than it is told to, and names who has them.
+  - Runs apt in a systemd unit of its own (V(unhang-packages.service)), so that a connection that is lost does not end dpkg half way. The next run waits for it.
+  - Reads back what is installed. Packages that are not installed to their end are refused, or brought there with O(repair).
+  - Knows apt and dpkg.
+options:
+  install:
+    description: Packages with the version that each has to have, as apt writes it. An empty version takes the one that apt prefers.
+    type: dict
+    default: {}
+  remove:
+    description: Packages that have to go.
+    type: list
+    elements: str
+    default: []
+  allow_remove:
+    description: Patterns of names that may go because the request cannot be had beside them. Any other removal is refused.
+    type: list
+    elements: str
+    default: []
+  state_id:
+    description: Saved state that the way back is kept in, as M(saved_state) gives it. Needed for a change, unless in check mode or with O(allow_no_rollback).
+    type: str
+    default: ""
+  allow_no_rollback:
+    description: Go on where an old package is neither to be fetched nor to be built again.
+    type: bool
+    default: false
+  allow_downgrade:
+    description: Let versions go down.
+    type: bool
+    default: false
+  change_held:
+    description: Let packages move that unhang itself holds and pins (M(package_pin)). Those that somebody else holds stay, and the request is refused.
+    type: bool
+    default: false
+  repair:
+    description: Bring packages to their end that are not, first.
+    type: bool
+    default: false
+  pin:
+    description: Pins of apt that belong to the request. They count in the simulation and are written before anything is installed.
+    type: dict
+    suboptions:
+      file:
+        description: File of V(/etc/apt/preferences.d) that holds them.
+        type: str
+        required: true
+      stanzas:
+        description: One pin each. None takes the file away.
+        type: list
+        elements: dict
+        default: []
+        suboptions:
+          package:
+            description: Name, pattern of names, or V(src:NAME) for all that is built of a source.
+            type: str
+            required: true
+          version:
+            description: Version, or a pattern of versions.
+            type: str
+            required: true
+  expect:
+    description: Packages with the version, or a pattern of it, that has to be there after. Checked in the simulation, and read back.
+    type: dict
+    default: {}
+  update_cache:
+    description: Fetch the lists of packages first. In check mode this is done to a copy.
+    type: bool
+    default: true
+  recommends:
+    description: Install what the packages recommend, too.
+    type: bool
+    default: false
+  simulate_only:
+    description: Say what would be done and do none of it, without check mode.
+    type: bool
+    default: false
+  lock_timeout_s:
+    description: Seconds to wait for another process that has the package manager's locks, and for an earlier change that is still at work.
+    type: int
+    default: 300
+  fetch_timeout_s:
+    description: Seconds that fetching lists, or packages, may take.
+    type: int
+    default: 600
+  deadline_s:
+    description: Seconds after which the answer no longer waits for apt. It is not ended; it goes on in its unit.
+    type: int
+    default: 3600
+  root_free_min_mib:
+    description: Room that has to be left on V(/), V(/usr) and V(/var) after the change, in MiB.
+    type: int
+    default: 500
+  boot_free_min_mib:
+    description: Room that has to be left on V(/boot) after the change, in MiB.
+    type: int
+    default: 20
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Says what would change; apt looks at copies, and nothing of the node is written.
+    support: full
+  diff_mode:
+    description: Shows versions and the file of pins before and after.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: One driver, its whole source pinned, with a way back
+  package_change:
+    install: {nvidia-driver: 535.261.03-1, nvidia-kernel-dkms: 535.261.03-1}
+    pin:
+      file: /etc/apt/preferences.d/unhang-driver
+      stanzas:
+        - {package: "src:nvidia-graphics-drivers", version: 535.261.03-1}
+    expect: {libnvidia-ml1: 535.261.03-*}
+    allow_downgrade: true
+    state_id: "{{ state.id }}"
+
+- name: What would come, without doing it
+  package_change:
+    install: {nvidia-tesla-535-driver: ""}
+    allow_remove: ["*nvidia*"]
+    simulate_only: true
+
+- name: Bring half-configured packages to their end
+  package_change:
+    repair: true
+"""
+
+RETURN = r"""
+changes:
+  description: What changed, or would.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{name: nvidia-driver, action: upgrade, before: 535.261.03-1, after: 535.309.01-1}]
+refused:
+  description: Why nothing was done, one line each. The node is as it was.
+  returned: on refusal
+  type: list
+  elements: str
+  sample: ["expected nvidia-driver 525.147.05-1, found on offer: 535.309.01-1, 535.261.03-1"]
+stopped_at:
+  description: How far a change came that failed. V(fetching) touched nothing; after V(applying) the next run repairs, or the saved state is brought back.
+  returned: on failure
+  type: str
+  sample: applying
+audit:
+  description: What dpkg --audit says after a failure.
+  returned: on failure
+  type: list
+  elements: str
+  sample: []
+offered:
+  description: Versions that the node's repositories have of the packages asked for, newest first.
+  returned: always
+  type: dict
+  sample: {nvidia-driver: [{version: 535.309.01-1, origin: "http://mirror/debian bookworm/non-free amd64"}]}
+fetched:
+  description: Files that were fetched into the saved state, old and new.
+  returned: success
+  type: list
+  elements: str
+  sample: [nvidia-driver_535.261.03-1_amd64.deb]
+repacked:
+  description: Old packages that no repository has any more, built again from their installed files.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+half_configured:
+  description: Packages that were not installed to their end before.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+after:
+  description: Versions of O(install) and O(expect) as they are now; in check mode, as they would be.
+  returned: success
+  type: dict
+  sample: {nvidia-driver: 535.309.01-1}
+pin:
+  description: The file of pins before and after.
+  returned: when O(pin) is given
+  type: dict
+  sample: {file: /etc/apt/preferences.d/unhang-driver, before: null, after: "Package: ..."}
+waited_for:
+  description: Who was waited for, and how long.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+warnings_of_update:
+  description: What went wrong while the lists were fetched. The lists from before count then.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+log:
+  description: The last of what apt printed.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.package_change import NOTHING, apply_change, changes_of, close_plan, is_change, plan_change
+from ansible.module_utils.unhang_node.change.package_judging import versions_after
+
+STANZA = {"package": {"type": "str", "required": True}, "version": {"type": "str", "required": True}}
+PIN = {"file": {"type": "str", "required": True}, "stanzas": {"type": "list", "elements": "dict", "default": [], "options": STANZA}}
+OPTIONS = {
+    "install": {"type": "dict", "default": {}},
+    "remove": {"type": "list", "elements": "str", "default": []},
+    "allow_remove": {"type": "list", "elements": "str", "default": []},
+    "state_id": {"type": "str", "default": ""},
+    "allow_no_rollback": {"type": "bool", "default": False},
+    "allow_downgrade": {"type": "bool", "default": False},
+    "change_held": {"type": "bool", "default": False},
+    "repair": {"type": "bool", "default": False},
+    "pin": {"type": "dict", "options": PIN},
+    "expect": {"type": "dict", "default": {}},
+    "update_cache": {"type": "bool", "default": True},
+    "recommends": {"type": "bool", "default": False},
+    "simulate_only": {"type": "bool", "default": False},
+    "lock_timeout_s": {"type": "int", "default": 300},
+    "fetch_timeout_s": {"type": "int", "default": 600},
+    "deadline_s": {"type": "int", "default": 3600},
+    "root_free_min_mib": {"type": "int", "default": 500},
+    "boot_free_min_mib": {"type": "int", "default": 20},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def settle(module):
+    """(Plan, Done), with everything done unless it is only looked. Raises OSError, ValueError."""
+    looks_only = module.check_mode or module.params["simulate_only"]
+    plan = plan_change(module.params, writes=not looks_only)
+    try:
+        done = NOTHING if looks_only or plan.refused or not is_change(plan) else apply_change(plan)
+    finally:
+        close_plan(plan)
+    return plan, done
+
+
+def answer_of(plan, done, foretold):
+    """What the module returns, apart from changed."""
+    names = set(plan.request["install"]) | set(plan.request["expect"])
+    versions = versions_after(plan.installed, plan.steps)
+    answer = {
+        "changes": changes_of(plan),
+        "offered": plan.offers,
+        "fetched": done.fetched,
+        "repacked": done.repacked,
+        "half_configured": plan.repairs,
+        "after": {name: versions.get(name) for name in sorted(names)} if foretold or not done.after else done.after,
+        "waited_for": plan.waited,
+        "warnings_of_update": plan.warnings,
+        "log": done.log,
+        "diff": differences(plan),
+    }
+    if plan.pin:
+        path, before, after = plan.pin
+        answer["pin"] = {"file": path, "before": before, "after": after}
+    return answer
+
+
+def differences(plan):
+    """What --diff shows: versions, then the file of pins."""
+    rows = changes_of(plan)
+    shown = [{"before_header": "packages", "after_header": "packages"}] if rows else []
+    for side in ("before", "after") if rows else ():
+        shown[0][side] = "".join("{} {}\n".format(row["name"], row[side] or "not installed") for row in rows)
+    if plan.pin and plan.pin[1] != plan.pin[2]:
+        path, before, after = plan.pin
+        shown.append({"before_header": path, "after_header": path, "before": before or "", "after": after or ""})
+    return shown
+
+
+def main():
+    """Plans, acts unless it is only looked, reads back, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    try:
+        plan, done = settle(module)
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    answer = answer_of(plan, done, module.check_mode or module.params["simulate_only"])
+    if plan.refused:
+        module.fail_json(msg="refused: " + "; ".join(plan.refused), refused=plan.refused, **answer)
+    if done.stopped_at:
+        untouched = "nothing was touched: " if done.stopped_at == "fetching" else ""
+        module.fail_json(msg=untouched + done.said, stopped_at=done.stopped_at, audit=done.audit, **answer)
+    module.exit_json(changed=is_change(plan) and not module.params["simulate_only"], **answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that says which versions of packages a node's repositories offer; how lies in module_utils/unhang_node/change."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: package_offers
+short_description: Versions of packages that a node's repositories offer, and what is installed
+version_added: "0.3.0"
+description:
+  - Reads the lists of packages that apt has fetched. With O(update_cache) it fetches them into a copy first; the node's own stay as they are.
+  - Changes nothing.
+options:
+  names:
+    description: Names of packages, or patterns of names such as V(nvidia-*).
+    type: list
+    elements: str
+    required: true
+  update_cache:
+    description: Fetch the lists first, into a copy.
+    type: bool
+    default: false
+  fetch_timeout_s:
+    description: Seconds that fetching them may take.
+    type: int
+    default: 600
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Changes nothing either way.
+    support: full
+  diff_mode:
+    description: There is nothing to show.
+    support: none
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: Which drivers can be had
+  package_offers:
+    names: ["nvidia-driver*", "nvidia-tesla-*-driver"]
+    update_cache: true
+"""
+
+RETURN = r"""
+offers:
+  description: Versions by package, newest first.
+  returned: success
+  type: dict
+  sample: {nvidia-driver: [{version: 535.309.01-1, origin: "http://mirror/debian bookworm/non-free amd64"}]}
+installed:
+  description: Those that are installed.
+  returned: success
+  type: dict
+  sample: {nvidia-driver: {version: 535.261.03-1, architecture: amd64, held: false, state: installed}}
+warnings_of_update:
+  description: What went wrong while the lists were fetched. The lists from before count then.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+manager:
+  description: V(dpkg).
+  returned: success
+  type: str
+  sample: dpkg
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.package_offers import read_offers
+
+OPTIONS = {
+    "names": {"type": "list", "elements": "str", "required": True},
+    "update_cache": {"type": "bool", "default": False},
+    "fetch_timeout_s": {"type": "int", "default": 600},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def main():
+    """Reads and answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    try:
+        found = read_offers(module.params["rootfs"], module.params["names"], module.params["update_cache"], module.params["fetch_timeout_s"])
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()
