@@ -1,0 +1,288 @@
+"""What brings a node to the driver that its policy names: packages with exact versions, pins, what goes, and why it must not be. Values in, values out."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unhang.judge.versions import compare_versions, holds
+from unhang.remedy import driver_refusals
+from unhang.remedy.driver_case import (
+    Case,
+    chosen_flavour,
+    kernel_stream,
+    offered_version,
+    packaged_driver,
+    same,
+    sources,
+    wanted_branch,
+    within,
+)
+from unhang.remedy.driver_packages import NotOffered, PackageSet, package_set
+from unhang.remedy.driver_refusals import refusal
+from unhang_node.change.gpu_services import FABRIC_MANAGER, reload_script
+from unhang_node.parse.nvidia_driver import branch_of, upstream_version
+
+PIN_FILE = "/etc/apt/preferences.d/unhang-driver"
+FABRIC_PACKAGES = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "libnvsdm")
+TABLES = {
+    "driver_packages.yml": ("driver_packages",),
+    "ubuntu_packages.yml": ("ubuntu_driver_packages",),
+    "driver_branches.yml": ("driver_branches",),
+    "cuda.yml": ("gpu_architectures", "cuda_majors"),
+    "gpus.yml": ("gpu_models",),
+}
+# What is asked for besides the sets themselves, so that a refusal can say what there is.
+ON_OFFER = ("nvidia-driver", "nvidia-driver-[0-9]*", "nvidia-tesla-driver", "nvidia-tesla-*-driver", "cuda-drivers", "cuda-drivers-*", "nvidia-open*")
+# Of other source packages than the driver: their versions are their own, and both families use them.
+SHARED: tuple[str, ...] = ("nvidia-settings", "nvidia-xconfig", "nvidia-modprobe", "nvidia-persistenced", "nvidia-support", "nvidia-kernel-common")
+SHARED += ("glx-", "nvidia-prime", "nvidia-installer-cleanup", "libnvidia-egl-", "libxnvctrl", "nvidia-suspend-common")
+NO_DRIVER_VERSION = ("linux-modules-nvidia-", "nvidia-driver-pinning-")  # these carry the kernel's version, or none
+_FAMILY = re.compile(r"-(tesla(?:-\d{3})?|\d{3})(?:-|$)")
+
+
+@functools.cache
+def read_tables() -> dict[str, list[dict[str, Any]]]:
+    """The catalogue's tables that a plan needs, rows by table. Reads files: one source for audit and role."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    for file, names in TABLES.items():
+        text = (Path(__file__).parents[1] / "catalogue" / "tables" / file).read_text(encoding="utf-8")
+        content = yaml.load(text, Loader=loader)  # noqa: S506 -- a safe loader either way
+        found.update({name: content["tables"][name]["rows"] for name in names})
+    return found
+
+
+def names_to_ask(case: Case) -> list[str]:
+    """Packages (names and globs) whose offers plan_driver needs. [] where the policy names no driver."""
+    branch = wanted_branch(case.wish)
+    if branch is None:
+        return []
+    names = {*ON_OFFER, *(row["name"] for row in case.fact("driver.packages") or ())}
+    for found in _sets(case, branch):
+        if isinstance(found, PackageSet):
+            names |= {*found.packages, *found.fabric_manager, *_before_packages(found), *([found.library] if found.library else [])}
+    return sorted(names)
+
+
+def _sets(case: Case, branch: str) -> Iterable[PackageSet | str]:
+    """The set of each source in turn, or why it has none."""
+    flavour = chosen_flavour(case, branch)
+    for family, release in sources(case):
+        try:
+            yield package_set(family, release, branch, flavour, case.tables, kernel_stream(case))
+        except NotOffered as problem:
+            yield str(problem)
+
+
+def plan_driver(case: Case) -> dict[str, Any]:
+    """{action: none|install, version, flavour, install, remove, allow_remove, expect, pin, refusals, notes, proof, before, services, reload, …}."""
+    present = packaged_driver(case)
+    branch = wanted_branch(case.wish)
+    if branch is None:
+        return _settled(case, present, ["unhang_policy.driver names no version, min or max: the driver stays as it is"])
+    version = _target(case, branch, present)
+    flavour = chosen_flavour(case, branch)
+    if version is None:
+        reasons = [found for found in _sets(case, branch) if isinstance(found, str)]
+        return _refused(case, [not_offered(case, _wish_text(case), reasons)], None, flavour)
+    stays = same(version, present) and "version" not in case.wish
+    chosen, problems = _choose(case, str(branch_of(version)) if stays else branch, version)
+    if chosen is None and stays:
+        return _settled(case, version, [f"driver {version} is one that the policy allows; nothing is pinned, for {problems[0]['found']}"])
+    if chosen is None:
+        return _refused(case, problems + _refusals(case, PackageSet((), "executed"), version, flavour), version, flavour)
+    packages, install = chosen
+    plan = _plan(case, packages, install, version, flavour)
+    if plan["action"] == "none":
+        return plan
+    plan["refusals"] += _refusals(case, packages, version, flavour)
+    return plan
+
+
+def _refusals(case: Case, packages: PackageSet, version: str, flavour: str) -> list[dict[str, str]]:
+    return [row for refuser in driver_refusals.ALL for row in refuser(case, packages, version, flavour)]
+
+
+def _target(case: Case, branch: str, present: str | None) -> str | None:
+    """The exact version: the one that is named, the one that is there when the policy allows it, else the newest of the bound's branch on offer."""
+    wish = case.wish
+    if "version" in wish:
+        return str(wish["version"])
+    if within(present, wish):
+        return present
+    best = None
+    for found in _sets(case, branch):
+        rows = case.offers.get(found.packages[0], ()) if isinstance(found, PackageSet) else ()
+        for version in (upstream_version(row["version"]) for row in rows):
+            newer = version and (best is None or holds(compare_versions(version, best, "driver"), ">"))
+            if within(version, wish) and branch_of(version) == branch and newer:
+                best = version
+    return best
+
+
+def _wish_text(case: Case) -> str:
+    bounds = [f"{key} {case.wish[key]}" for key in ("version", "min", "max") if key in case.wish]
+    return "driver " + ", ".join(bounds).removeprefix("version ")
+
+
+def _choose(case: Case, branch: str, version: str) -> tuple[tuple[PackageSet, dict[str, str]] | None, list[dict[str, str]]]:
+    """((the set, {package: its own version}), []) of the first source that has it all, or (None, refusals)."""
+    reasons = []
+    for found in _sets(case, branch):
+        if isinstance(found, str):
+            reasons.append(found)
+            continue
+        install = {name: "" if name.startswith(NO_DRIVER_VERSION) else offered_version(case, name, version) for name in found.packages}
+        missing = sorted(name for name, own in install.items() if own is None or not (case.offers.get(name) or case.installed.get(name)))
+        if not missing:
+            return (found, {name: own or "" for name, own in install.items()}), []
+        reasons.append(f"{', '.join(missing)} not offered at {version}")
+    if not sources(case):
+        system = case.fact("node.os.pretty_name") or case.fact("node.os.id")
+        reasons.append(f"{system} is no system whose driver packages are known")
+    return None, [not_offered(case, f"driver {version}", reasons)]
+
+
+def not_offered(case: Case, expected: str, reasons: Iterable[str]) -> dict[str, str]:
+    """The refusal that lists what there is."""
+    names = [name for name in sorted(case.offers) if re.match(r"nvidia-(driver|tesla|open)|cuda-drivers", name) and not re.search("kernel|dkms", name)]
+    there = "; ".join(f"{name} {', '.join(row['version'] for row in case.offers[name][:6])}" for name in names if case.offers[name])
+    found = "; ".join(reasons) + f". On offer: {there or 'no driver package at all'}"
+    return refusal("not-offered", expected, found, case.host, "name one that is offered, or add the repository that has it and update its index")
+
+
+def _plan(case: Case, packages: PackageSet, install: dict[str, str], version: str, flavour: str) -> dict[str, Any]:
+    notes: list[str] = [packages.note] if packages.note else []
+    refusals: list[dict[str, str]] = []
+    fabric = _fabric(case, packages, version, refusals)
+    install = {**install, **fabric}
+    expect = {**{name: own for name, own in install.items() if own}, **_library(case, packages, version)}
+    remove = other_family(case, packages, version)
+    action = "none" if _is_there(case, install, expect) and not remove and not refusals else "install"
+    if not case.fact("kernel.boot.default_release"):
+        notes.append(f"which kernel boots next could not be told; {case.fact('kernel.release')}, the running one, was taken for it")
+    plan = _settled(case, version, notes)
+    plan.update(action=action, version=version, flavour=flavour, install=install, expect=expect, remove=remove, proof=packages.proof)
+    plan.update(before=_before_packages(packages), before_commands=_before_commands(packages), refusals=refusals)
+    plan["pin"] = {"file": PIN_FILE, "stanzas": pins(packages, install, version)}
+    plan["allow_remove"] = allowed_removals(case, version)
+    plan["built_here"] = driver_refusals.is_built_here(packages)
+    if action == "install":
+        plan.update(_services(case, version))
+    return plan
+
+
+def _fabric(case: Case, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
+    """Fabric manager (and what has to be of its version) for the same transaction; {} on a node without NVSwitch."""
+    if not case.fact("fabric_manager.nvswitch_present") or (case.policy.get("fabric_manager") or {}).get("match_driver") is False:
+        return {}
+    there = [name for name in case.installed if name.startswith(FABRIC_PACKAGES) and not name.endswith(("-dev", "-devel"))]
+    wanted = sorted({*packages.fabric_manager, *(name for name in there if _family_of(name) in (None, branch_of(version)))})
+    found = {name: offered_version(case, name, version) for name in wanted}
+    missing = [name for name in wanted if found[name] is None]
+    if missing or not wanted:
+        what = f"{', '.join(missing) or 'a fabric manager'} {version} on offer beside the driver, for this node has NVSwitch"
+        rows = [f"{name} {', '.join(row['version'] for row in case.offers.get(name) or ()) or 'not offered'}" for name in missing]
+        next_step = "add NVIDIA's repository, or set unhang_policy.fabric_manager.match_driver to false where another machine runs it"
+        refusals.append(refusal("no-fabric-manager", what, "; ".join(rows) or "none that goes with these packages", case.host, next_step))
+    return {name: own for name, own in found.items() if own}
+
+
+def _library(case: Case, packages: PackageSet, version: str) -> dict[str, str]:
+    if not packages.library:
+        return {}
+    return {packages.library: offered_version(case, packages.library, version) or f"*{version}*"}
+
+
+def _is_there(case: Case, install: Mapping[str, str], expect: Mapping[str, str]) -> bool:
+    """Whether every package is installed to the end and at its version."""
+    rows = {**{row["name"]: row for row in case.fact("driver.packages") or ()}, **case.installed}
+    for name in {*install, *expect}:
+        row, own = rows.get(name), expect.get(name) or install.get(name)
+        if row is None or row.get("state", "installed") != "installed":
+            return False
+        if own and row["version"] != own and not ("*" in own and same(upstream_version(row["version"]), own.strip("*"))):
+            return False
+    return True
+
+
+def other_family(case: Case, packages: PackageSet, version: str) -> list[str]:
+    """Installed packages of a driver that goes by other names than the wanted one: both would stay, and the old one might be loaded."""
+    wanted = {_family_of(name) for name in packages.packages if not name.startswith(NO_DRIVER_VERSION)}
+    found = []
+    for row in case.fact("driver.packages") or ():
+        own = upstream_version(row["version"])
+        is_driver = own and re.match(r"\d{3}\.", own) and not row["name"].startswith((*SHARED, *FABRIC_PACKAGES))
+        if is_driver and not same(own, version) and _family_of(row["name"]) not in wanted and row["name"] not in packages.packages:
+            found.append(row["name"])
+    return sorted(set(found))
+
+
+def _family_of(name: str) -> str | None:
+    """tesla-535 of nvidia-tesla-535-driver, 580 of libnvidia-compute-580-server, None of nvidia-driver."""
+    matched = _FAMILY.search(name)
+    return matched.group(1) if matched else None
+
+
+def allowed_removals(case: Case, version: str) -> list[str]:
+    """Names of installed driver packages of other versions: apt may take them away where they stand in the way, and nothing else."""
+    rows = case.fact("driver.packages") or ()
+    return sorted({row["name"] for row in rows if not same(upstream_version(row["version"]), version) and not row["name"].startswith("dkms")})
+
+
+def pins(packages: PackageSet, install: Mapping[str, str], version: str) -> list[dict[str, str]]:
+    """Stanzas of apt preferences for the whole set: source packages at their exact version, globs of names at the driver's."""
+    named = not any("*" in pin for pin in packages.pin)
+    own = [install[name] for name in packages.packages]
+    stanzas = []
+    for place, pin in enumerate(packages.pin):
+        exact = own[min(place, len(own) - 1)] if named else ""
+        stanzas.append({"package": f"src:{pin}" if named else pin, "version": exact or f"{version}*"})
+    return stanzas
+
+
+def _before_packages(packages: PackageSet) -> list[str]:
+    return [command.rpartition(" ")[2] for command in packages.before if command.startswith("apt-get install ")]
+
+
+def _before_commands(packages: PackageSet) -> list[list[str]]:
+    """argv of what chooses the branch on RHEL. Version locks are set after the installation, by package_pin."""
+    enable = [command.split() for command in packages.before if command.startswith("dnf module ")]
+    return [row for argv in enable for row in (["dnf", "-y", "module", "reset", "nvidia-driver"], ["dnf", "-y", *argv[1:]])]
+
+
+def _services(case: Case, version: str) -> dict[str, Any]:
+    """Which services are stopped, and whether and how the modules are exchanged without a reboot."""
+    loaded = case.fact("driver.loaded.is_loaded")
+    foreign = driver_refusals.foreign_users(case)
+    wanted = bool(case.wish.get("reload")) and bool(loaded) and not same(case.fact("driver.loaded.version"), version)
+    why_not = f"the modules are not exchanged: {foreign[0]}" if wanted and foreign else None
+    reload = wanted and not foreign and not case.options.reboot
+    active = [row["unit"] for row in case.users.get("services") or () if row.get("active")]
+    keeps_fabric = not reload and not case.options.reboot
+    stop = [] if foreign else [unit for unit in active if not (keeps_fabric and unit in FABRIC_MANAGER)]
+    switched = bool(case.fact("fabric_manager.nvswitch_present"))
+    script = reload_script(active, case.users.get("unload") or ["nvidia"], switched) if reload else []
+    return {"stop": stop, "reload": reload, "reload_commands": script, "why_no_reload": why_not, "needs_reboot": bool(loaded) and not reload}
+
+
+def _settled(case: Case, version: str | None, notes: list[str]) -> dict[str, Any]:
+    """A plan that changes nothing."""
+    empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "allow_remove": [], "before": [], "before_commands": [], "refusals": [], "pin": {}}
+    services = {"stop": [], "reload": False, "reload_commands": [], "why_no_reload": None, "needs_reboot": _is_pending(case, version)}
+    return {"action": "none", "version": version, "flavour": None, "proof": None, "built_here": False, "notes": notes, **empty, **services}
+
+
+def _is_pending(case: Case, version: str | None) -> bool:
+    """Whether another driver is loaded than the packages hold."""
+    return bool(version and case.fact("driver.loaded.is_loaded")) and not same(case.fact("driver.loaded.version"), version)
+
+
+def _refused(case: Case, refusals: list[dict[str, str]], version: str | None, flavour: str) -> dict[str, Any]:
+    return {**_settled(case, None, []), "action": "install", "version": version, "flavour": flavour, "refusals": refusals}
