@@ -54,6 +54,10 @@ options:
     description: One line for whoever reads the file, such as the profile and the day on which it ends.
     type: str
     default: ""
+  state_id:
+    description: A saved state (M(saved_state)) that keeps what is changed as it was before, to be undone with M(state_restore). None with an empty one.
+    type: str
+    default: ""
   rootfs:
     description: Folder that stands for the node's V(/), such as a mounted image.
     type: path
@@ -125,6 +129,7 @@ path:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import place_of, read_text_or_none, shown, write_text
+from ansible.module_utils.unhang_node.change.saved_states import keep_files
 from ansible.module_utils.unhang_node.change.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
 
 FILE = {
@@ -138,6 +143,7 @@ OPTIONS = {
     "settings": {"type": "dict", "default": {}},
     "files": {"type": "list", "elements": "dict", "options": FILE},
     "note": {"type": "str", "default": ""},
+    "state_id": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
 }
 
@@ -184,10 +190,11 @@ def main():
         for wanted in several if several is not None else [module.params]:
             path = wanted["path"]
             plans.append(plan_file(module, wanted))
-        for plan in plans:
+        due = [] if module.check_mode else [plan for plan in plans if plan["texts"][0] != plan["texts"][1]]
+        keep_files(module.params["rootfs"], module.params["state_id"], [plan["path"] for plan in due])
+        for plan in due:
             path = plan["path"]
-            if plan["texts"][0] != plan["texts"][1] and not module.check_mode:
-                write_text(plan["place"], plan["texts"][1], plan["mode"])
+            write_text(plan["place"], plan["texts"][1], plan["mode"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=f"{path}: {problem}")
     module.exit_json(**answer_of(plans, several is not None))

@@ -32,6 +32,10 @@ options:
     description: Seconds to wait while another process has the package manager's lock.
     type: int
     default: 300
+  state_id:
+    description: A saved state (M(saved_state)) that keeps what is changed as it was before, to be undone with M(state_restore). None with an empty one.
+    type: str
+    default: ""
   rootfs:
     description: Folder that stands for the node's V(/), such as a mounted image.
     type: path
@@ -106,12 +110,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
 from ansible.module_utils.unhang_node.change.package_holds import WHAT
 from ansible.module_utils.unhang_node.change.package_manager import Locked
-from ansible.module_utils.unhang_node.change.package_pin_run import apply_plan, check_held, plan_holds, rows_of
+from ansible.module_utils.unhang_node.change.package_pin_run import apply_plan, check_held, plan_holds, rows_of, save_before
 
 OPTIONS = {
     "what": {"type": "list", "elements": "str", "choices": list(WHAT), "default": []},
     "driver_version": {"type": "str"},
     "lock_timeout_s": {"type": "int", "default": 300},
+    "state_id": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
 }
 
@@ -121,6 +126,7 @@ def settle(module):
     rootfs, what = module.params["rootfs"], module.params["what"]
     manager, database, plan = plan_holds(rootfs, what, module.params["driver_version"])
     if not module.check_mode:
+        save_before(rootfs, module.params["state_id"], plan)
         apply_plan(rootfs, plan, module.params["lock_timeout_s"])
         missing = check_held(rootfs, what)
         if missing:

@@ -107,6 +107,12 @@ states:
   type: list
   elements: dict
   sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, run: a, status: finished, begun: "2026-11-20T07:00:00Z", steps: []}]
+lines:
+  description: The same, each in one line.
+  returned: state is listed
+  type: list
+  elements: str
+  sample: ["20261120T070000Z-gpu_driver: finished, begun 2026-11-20T07:00:00Z by run a, last step packages"]
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -153,7 +159,8 @@ def settle(module):
     """The answer. Raises OSError, ValueError."""
     rootfs, what = module.params["rootfs"], module.params["state"]
     if what == "listed":
-        return {"id": "", "folder": "", "stopped": None, "states": saved.read_states(rootfs)}
+        states = saved.read_states(rootfs)
+        return {"id": "", "folder": "", "stopped": None, "states": states, "lines": [saved.state_line(state) for state in states]}
     if module.params["run"] and not module.check_mode:
         renew_lock(rootfs, module.params["run"])
     state_id, stopped = begin(module) if what == "begun" else (write_down(module), None)

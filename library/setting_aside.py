@@ -34,6 +34,10 @@ options:
     type: str
     choices: [aside, restored]
     default: aside
+  state_id:
+    description: A saved state (M(saved_state)) that keeps what is changed as it was before, to be undone with M(state_restore). None with an empty one.
+    type: str
+    default: ""
   rootfs:
     description: Folder that stands for the node's V(/), such as a mounted image.
     type: path
@@ -88,13 +92,15 @@ after:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change import setting_aside_run as run
-from ansible.module_utils.unhang_node.change.files import shown
+from ansible.module_utils.unhang_node.change.files import shown, state_path
+from ansible.module_utils.unhang_node.change.saved_states import keep_files
 
 OPTIONS = {
     "names": {"type": "list", "elements": "str", "default": []},
     "settings": {"type": "dict", "default": {}},
     "owner": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["aside", "restored"], "default": "aside"},
+    "state_id": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
 }
 
@@ -105,12 +111,14 @@ def settle(module):
     if module.params["state"] == "restored":
         texts, left = run.plan_restore(rootfs, owner)
         if not module.check_mode:
+            keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
             run.write_texts(rootfs, texts)
             run.forget_changes(rootfs, owner)
         return texts, [], left
     settings = {name: str(value) for name, value in module.params["settings"].items()}
     texts, changes, left = run.plan_aside(rootfs, module.params["names"], settings)
     if changes and not module.check_mode:
+        keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
         run.save_changes(rootfs, owner, changes)
         run.write_texts(rootfs, texts)
     return texts, changes, left

@@ -104,9 +104,14 @@ def _sync_folder(folder):
         os.close(descriptor)
 
 
+def state_path(name):
+    """Where a role keeps, from run to run, what it set on this node."""
+    return "{}/{}.json".format(STATE_FOLDER, name)
+
+
 def read_state(rootfs, name):
     """What a role saved on this node, {} when it never did. Raises ValueError naming the file when it is broken."""
-    path = "{}/{}.json".format(STATE_FOLDER, name)
+    path = state_path(name)
     text = read_text_or_none(place_of(rootfs, path))
     if text is None:
         return {}
@@ -121,6 +126,6 @@ def read_state(rootfs, name):
 
 def write_state(rootfs, name, state):
     """Saves it; an empty state removes the file. Raises OSError."""
-    place = place_of(rootfs, "{}/{}.json".format(STATE_FOLDER, name))
+    place = place_of(rootfs, state_path(name))
     text = json.dumps(dict(state, schema="unhang/state/1"), indent=1, sort_keys=True) + "\n" if state else None
     write_text(place, text, 0o600)

@@ -16,6 +16,7 @@ from collections import namedtuple
 from .files import STATE_FOLDER, place_of, read_text_or_none
 
 LOCK = STATE_FOLDER + "/lock.json"
+STATES = STATE_FOLDER + "/states"
 SCHEMA = "unhang/lock/1"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
@@ -29,8 +30,8 @@ Taken = namedtuple("Taken", "acquired holder taken_over")
 class NodeLocked(Exception):
     """Another run has the node. holder: what its lock says."""
 
-    def __init__(self, holder, waited_s):
-        super().__init__(_refusal(holder, waited_s))
+    def __init__(self, holder, waited_s, at_work=False):
+        super().__init__(_refusal(holder, waited_s, at_work))
         self.holder = holder
 
 
@@ -89,7 +90,7 @@ def take_lock(rootfs, wish, wait_s, check=False):
         if taken:
             return taken
         if time.monotonic() >= until:
-            raise NodeLocked(lock, wait_s)
+            raise NodeLocked(lock, wait_s, is_at_work(rootfs))
         time.sleep(PAUSE_S)
 
 
@@ -117,9 +118,37 @@ def renew_lock(rootfs, run):
             _write_lock(rootfs, dict(lock, expires=utc_text(time.time() + lock["expires_s"])))
 
 
+def stay_at_work(folder):
+    """Says that this process changes what the state in `folder` undoes, until the process ends: a module outlives the controller that started it.
+
+    The descriptor is left open on purpose. It ends with the process, however that ends, and is not inherited.
+    """
+    fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
+
+
+def is_at_work(rootfs):
+    """True while a module of any run is changing the node, whether or not its controller lives."""
+    try:
+        names = os.listdir(place_of(rootfs, STATES))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    for name in names:
+        try:
+            descriptor = os.open(place_of(rootfs, "{}/{}".format(STATES, name)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
 def remove_if_empty(rootfs):
     """Folders of ours that hold nothing: a run that changed nothing leaves nothing."""
-    for path in (STATE_FOLDER + "/states", STATE_FOLDER):
+    for path in (STATES, STATE_FOLDER):
         with contextlib.suppress(OSError):
             os.rmdir(place_of(rootfs, path))
 
@@ -138,7 +167,7 @@ def _take_if_free(rootfs, wish, lock, now):
         _write_lock(rootfs, mine)
         return Taken(False, mine, None)
     stale = "its run was said to be over" if wish.takes_over == lock["run"] else why_stale(lock, boot_id, now)
-    if stale is None:
+    if stale is None or is_at_work(rootfs):
         return None
     _write_lock(rootfs, mine)
     return Taken(True, mine, dict(lock, why=stale))
@@ -194,11 +223,10 @@ def _write_lock(rootfs, lock):
     os.rename(beside, place)
 
 
-def _refusal(holder, waited_s):
+def _refusal(holder, waited_s, at_work):
     waited = " after {:g} s".format(waited_s) if waited_s else ""
-    return (
-        "expected the node free{}, found run {} by {} at work on it since {}; wait for it (its lock expires at {}), "
-        "or when that run is over for sure, go on in its place with -e unhang_run={}".format(
-            waited, holder["run"], holder["by"], holder["since"], holder["expires"], holder["run"]
-        )
-    )
+    found = "expected the node free{}, found run {} by {} at work on it since {}; ".format(waited, holder["run"], holder["by"], holder["since"])
+    if at_work:
+        return found + "its last step is still at work on the node, so wait for it even if the controller is gone"
+    way = "wait for it (its lock expires at {}), or when that run is over for sure, go on in its place with -e unhang_run={}"
+    return found + way.format(holder["expires"], holder["run"])

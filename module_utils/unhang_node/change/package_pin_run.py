@@ -5,9 +5,10 @@ from __future__ import annotations
 from ..root import Root
 from ..section import Unread
 from ..sections.package_database import read_database
-from .files import place_of, read_state, read_text_or_none, write_state, write_text
+from .files import place_of, read_state, read_text_or_none, state_path, write_state, write_text
 from .package_holds import BLACKLIST_FILE, DNF4_LOCKS, DNF5_LOCKS, PIN_FILE, NotPossible, check_driver, chosen_packages, dpkg_name, plan_apt, plan_dnf
 from .package_manager import select_packages
+from .saved_states import keep_files, keep_selections
 
 STATE = "package_hold"
 DNF4_PLUGIN = "/etc/dnf/plugins/versionlock.conf"
@@ -46,6 +47,12 @@ def lock_file(rootfs, needed):
     if root.exists(DNF5) or not needed:
         return DNF5_LOCKS
     raise NotPossible("expected dnf's versionlock, found none; install python3-dnf-plugin-versionlock")
+
+
+def save_before(rootfs, state_id, plan):
+    """Files and selections that a Plan changes, as they are, into a saved state."""
+    keep_files(rootfs, state_id, [*plan.texts, state_path(STATE)])
+    keep_selections(rootfs, state_id, {**dict.fromkeys(plan.hold, "install"), **dict.fromkeys(plan.unhold, "hold")})
 
 
 def apply_plan(rootfs, plan, lock_timeout_s):

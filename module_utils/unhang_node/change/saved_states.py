@@ -15,10 +15,9 @@ import shutil
 import stat as stat_bits
 import time
 
-from .files import STATE_FOLDER, place_of, read_text_or_none, write_text
-from .node_lock import read_boot_id, utc_text
+from .files import place_of, read_text_or_none, write_text
+from .node_lock import STATES, read_boot_id, stay_at_work, utc_text
 
-STATES = STATE_FOLDER + "/states"
 SCHEMA = "unhang/saved-state/1"
 OWN_FILES = frozenset(("state.json", "files.json", "selections.json"))
 _ID = re.compile(r"^\d{8}T\d{6}Z-[a-z][a-z0-9_]*(-\d+)?$")
@@ -87,6 +86,15 @@ def unfinished_of(states, role):
     return {"id": state["id"], "run": state["run"], "status": state["status"], "step": last["name"], "at": last["at"], "message": state.get("message")}
 
 
+def state_line(state):
+    """A state in one line, for a person. Pure."""
+    if state["status"] == "broken":
+        return "{}: broken: {}".format(state["id"], state["message"])
+    step = ", last step {}".format(state["steps"][-1]["name"]) if state["steps"] else ""
+    message = ": {}".format(state["message"]) if state.get("message") else ""
+    return "{}: {}, begun {} by run {}{}{}".format(state["id"], state["status"], state["begun"], state["run"], step, message)
+
+
 def add_step(rootfs, state_id, step):
     """Writes down what is about to be done, before it is done."""
     state = read_state_of(rootfs, state_id)
@@ -127,6 +135,17 @@ def mark_rolled_back(rootfs, state_id):
     _write_state(rootfs, dict(read_state_of(rootfs, state_id), status="rolled_back", message=None))
 
 
+def fail_state_as_it_is(rootfs, state_id, message):
+    """A rollback of it failed: it can be done again, and so can the role."""
+    _write_state(rootfs, dict(read_state_of(rootfs, state_id), status="failed", message=message))
+
+
+def keep_replaced(rootfs, state_id, files):
+    """Saves what a rollback is about to write over, {path: as read_saved has it}, for a person; what was replaced first stays."""
+    place = folder_of(rootfs, state_id) + "/replaced.json"
+    _write_json(place, dict(files, **(_read_json(place) if os.path.exists(place) else {})))
+
+
 def remove_state(rootfs, state_id):
     """Takes the whole folder away, state.json first: what is left by a power cut is no state any more."""
     folder = folder_of(rootfs, state_id)
@@ -135,10 +154,15 @@ def remove_state(rootfs, state_id):
 
 
 def keep_files(rootfs, state_id, paths):
-    """Saves these files as they are, each once: what was saved first is what was there before. Nothing with an empty id (check mode, or no state wanted)."""
-    if not state_id:
+    """Saves these files as they are, each once: what was saved first is what was there before. Nothing with an empty id (check mode, or no state wanted).
+
+    Who calls it is about to change them: no other run takes the node until this process has ended.
+    """
+    paths = list(paths)
+    if not state_id or not paths:
         return
     folder = folder_of(rootfs, state_id)
+    stay_at_work(folder)
     saved = read_saved_files(folder)
     new = {path: read_saved(rootfs, path) for path in paths if path not in saved}
     if not new:

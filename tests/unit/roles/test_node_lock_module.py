@@ -12,7 +12,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change.node_lock import LOCK, NodeLocked, Wish, free_lock, read_lock, renew_lock, take_lock, utc_seconds, utc_text, why_stale
+from unhang_node.change.node_lock import LOCK, NodeLocked, Wish, free_lock, read_lock, renew_lock, stay_at_work, take_lock, utc_seconds, utc_text, why_stale
 
 BOOT = "/proc/sys/kernel/random/boot_id"
 EARLIER, LATER = "2026-11-20T07:00:00Z", "2026-11-20T09:00:00Z"
@@ -180,6 +180,32 @@ def test_what_is_no_lock_of_ours_is_not_taken_over(tmp_path):
     answer = lock(tmp_path, "first")
     assert answer["failed"]
     assert "move it away after a look" in answer["msg"]
+
+
+def test_a_run_that_is_over_is_not_taken_over_while_its_module_is_at_work(tmp_path):
+    root = str(tmp_path)
+    lock(tmp_path, "first")
+    state_id = run_module("saved_state", rootfs=root, state="begun", role="kernel", run="first")["id"]
+    folder = f"{root}/var/lib/unhang/states/{state_id}"
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    module = context.Process(target=work, args=(folder, theirs))
+    module.start()
+    assert ours.recv() == "at work"
+    refused = lock(tmp_path, "second", takes_over="first")
+    assert refused["failed"]
+    assert "its last step is still at work on the node" in refused["msg"]
+    assert refused["holder"]["run"] == "first"
+    ours.send("end")
+    module.join(60)
+    assert lock(tmp_path, "second", takes_over="first")["acquired"]
+
+
+def work(folder, pipe):
+    """A module that changes the node until it is told to end."""
+    stay_at_work(folder)
+    pipe.send("at work")
+    pipe.recv()
 
 
 def test_a_half_written_lock_of_a_killed_run_is_no_lock(tmp_path):

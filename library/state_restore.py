@@ -1,0 +1,192 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that brings a node back to a saved state; how lies in module_utils/unhang_node/change."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: state_restore
+short_description: Bring a node back to what it was before a role changed it
+version_added: "0.2.0"
+description:
+  - Undoes the saved state O(id), and first all that were saved after it, for they stand on what it left.
+  - Lifts the holds that were set, then brings back the default boot entry, packages, files with mode and owner, and the holds that were there.
+  - A file that somebody changed since is brought back too; what is replaced is kept in the state's folder and named in RV(left).
+  - Reboots nothing, reloads nothing. Where a driver or a kernel came back, the node runs the other one until it boots.
+  - What fails half way is done again from the start by the next call.
+options:
+  id:
+    description: Id of a saved state, or V(latest) for the newest that was not rolled back. See M(saved_state) with O(saved_state#module:state=listed).
+    type: str
+    required: true
+  lock_timeout_s:
+    description: Seconds to wait while another process has the package manager's lock.
+    type: int
+    default: 300
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Says what would change and writes nothing.
+    support: full
+  diff_mode:
+    description: Shows files and holds before and after.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: Undo the last change
+  state_restore:
+    id: latest
+
+- name: Back to what was there before the driver was changed
+  state_restore:
+    id: 20261120T070000Z-gpu_driver
+"""
+
+RETURN = r"""
+undone:
+  description: States that were, or would be, rolled back, newest first.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, status: finished, begun: "2026-11-20T07:00:00Z"}]
+files:
+  description: Files that were, or would be, brought back.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/nccl.conf]
+packages:
+  description: Packages that were, or would be, brought back.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{name: nvidia-driver, action: downgrade, before: 535.309.01-1, after: 535.261.03-1}]
+boot:
+  description: What was, or would be, changed in how the node boots.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+lifted:
+  description: Packages that are no longer on hold.
+  returned: success
+  type: list
+  elements: str
+  sample: ["nvidia-driver:amd64"]
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+lines:
+  description: All of it, line by line.
+  returned: success
+  type: list
+  elements: str
+  sample: ["file /etc/nccl.conf: as it was"]
+reboot_needed:
+  description: True when packages or boot entries came back, so that what runs may not be what is installed.
+  returned: success
+  type: bool
+  sample: false
+before:
+  description: State of each file that changes, none for one that was not there.
+  returned: success
+  type: dict
+  sample: {/etc/nccl.conf: {mode: "0644", size_bytes: 20}}
+after:
+  description: The same afterwards.
+  returned: success
+  type: dict
+  sample: {/etc/nccl.conf: null}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.files import shown
+from ansible.module_utils.unhang_node.change.package_manager import Locked
+from ansible.module_utils.unhang_node.change.saved_states import read_states, state_line
+from ansible.module_utils.unhang_node.change.state_restore import Plan, Undone, apply_restore, newest_state, plan_restore, preview_others
+
+OPTIONS = {
+    "id": {"type": "str", "required": True},
+    "lock_timeout_s": {"type": "int", "default": 300},
+    "rootfs": {"type": "path", "default": "/"},
+}
+NOTHING = Plan([], {}, [], [], [], [], [])
+
+
+def settle(module):
+    """(Plan, Undone), with everything done unless in check mode. Raises OSError, ValueError, Locked."""
+    rootfs, state_id, lock_timeout_s = (module.params[name] for name in ("rootfs", "id", "lock_timeout_s"))
+    if state_id == "latest":
+        state_id = newest_state(read_states(rootfs))
+        if state_id is None:
+            return NOTHING, Undone([], [])
+    plan = plan_restore(rootfs, state_id)
+    if not plan.states:
+        return plan, Undone([], [])
+    if module.check_mode:
+        return plan, preview_others(rootfs, plan, lock_timeout_s)
+    return plan, apply_restore(rootfs, plan, lock_timeout_s)
+
+
+def told(plan, undone):
+    """What came back, or would, line by line."""
+    lines = [f"state {state_line(state)}" for state in plan.states]
+    lines += [f"no longer on hold: {name}" for name in plan.unhold]
+    lines += [f"boot: {row}" for row in undone.boot]
+    lines += [f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to {row['after'] or 'not installed'}" for row in undone.packages]
+    lines += [f"file {path}: {'as it was' if saved else 'gone again'}" for path, (_now, saved) in sorted(plan.files.items())]
+    return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in plan.left]
+
+
+def row_of(saved):
+    """A file as it is shown in an answer."""
+    return saved and {"mode": f"{saved['mode']:04o}", "size_bytes": len(saved["text"].encode("utf-8", "surrogateescape"))}
+
+
+def differences(plan):
+    """What --diff shows."""
+    files = [
+        {"before": shown(now["text"] if now else ""), "after": shown(saved["text"] if saved else ""), "before_header": path, "after_header": path}
+        for path, (now, saved) in sorted(plan.files.items())
+    ]
+    if not plan.unhold and not plan.hold:
+        return files
+    holds = {"before": "".join(f"{name}\n" for name in plan.unhold), "after": "".join(f"{name}\n" for name in plan.hold)}
+    return [dict(holds, before_header="holds", after_header="holds"), *files]
+
+
+def main():
+    """Plans, acts unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    try:
+        plan, undone = settle(module)
+    except (OSError, ValueError, Locked) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(
+        changed=bool(plan.states),
+        undone=[{name: state[name] for name in ("id", "role", "status", "begun")} for state in plan.states],
+        files=sorted(plan.files),
+        packages=undone.packages,
+        boot=undone.boot,
+        lifted=plan.unhold,
+        left=plan.left,
+        lines=told(plan, undone),
+        reboot_needed=bool(undone.packages or undone.boot),
+        before={path: row_of(now) for path, (now, _saved) in plan.files.items()},
+        after={path: row_of(saved) for path, (_now, saved) in plan.files.items()},
+        diff=differences(plan),
+    )
+
+
+if __name__ == "__main__":
+    main()

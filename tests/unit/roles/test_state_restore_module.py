@@ -1,0 +1,208 @@
+"""The module state_restore on planted trees, with the real dpkg over a planted database where holds are undone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+from fakes.ansible_module import run_module, tree
+from fakes.node_tree import dpkg_status, plant
+
+from unhang_node.change.saved_states import STATES, keep_selections
+
+CONF, PROFILE, UNIT = "/etc/nccl.conf", "/etc/profile.d/unhang-nccl.sh", "/etc/systemd/system/ray.service.d/50-unhang-nccl.conf"
+FIRST, SECOND = {"A": "1"}, {"A": "2", "B": "3"}
+
+
+def saved(folder, state, **more):
+    return run_module("saved_state", rootfs=str(folder), state=state, **more)
+
+
+def restore(folder, state_id="latest", **more):
+    return run_module("state_restore", rootfs=str(folder), id=state_id, **more)
+
+
+def conf(folder, settings, state_id, path=CONF, form="nccl_conf"):
+    return run_module("nccl_conf", rootfs=str(folder), settings=settings, state_id=state_id, path=path, format=form)
+
+
+def applied(folder, settings, end="finished"):
+    """A change of two files by a role, and the id of what it saved."""
+    state_id = saved(folder, "begun", role="nccl_profile", run="r")["id"]
+    conf(folder, settings, state_id)
+    conf(folder, settings, state_id, UNIT, "systemd")
+    if end:
+        saved(folder, end, id=state_id, message="no")
+    return state_id
+
+
+def files(folder):
+    """The tree without what is saved, and its folders."""
+    return {path: content for path, content in tree(folder).items() if not path.startswith("/var/lib/unhang")}
+
+
+def modes(folder):
+    return {str(path.relative_to(folder)): path.stat().st_mode for path in folder.rglob("*") if "unhang" not in str(path.relative_to(folder))}
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A node with a hand-written nccl.conf that not everybody may read."""
+    plant(tmp_path, {CONF: "NCCL_IB_TIMEOUT=22\n", "/etc/profile.d/": "", "/etc/systemd/system/": "", "/var/lib/": ""})
+    os.chmod(tmp_path / CONF.lstrip("/"), 0o640)
+    return tmp_path
+
+
+@pytest.mark.parametrize("end", ["finished", "failed", None])
+def test_a_change_is_undone_whether_it_ended_failed_or_was_cut_off(node, end):
+    before, before_modes = files(node), modes(node)
+    state_id = applied(node, FIRST, end)
+    assert files(node) != before
+    answer = restore(node)
+    assert answer["changed"]
+    assert [row["id"] for row in answer["undone"]] == [state_id]
+    assert answer["files"] == [CONF, UNIT]
+    assert files(node) == before
+    assert modes(node) == before_modes
+    (row,) = saved(node, "listed")["states"]
+    assert row["status"] == "rolled_back"
+
+
+def test_check_mode_writes_nothing_and_foretells_the_same(node):
+    applied(node, FIRST)
+    before = tree(node)
+    foretold = restore(node, check=True)
+    assert tree(node) == before
+    assert foretold == restore(node)
+
+
+def test_a_second_time_nothing_is_left_to_undo(node):
+    state_id = applied(node, FIRST)
+    restore(node)
+    before = tree(node)
+    assert not restore(node)["changed"]
+    assert not restore(node, state_id)["changed"]
+    assert tree(node) == before
+
+
+def test_an_older_state_is_reached_through_the_newer_ones(node):
+    untouched = files(node)
+    first = applied(node, FIRST)
+    between = files(node)
+    second = applied(node, SECOND)
+    assert [row["id"] for row in restore(node, check=True)["undone"]] == [second]
+    restore(node, second)
+    assert files(node) == between
+    third = applied(node, SECOND)
+    assert [row["id"] for row in restore(node, first)["undone"]] == [third, first]
+    assert files(node) == untouched
+
+
+def test_what_somebody_wrote_since_is_kept_aside_and_told(node):
+    state_id = applied(node, FIRST)
+    (node / CONF.lstrip("/")).write_text("MINE=1\n")
+    answer = restore(node)
+    assert answer["left"] == [f"{CONF}: somebody changed it since; what is replaced is kept in {STATES}/{state_id}/replaced.json"]
+    assert (node / CONF.lstrip("/")).read_text() == "NCCL_IB_TIMEOUT=22\n"
+    assert json.loads((node / STATES.lstrip("/") / state_id / "replaced.json").read_text())[CONF]["text"] == "MINE=1\n"
+
+
+def test_a_rollback_that_is_cut_off_is_done_again(node):
+    before = files(node)
+    state_id = applied(node, FIRST)
+    blocked = node / CONF.lstrip("/")
+    text = blocked.read_text()
+    blocked.unlink()
+    blocked.mkdir()
+    assert restore(node)["failed"]
+    blocked.rmdir()
+    blocked.write_text(text)
+    assert [row["id"] for row in restore(node)["undone"]] == [state_id]
+    assert files(node) == before
+
+
+def test_a_folder_in_which_somebody_else_has_a_file_stays(node):
+    applied(node, FIRST)
+    plant(node, {"/etc/systemd/system/ray.service.d/60-site.conf": "x"})
+    restore(node)
+    assert (node / "etc/systemd/system/ray.service.d/60-site.conf").exists()
+    assert not (node / UNIT.lstrip("/")).exists()
+
+
+def test_a_node_without_states_has_nothing_to_undo(node):
+    before = tree(node)
+    answer = restore(node)
+    assert not answer["changed"]
+    assert tree(node) == before
+
+
+def test_a_state_that_is_not_there_is_told_with_those_that_are(node):
+    state_id = applied(node, FIRST)
+    answer = restore(node, "20200101T000000Z-kernel")
+    assert answer["failed"]
+    assert state_id in answer["msg"]
+
+
+def test_a_broken_state_is_not_passed_over(node):
+    first = applied(node, FIRST)
+    second = applied(node, SECOND)
+    (node / STATES.lstrip("/") / second / "files.json").write_text("{")
+    before = files(node)
+    answer = restore(node, first)
+    assert answer["failed"]
+    assert f"{second}/files.json: expected what unhang saved there" in answer["msg"]
+    assert files(node) == before
+
+
+PACKAGES = {"nvidia-driver": "535.261.03-1", "libnvidia-ml1": ("hold ok installed", "535.261.03-1"), "libnccl2": ("hold ok installed", "2.18.3-1")}
+
+
+class TestHolds:
+    """Holds are dpkg's; those that were there before stay."""
+
+    @pytest.fixture
+    def held(self, tmp_path):
+        """A node with a hold of its own."""
+        database = dpkg_status(PACKAGES) + "\n"
+        plant(tmp_path, {"/var/lib/dpkg/status": database, "/var/lib/dpkg/available": "", "/var/lib/dpkg/updates/": "", "/etc/apt/": ""})
+        return tmp_path
+
+    def names(self, folder):
+        said = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
+        return {line.split()[0].split(":")[0] for line in said.splitlines() if line.split()[1] == "hold"}
+
+    def quiet(self, folder):
+        return {path: content for path, content in files(folder).items() if not path.startswith("/var/lib/dpkg") and content is not None}
+
+    def test_exactly_the_holds_pins_and_files_that_were_set_are_lifted(self, held):
+        before = self.quiet(held)
+        state_id = saved(held, "begun", role="package_hold", run="r")["id"]
+        assert run_module("package_pin", rootfs=str(held), what=["driver"], state_id=state_id)["changed"]
+        saved(held, "finished", id=state_id)
+        assert self.names(held) == {"nvidia-driver", "libnvidia-ml1", "libnccl2"}
+        foretold = restore(held, check=True)
+        answer = restore(held)
+        assert foretold == answer
+        assert [name.split(":")[0] for name in answer["lifted"]] == ["nvidia-driver"]
+        assert self.names(held) == {"libnvidia-ml1", "libnccl2"}
+        assert self.quiet(held) == before
+        assert not (held / "var/lib/unhang/package_hold.json").exists()
+
+    def test_holds_that_were_let_go_are_set_again(self, held):
+        run_module("package_pin", rootfs=str(held), what=["driver"])
+        before, names = self.quiet(held), self.names(held)
+        state_id = saved(held, "begun", role="package_hold", run="r")["id"]
+        run_module("package_pin", rootfs=str(held), what=[], state_id=state_id)
+        saved(held, "finished", id=state_id)
+        assert self.names(held) != names
+        restore(held)
+        assert self.names(held) == names
+        assert self.quiet(held) == before
+        assert not run_module("package_pin", rootfs=str(held), what=["driver"])["changed"]
+
+    def test_a_package_that_is_gone_since_needs_no_hold(self, held):
+        state_id = saved(held, "begun", role="package_hold", run="r")["id"]
+        keep_selections(str(held), state_id, {"nvidia-driver-545": "hold", "nvidia-driver-546": "install"})
+        assert not restore(held).get("failed")
