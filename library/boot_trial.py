@@ -1,0 +1,221 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that starts a kernel once on trial and makes it the default only when told; how lies in module_utils/unhang_node/change."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: boot_trial
+short_description: Start another kernel once, and keep it only when it is confirmed
+version_added: "0.3.0"
+description:
+  - V(prepared) makes the running kernel the default by name, so that a newer kernel that is installed next is not started before it may.
+  - V(armed) has the next boot, and only that, take the kernel in O(release), and sets a unit that goes back to the old one unless the trial is confirmed in
+    time. It needs neither network nor controller for that.
+  - V(confirmed) makes the kernel that runs on trial the default, when all GPUs are there that were there before.
+  - V(cancelled) takes all of it back. A kernel that is still on the disk is not started, because the old one stays the default by name.
+  - V(inspected) says how things stand and changes nothing.
+  - Knows GRUB, GRUB with loader entries (Fedora and its kin) and systemd-boot. Refuses where the boot loader cannot clear a one-shot entry, for the trial
+    would be repeated for ever, where there is no boot loader on the disk, and where the kernel lacks its initrd or a module that the node needs.
+  - Never reboots.
+options:
+  state:
+    description: What is wanted.
+    type: str
+    choices: [inspected, prepared, armed, confirmed, cancelled]
+    default: inspected
+  release:
+    description: Release of the kernel on trial, as C(uname -r) says it. Needed for V(armed) and V(confirmed).
+    type: str
+  trial_options:
+    description: Kernel parameters while a kernel is on trial.
+    type: str
+    default: panic=30
+  confirm_within_s:
+    description: Seconds after the start of the kernel on trial in which it has to be confirmed.
+    type: int
+    default: 900
+  gpus:
+    description: Identities (UUID or PCI address) of the node's GPUs, those of before for V(armed) and those of now for V(confirmed).
+    type: list
+    elements: str
+    default: []
+  modules:
+    description: Modules from outside the kernel that have to be there for O(release), as C(/proc/modules) names them.
+    type: list
+    elements: str
+    default: []
+  why:
+    description: Why a trial is cancelled.
+    type: str
+    default: ""
+  state_id:
+    description: Saved state of M(saved_state) that gets what undoes a change. None is written with an empty one.
+    type: str
+    default: ""
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Says what would change and writes nothing.
+    support: full
+  diff_mode:
+    description: Shows entries and files before and after.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: The kernel that runs stays the default, whatever is installed
+  boot_trial:
+    state: prepared
+
+- name: Start the new one once
+  boot_trial:
+    state: armed
+    release: 6.1.0-56-amd64
+    gpus: [GPU-2f1a6ee1-0000-0000-0000-000000000000]
+    modules: [nvidia, nvidia_uvm]
+
+- name: It came up with all its GPUs
+  boot_trial:
+    state: confirmed
+    release: 6.1.0-56-amd64
+    gpus: [GPU-2f1a6ee1-0000-0000-0000-000000000000]
+"""
+
+RETURN = r"""
+standing:
+  description:
+    - How the last trial stands, after this call. V(none), V(prepared), V(armed) (waits for the reboot), V(on_trial) (runs and is not confirmed), V(confirmed),
+      V(cancelled) or V(fell_back).
+  returned: success
+  type: str
+  sample: on_trial
+trial:
+  description: What was written down about it.
+  returned: success
+  type: dict
+  sample: {release: 6.1.0-56-amd64, old_release: 6.1.0-55-amd64, confirm_within_s: 900}
+why:
+  description: Why the kernel fell back or was taken back.
+  returned: success
+  type: str
+  sample: 6.1.0-56-amd64 was not confirmed within 900 s after its start
+running:
+  description: Release of the kernel that runs.
+  returned: success
+  type: str
+  sample: 6.1.0-56-amd64
+loader:
+  description: The boot loader, as section kernel of M(gpu_node_info) has it.
+  returned: success
+  type: dict
+  sample: {loader: grub, default_release: 6.1.0-55-amd64, can_clear_one_shot: true}
+space:
+  description: Room in V(/boot), and what one more kernel takes.
+  returned: success
+  type: dict
+  sample: {free_mib: 412, need_mib: 96}
+changes:
+  description: What was changed in this call, or would be.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{what: default boot entry, before: "0", after: gnulinux-6.1.0-55-amd64}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import boot_kernels as kernels
+from ansible.module_utils.unhang_node.change import boot_trial as trials
+from ansible.module_utils.unhang_node.change.boot_loader import NotPossible, read_loader
+from ansible.module_utils.unhang_node.change.boot_restore import save_boot
+from ansible.module_utils.unhang_node.change.boot_steps import KEEP_FILE
+from ansible.module_utils.unhang_node.change.saved_states import STATES, keep_files
+
+OPTIONS = {
+    "state": {"type": "str", "choices": ["inspected", "prepared", "armed", "confirmed", "cancelled"], "default": "inspected"},
+    "release": {"type": "str"},
+    "trial_options": {"type": "str", "default": "panic=30"},
+    "confirm_within_s": {"type": "int", "default": 900},
+    "gpus": {"type": "list", "elements": "str", "default": []},
+    "modules": {"type": "list", "elements": "str", "default": []},
+    "why": {"type": "str", "default": ""},
+    "state_id": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def steps_wanted(options):
+    """The steps that bring about what is asked for. Raises OSError, ValueError."""
+    rootfs, state = options["rootfs"], options["state"]
+    if state == "prepared":
+        return trials.prepare_steps(rootfs, options["trial_options"])
+    if state == "armed":
+        wanted = trials.Trial(options["release"], options["trial_options"], options["confirm_within_s"], options["gpus"], options["modules"])
+        return trials.arm_steps(rootfs, wanted)
+    if state == "confirmed":
+        return trials.confirm_steps(rootfs, options["release"], options["gpus"])
+    return trials.cancel_steps(rootfs, options["why"]) if state == "cancelled" else []
+
+
+def take(options, steps):
+    """Does them, what undoes them saved before. Raises OSError, ValueError."""
+    if options["state_id"] and steps:
+        save_boot(options["rootfs"], "{}/{}".format(STATES, options["state_id"]))
+        keep_files(options["rootfs"], options["state_id"], [KEEP_FILE] if options["state"] == "confirmed" else [])
+    for step in steps:
+        step.act()
+
+
+def seen(rootfs):
+    """What is returned whatever was asked for. Raises OSError."""
+    try:
+        loader, why_not = read_loader(rootfs).facts, None
+    except (OSError, ValueError) as problem:
+        loader, why_not = {}, str(problem)
+    try:
+        space = kernels.boot_space(rootfs, kernels.running_release(rootfs))
+    except (OSError, ValueError) as problem:
+        space = {"free_mib": None, "need_mib": None, "unread": str(problem)}
+    record, standing = trials.read_record(rootfs), trials.read_standing(rootfs)
+    why = trials.why_fell_back(rootfs) if standing in ("fell_back", "cancelled") else record.get("why")
+    known = {key: value for key, value in record.items() if key != "before"}
+    running = kernels.running_release(rootfs)
+    return {"standing": standing, "trial": known, "why": why, "running": running, "loader": dict(loader, refused=why_not), "space": space}
+
+
+def main():
+    """Plans, acts unless in check mode, reads back, answers."""
+    module = AnsibleModule(
+        argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "armed", ["release"]), ("state", "confirmed", ["release"])]
+    )
+    options = module.params
+    try:
+        steps = steps_wanted(options)
+        if not module.check_mode:
+            take(options, steps)
+            left = [step.what for step in steps_wanted(options)]
+            if left:
+                raise ValueError("expected nothing left to do, found after everything was done: {}".format(", ".join(left)))
+        answer = seen(options["rootfs"])
+    except NotPossible as problem:
+        module.fail_json(msg=str(problem), refused=[str(problem)])
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    changes = [{"what": step.what, "before": step.before, "after": step.after} for step in steps]
+    diff = [{"before_header": row["what"], "after_header": row["what"], "before": _lines(row["before"]), "after": _lines(row["after"])} for row in changes]
+    module.exit_json(changed=bool(steps), changes=changes, diff=diff, **answer)
+
+
+def _lines(text):
+    text = "" if text is None else str(text)
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+if __name__ == "__main__":
+    main()
