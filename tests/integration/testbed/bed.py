@@ -39,15 +39,17 @@ class Testbed:
     cache: folder for the shared tree and for records of running beds. names: one node each, addresses in that order from .11 on.
     prepare: called with each Node after its root is mounted and before it boots, to put files into it.
     layers: folders whose files all nodes have on top of the shared tree, read-only like it (large libraries, say).
+    trees: {name: (suite, further packages)} of nodes that stand on another tree than the usual one.
     """
 
     __test__ = False  # pytest must not take it for a test class
 
-    def __init__(self, cache, names, prepare=None, layers=()):
+    def __init__(self, cache, names, prepare=None, layers=(), trees=None):
         self.cache = pathlib.Path(cache)
         self.names = list(names)
         self.prepare = prepare
         self.layers = list(layers)
+        self.trees = trees or {}
         self.nodes = {}
         self._answers = queue.Queue()
         self._early = {}
@@ -64,7 +66,7 @@ class Testbed:
         self._stack.close()
 
     def _open(self):
-        tree = ready_tree(self.cache)
+        trees = {name: ready_tree(self.cache, *self.trees.get(name, ())) for name in self.names}
         # Short, because ssh's control sockets lie in it and a socket's path may have 108 characters at most.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="unhang-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
@@ -76,7 +78,7 @@ class Testbed:
         self._start_keeper()
         make_key(self.folder / "id_ed25519")
         for number, name in enumerate(self.names):
-            self.nodes[name] = Node(self, name, f"{NETWORK}.{11 + number}", [*self.layers, tree])
+            self.nodes[name] = Node(self, name, f"{NETWORK}.{11 + number}", [*self.layers, trees[name]])
         for node in self.nodes.values():
             node.mount()
             self._install_keys(node)

@@ -33,39 +33,39 @@ class TreeError(Exception):
     """The tree could not be built; the text says why."""
 
 
-def recipe_key():
+def recipe_key(suite=SUITE, more=()):
     """Twelve hexadecimal digits that change when anything does that goes into the tree."""
-    digest = hashlib.sha256("\n".join((SUITE, PACKAGES, *FINISH)).encode())
+    digest = hashlib.sha256("\n".join((suite, ",".join((PACKAGES, *more)), *FINISH)).encode())
     for path in sorted(FILES.rglob("*")):
         if path.is_file():
             digest.update(f"{path.relative_to(FILES)} {path.stat().st_mode:o}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def ready_tree(cache):
-    """The tree's folder below `cache`, built now (half a minute) if it is not there. Raises TreeError."""
+def ready_tree(cache, suite=SUITE, more=()):
+    """The tree's folder below `cache`, built now (half a minute) if it is not there. suite: Debian's; more: packages besides. Raises TreeError."""
     cache.mkdir(parents=True, exist_ok=True)
-    tree = cache / f"tree-{recipe_key()}"
+    tree = cache / f"tree-{recipe_key(suite, more)}"
     with open(cache / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second session waits for the first one's build
         if not tree.is_dir():
-            build(tree)
+            build(tree, suite, more)
     return tree
 
 
-def build(tree):
+def build(tree, suite, more):
     """Build the tree beside its place and move it there whole."""
     for remains in tree.parent.glob("tree-*.partial"):
         shutil.rmtree(remains)
     partial = tree.with_suffix(".partial")
-    argv = ["mmdebstrap", "--variant=minbase", "--components=main", f"--include={PACKAGES}"]
+    argv = ["mmdebstrap", "--variant=minbase", "--components=main", f"--include={','.join((PACKAGES, *more))}"]
     argv += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]
     argv += [f"--customize-hook=sync-in {FILES} /"]
     argv += [f"--customize-hook={step}" for step in FINISH]
     log = tree.parent / "build.log"
     with open(log, "w", encoding="utf-8") as output:
         try:
-            code = subprocess.run([*argv, SUITE, str(partial)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False).returncode
+            code = subprocess.run([*argv, suite, str(partial)], stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False).returncode
         except FileNotFoundError:
             raise TreeError("mmdebstrap is not installed; `make test` as root installs what tests/system-packages.txt lists") from None
     if code:
