@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 
 from ..files import open_regular
 from ..parse.elf import find_modinfo, read_sections
@@ -16,8 +17,10 @@ KERNELS = 64  # the schema's bound
 DETAILED = 12  # kernels whose modules.dep is read: each is about 1 MB
 DEP_LIMIT_BYTES = 8 * 1024 * 1024
 # File names of the module itself: Debian adds the branch and links by its alternatives, Ubuntu and RHEL do not.
-STEMS = (b"/nvidia.ko", b"/nvidia-current.ko", b"/nvidia-tesla.ko", b"/nvidia-tesla-470.ko", b"/nvidia-tesla-535.ko")
-DKMS_NAMES = ("nvidia", "nvidia-open", "nvidia-current", "nvidia-current-open", "nvidia-open-kernel", "nvidia-tesla", "nvidia-tesla-470", "nvidia-tesla-535")
+NAMES = ("nvidia", "nvidia-current", "nvidia-current-open", "nvidia-tesla", "nvidia-tesla-470", "nvidia-tesla-535", "nvidia-tesla-535-open")
+DKMS_NAMES = (*NAMES, "nvidia-open", "nvidia-open-kernel")
+MODPROBE = "/etc/modprobe.d"
+_INSTALLS = re.compile(r"^install nvidia\s.*?modprobe\s+(?:-i|--ignore-install)\s+(nvidia[\w-]*)", re.M)
 
 
 def read_installed(root, unread, running, dkms):
@@ -76,12 +79,25 @@ def find_nvidia_module(root, release):
         listing = root.data(folder + "/modules.dep", DEP_LIMIT_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    for stem in STEMS:
-        line = line_of(listing, stem)
+    for name in module_names(root):
+        line = line_of(listing, "/{}.ko".format(name).encode("ascii"))
         if line:
             path = line.decode("utf-8", "replace")
             return path if path.startswith("/") else folder + "/" + path
     return None
+
+
+def module_names(root):
+    """File names under which `modprobe nvidia` may find its module. Debian has several beside one another, and its alternative names the one that is taken."""
+    for name in names_if_there(root, MODPROBE):
+        if name.startswith("nvidia") and name.endswith(".conf"):
+            try:
+                found = _INSTALLS.search(root.text(MODPROBE + "/" + name, 65536))
+            except OSError:
+                continue  # a link of an alternative that leads nowhere
+            if found:
+                return (found.group(1),)
+    return NAMES
 
 
 def line_of(listing, stem, most=64):

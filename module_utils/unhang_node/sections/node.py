@@ -8,6 +8,7 @@ import sys
 from ..parse.mounts import is_network, mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
 from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
+from .module_key import read_module_key
 from .mounts import read_mounts
 from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
 from .virtualization import read_virtualization
@@ -61,6 +62,7 @@ def read_node(root, unread):
         "python": unread.attempt("python", read_python, root),
         "dmi": read_dmi(root, unread),
         "secure_boot": unread.attempt("secure_boot", read_secure_boot, root, container),
+        "module_key": unread.attempt("module_key", read_module_key, root, unread),
         "image": read_image(root, unread, mounts, container),
     }
 

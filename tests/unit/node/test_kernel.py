@@ -11,6 +11,7 @@ from unhang_node.parse.grub import find_entry, parse_default, parse_menu, releas
 from unhang_node.root import Root
 from unhang_node.section import Unread
 from unhang_node.sections.boot import read_boot
+from unhang_node.sections.installed_kernels import find_nvidia_module
 from unhang_node.sections.kernel import parse_module_line
 
 OLD = "5.4.0-182-generic"
@@ -72,6 +73,17 @@ def test_a_compressed_module_takes_its_version_from_dkms(workstation):
     folder = f"/lib/modules/{OLD}"
     write(workstation, folder + "/modules.dep", "updates/dkms/nvidia.ko.zst:\n")
     assert facts(workstation, "kernel")["installed"][1]["nvidia_module"] == "545.23.08"
+
+
+def test_of_several_modules_debians_alternative_names_the_one_that_is_taken(workstation):
+    folder = f"/lib/modules/{OLD}"
+    built = "".join(f"updates/dkms/{name}.ko.zst:\n" for name in ("nvidia-current", "nvidia-tesla-535", "nvidia-current-open"))
+    write(workstation, folder + "/modules.dep", built)
+    for name in ("nvidia-current", "nvidia-tesla-535", "nvidia-current-open"):
+        write(workstation, "/etc/modprobe.d/nvidia.conf", f"install nvidia modprobe -i {name} $CMDLINE_OPTS\n\ninstall nvidia-drm modprobe -i x\n")
+        assert find_nvidia_module(Root([str(workstation)]), OLD) == f"{folder}/updates/dkms/{name}.ko.zst"
+    write(workstation, "/etc/modprobe.d/nvidia.conf", "install nvidia modprobe -i nvidia-tesla-470\n")
+    assert find_nvidia_module(Root([str(workstation)]), OLD) is None
 
 
 def test_a_compressed_module_without_dkms_is_null_and_says_why(rocky):

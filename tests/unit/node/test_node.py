@@ -108,6 +108,19 @@ def test_secure_boot_is_the_fifth_byte_of_its_variable(tmp_path, value, wanted):
     assert facts(folder, "node")["secure_boot"] is wanted
 
 
+@pytest.mark.parametrize(("listed", "enrolled"), [(b"\xa1\x59KEY-IN-DER\x00", True), (b"\xa1\x59ANOTHER", False), (None, None)])
+def test_a_key_of_dkms_is_enrolled_when_the_firmware_lists_it(tmp_path, listed, enrolled):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, "/var/lib/dkms/mok.pub", b"KEY-IN-DER")
+    if listed:
+        write(folder, "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23", listed)
+    assert facts(folder, "node")["module_key"] == {"path": "/var/lib/dkms/mok.pub", "enrolled": enrolled}
+
+
+def test_a_node_without_a_key_has_none_enrolled(tmp_path):
+    assert facts(copied("h200x8", tmp_path), "node")["module_key"] == {"path": None, "enrolled": False}
+
+
 def test_a_machine_started_by_bios_has_no_secure_boot(tmp_path):
     assert facts(copied("h200x8", tmp_path), "node")["secure_boot"] is False
 

@@ -1,0 +1,25 @@
+"""The key by which DKMS signs the modules that it builds, and whether the firmware knows it. Part of section `node`."""
+
+from __future__ import annotations
+
+from .reading import first_there
+
+# DKMS' own, Ubuntu's shared one, and where people keep theirs; all in DER, as the firmware's list has them.
+KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub", "/etc/dkms/mok.pub")
+# Written by shim at each boot: the keys that its owner enrolled. https://github.com/rhboot/shim/blob/main/README.tpm
+ENROLLED = ("/sys/firmware/efi/mok-variables/MokListRT", "/sys/firmware/efi/efivars/MokListRT-605dab50-e046-4300-abb6-3dd810dd8b23")
+LIMIT_BYTES = 1 << 20
+
+
+def read_module_key(root, unread):
+    """{path, enrolled}: path None without a key; enrolled None when the firmware's list could not be read. Raises OSError."""
+    path = first_there(root, KEYS)
+    if path is None:
+        return {"path": None, "enrolled": False}
+    key = root.data(path, LIMIT_BYTES)
+    listed = first_there(root, ENROLLED)
+    if listed is None:
+        unread.add("module_key.enrolled", "absent", "the firmware shows no list of enrolled keys")
+        return {"path": path, "enrolled": None}
+    content = unread.attempt("module_key.enrolled", root.data, listed, LIMIT_BYTES)
+    return {"path": path, "enrolled": None if content is None else bool(key) and key in content}
