@@ -92,8 +92,13 @@ lines:
   type: list
   elements: str
   sample: ["file /etc/nccl.conf: as it was"]
+waits_for:
+  description: Kernel that has to run before packages of the running one can be taken away; the same call does the rest then. None mostly.
+  returned: success
+  type: str
+  sample: null
 reboot_needed:
-  description: True when packages or boot entries came back, so that what runs may not be what is installed.
+  description: True when a driver, a kernel or a boot entry came back, so that what runs may not be what is installed.
   returned: success
   type: bool
   sample: false
@@ -113,14 +118,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
 from ansible.module_utils.unhang_node.change.package_manager import Locked
 from ansible.module_utils.unhang_node.change.saved_states import read_states, state_line
-from ansible.module_utils.unhang_node.change.state_restore import Plan, Undone, apply_restore, newest_state, plan_restore, preview_others
+from ansible.module_utils.unhang_node.change.state_restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
 
 OPTIONS = {
     "id": {"type": "str", "required": True},
     "lock_timeout_s": {"type": "int", "default": 300},
     "rootfs": {"type": "path", "default": "/"},
 }
-NOTHING = Plan([], {}, [], [], [], [], [])
+NO_PLAN = Plan([], {}, [], [], [], [], [])
 
 
 def settle(module):
@@ -129,10 +134,10 @@ def settle(module):
     if state_id == "latest":
         state_id = newest_state(read_states(rootfs))
         if state_id is None:
-            return NOTHING, Undone([], [])
+            return NO_PLAN, NOTHING
     plan = plan_restore(rootfs, state_id)
     if not plan.states:
-        return plan, Undone([], [])
+        return plan, NOTHING
     if module.check_mode:
         return plan, preview_others(rootfs, plan, lock_timeout_s)
     return plan, apply_restore(rootfs, plan, lock_timeout_s)
@@ -142,7 +147,9 @@ def told(plan, undone):
     """What came back, or would, line by line."""
     lines = [f"state {state_line(state)}" for state in plan.states]
     lines += [f"no longer on hold: {name}" for name in plan.unhold]
-    lines += [f"boot: {row}" for row in undone.boot]
+    lines += [f"boot, {row['what']}: {row['before']} to {row['after']}" for row in undone.boot]
+    if undone.waits_for:
+        lines.append(f"the rest waits until kernel {undone.waits_for} runs: packages of the running one cannot go; boot the node, then roll back again")
     lines += [f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to {row['after'] or 'not installed'}" for row in undone.packages]
     lines += [f"file {path}: {'as it was' if saved else 'gone again'}" for path, (_now, saved) in sorted(plan.files.items())]
     return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in plan.left]
@@ -181,7 +188,8 @@ def main():
         lifted=plan.unhold,
         left=plan.left,
         lines=told(plan, undone),
-        reboot_needed=bool(undone.packages or undone.boot),
+        waits_for=undone.waits_for,
+        reboot_needed=needs_reboot(undone),
         before={path: row_of(now) for path, (now, _saved) in plan.files.items()},
         after={path: row_of(saved) for path, (_now, saved) in plan.files.items()},
         diff=differences(plan),

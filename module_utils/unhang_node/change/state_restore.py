@@ -10,10 +10,12 @@ import contextlib
 import os
 from collections import namedtuple
 
+from .boot_restore import reboot_needed, restore_boot
 from .files import place_of, write_text
 from .package_holds import NotPossible, dpkg_name
 from .package_manager import select_packages
 from .package_pin_run import read_packages
+from .package_restore import restore_packages
 from .saved_states import (
     STATES,
     add_step,
@@ -30,7 +32,11 @@ from .saved_states import (
 
 # states: newest first; files: {path: (now, as saved)}, those that differ; lift, hold, unhold: names as dpkg takes them; left: for a person.
 Plan = namedtuple("Plan", "states files folders lift hold unhold left")
-Undone = namedtuple("Undone", "boot packages")
+# boot: rows of restore_boot; packages: rows of restore_packages; waits_for: kernel that has to run before packages of the running one can go, None mostly.
+Undone = namedtuple("Undone", "boot packages waits_for")
+NOTHING = Undone([], [], None)
+# Of these another one than the installed one runs until the node boots.
+RUNNING = ("linux-image", "linux-modules", "kernel", "kmod-", "nvidia", "libnvidia", "cuda-drivers", "firmware-nvidia", "xserver-xorg-video-nvidia")
 
 
 def states_to_undo(states, state_id):
@@ -51,6 +57,11 @@ def newest_state(states):
     """Id of the newest state that was not rolled back, None when there is none. Pure."""
     standing = [state["id"] for state in states if state["status"] != "rolled_back"]
     return standing[-1] if standing else None
+
+
+def needs_reboot(undone):
+    """True when what runs may be another one than what came back. Pure."""
+    return bool(undone.boot or undone.waits_for or any(row["name"].startswith(RUNNING) for row in undone.packages))
 
 
 def plan_restore(rootfs, state_id):
@@ -74,7 +85,10 @@ def plan_restore(rootfs, state_id):
 
 
 def apply_restore(rootfs, plan, lock_timeout_s):
-    """Undone. Raises OSError, ValueError, Locked; the states say then that it was begun, and it can be done again."""
+    """Undone. Raises OSError, ValueError, Locked; the states say then that it was begun, and it can be done again.
+
+    With waits_for only the boot entry was brought back: the same call does the rest once that kernel runs.
+    """
     for state in plan.states:
         add_step(rootfs, state["id"], "rollback")
     try:
@@ -83,7 +97,7 @@ def apply_restore(rootfs, plan, lock_timeout_s):
         for state in plan.states:
             fail_state_as_it_is(rootfs, state["id"], "rollback: {}".format(problem))
         raise
-    for state in plan.states:
+    for state in [] if undone.waits_for else plan.states:
         mark_rolled_back(rootfs, state["id"])
     return undone
 
@@ -97,6 +111,8 @@ def _apply(rootfs, plan, lock_timeout_s):
     if plan.lift:
         select_packages(rootfs, [], plan.lift, lock_timeout_s)
     undone = _undo_others(rootfs, plan, lock_timeout_s, check=False)
+    if undone.waits_for:
+        return undone
     if plan.files:
         keep_replaced(rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()})
     for path, (_now, saved) in sorted(plan.files.items()):
@@ -113,8 +129,16 @@ def _apply(rootfs, plan, lock_timeout_s):
 
 def _undo_others(rootfs, plan, lock_timeout_s, check):
     """What those parts undo that have files of their own in a state's folder."""
-    boot, packages = [], []
-    return Undone(boot, packages)
+    folders = ["{}/{}".format(STATES, state["id"]) for state in plan.states]
+    boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
+    due = [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, True)]
+    waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
+    if due and waits_for:
+        return Undone(boot, due if check else [], waits_for[-1])
+    packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False)]
+    for folder in [] if check else folders:
+        restore_boot(rootfs, folder, False)  # again: with the newer kernel gone the loader is told to the letter what it was told
+    return Undone(boot, packages, None)
 
 
 def _saved_selections(rootfs, states):
