@@ -88,123 +88,43 @@ class Board:
         return self.memory[place]
 
 
-# processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
+# roots.py: Where the system's own files stand: below /, or below another folder when somebody tries this on a recorded machine ----------------------
 
-def process_state(pid):
-    """(state letter, wchan) of a process, ("gone", "") when there is none."""
-    try:
-        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
-            state = source.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return "gone", ""
-    wchan = ""
-    with contextlib.suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
-        wchan = source.read().strip("0\n")
-    return state, wchan
+def rooted(path):
+    """UNHANG_SMOKE_ROOT in front of an absolute path."""
+    return os.path.join(os.environ.get("UNHANG_SMOKE_ROOT") or "/", path.lstrip("/"))
 
 
-def die_with_parent():
-    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+# counters.py: Counters of network interfaces and RDMA ports, and what moved -------------------------------------------------------------------------
 
+NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
-def signal_name(code):
-    """SIGKILL for -9, None for an ordinary exit."""
-    try:
-        return signal.Signals(-code).name if code < 0 else None
-    except ValueError:
-        return "signal %d" % -code
-
-
-def native_stack(pid):
-    """py-spy's view, native frames too, where it is installed."""
-    if not shutil.which("py-spy"):
-        return None
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = ["py-spy", "dump", "--nonblocking", "--pid", str(pid)]
-        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3, check=False, text=True).stdout[-8000:]
-    return None
-
-
-def end_session(pid):
-    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
-                    session = int(source.read().rpartition(")")[2].split()[3])
-                if session == pid:
-                    os.kill(int(name), signal.SIGKILL)
-
-
-# counters.py: Counters of NICs and NVLinks ----------------------------------------------------------------------------------------------------------
 
 def net_counters():
-    """{name: count} of every network interface and RDMA port: bytes, errors, drops, retries."""
+    """{name: count}: "eth0 rx_bytes", "mlx5_0 port 1 symbol_error"; all ports of all devices."""
     counts = {}
-    places = [("/sys/class/net/%s/statistics", "/sys/class/net", ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped"))]
-    for root, kind in (("/sys/class/infiniband", "ports/1/counters"), ("/sys/class/infiniband", "ports/1/hw_counters")):
-        places.append((root + "/%s/" + kind, root, None))
-    for form, root, wanted in places:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(root):
-                folder = form % name
-                with contextlib.suppress(OSError):
-                    for counter in wanted or os.listdir(folder):
-                        with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
-                            counts["%s %s" % (name, counter)] = int(source.read())
+    net, rdma = rooted("/sys/class/net"), rooted("/sys/class/infiniband")
+    for name in _names(net):
+        _read_all(counts, name, os.path.join(net, name, "statistics"), NET)
+    for name in _names(rdma):
+        for port in _names(os.path.join(rdma, name, "ports")):
+            for kind in ("counters", "hw_counters"):
+                folder = os.path.join(rdma, name, "ports", port, kind)
+                _read_all(counts, "%s port %s" % (name, port), folder, _names(folder))
     return counts
 
 
-def nvlink_counters():
-    """{counter: value} as nvidia-smi tells them, bounded; {} where there is none."""
-    if not shutil.which("nvidia-smi"):
-        return {}
-    counts, gpu = {}, ""
-    for words in (["nvidia-smi", "nvlink", "-e"], ["nvidia-smi", "nvlink", "-gt", "d"]):
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 3, "preexec_fn": die_with_parent}
-            for line in subprocess.run(words, check=False, universal_newlines=True, **options).stdout.splitlines():
-                head = re.match(r"GPU (\d+):", line)
-                gpu = head.group(1) if head else gpu
-                found = re.match(r"\s+Link (\d+): ([A-Za-z ]+): (\d+)", line)
-                if found:
-                    counts["GPU %s link %s %s" % (gpu, found.group(1), found.group(2).strip())] = int(found.group(3))
-    return counts
+def _names(folder):
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
-def nvlink_pairs():
-    """[[uuid, uuid]] of GPUs that NVLink joins, asked of NVML by a child, since a driver may never answer. None where there is no NVML."""
-    if not os.path.isdir("/proc/driver/nvidia/gpus"):
-        return None
-    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-        words = [sys.executable, os.path.abspath(__file__), "nvlink"]
-        options = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "timeout": 10, "preexec_fn": die_with_parent}
-        return json.loads(subprocess.run(words, check=False, **options).stdout)
-    return None
-
-
-def read_nvlink_pairs():
-    """The same, in the child: NVML's P2P status for NVLink per pair. Raises OSError without the library."""
-    library = ctypes.CDLL("libnvidia-ml.so.1")
-    if library.nvmlInit_v2():
-        return None
-    count, handles, pairs = ctypes.c_uint(), [], []
-    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    for index in range(count.value):
-        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0 and library.nvmlDeviceGetUUID(handle, text, 96) == 0:
-            handles.append((handle, text.value.decode("ascii", "replace")))
-    status = ctypes.c_int()
-    for place, (first, name) in enumerate(handles):
-        for second, other in handles[place + 1 :]:
-            # index 2 is NVML_P2P_CAPS_INDEX_NVLINK, status 0 is NVML_P2P_STATUS_OK
-            if library.nvmlDeviceGetP2PStatus(first, second, 2, ctypes.byref(status)) == 0 and status.value == 0:
-                pairs.append([name, other])
-    return pairs
+def _read_all(counts, name, folder, counters):
+    for counter in counters:
+        with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
+            counts["%s %s" % (name, counter)] = int(source.read())
 
 
 def changed(before, after):
@@ -281,11 +201,364 @@ def new_kernel_lines(descriptor, most=200):
 VERSION = 1
 STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
 GRACE_S = 3.0  # for peers of a dead rank to notice
-EVIDENCE_S = 5.0  # for ranks to answer with stacks and recordings
+START_S = 30.0  # for an interpreter to start and read this file, before it has told anything
+EVIDENCE_S = 4.0  # for ranks to answer with stacks and recordings
 SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
 STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
 POLL_S = 0.1
 LINE_BYTES = 256 * 1024
+
+
+# processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
+
+def process_state(pid):
+    """(state letter, wchan) of a process, ("gone", "") when there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
+            state = source.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "gone", ""
+    wchan = ""
+    with contextlib.suppress(OSError), open("/proc/%d/wchan" % pid, encoding="ascii") as source:
+        wchan = source.read().strip("0\n")
+    return state, wchan
+
+
+def die_with_parent():
+    """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def signal_name(code):
+    """SIGKILL for -9, None for an ordinary exit."""
+    try:
+        return signal.Signals(-code).name if code < 0 else None
+    except ValueError:
+        return "signal %d" % -code
+
+
+def end_session(pid):
+    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
+                    session = int(source.read().rpartition(")")[2].split()[3])
+                if session == pid:
+                    os.kill(int(name), signal.SIGKILL)
+
+
+# nvml.py: What NVML tells of NVLink, asked by a child: a driver in trouble may never answer, and that is an answer too ------------------------------
+
+NVML_S = 10.0  # at the start, beside the import of torch
+NVML_AGAIN_S = 3.0
+NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
+# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link
+FIELDS = {138: "data sent (KiB)", 139: "data received (KiB)", 161: "replay errors", 162: "recovery errors", 163: "CRC errors"}
+OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC FLIT errors", 3: "CRC data errors"}  # nvmlNvLinkErrorCounter_t, before Hopper
+MOST_LINKS = 18
+
+
+class FieldValue(ctypes.Structure):
+    """nvmlFieldValue_t."""
+
+    _fields_ = (
+        ("field", ctypes.c_uint), ("scope", ctypes.c_uint), ("timestamp", ctypes.c_longlong), ("latency", ctypes.c_longlong), ("kind", ctypes.c_uint),
+        ("code", ctypes.c_uint), ("value", ctypes.c_ulonglong),
+    )  # fmt: skip
+
+
+class NvmlQuestion:
+    """A child that asks NVML; answer() waits for it, and no longer than it may."""
+
+    def __init__(self):
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
+        words = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
+
+    def answer(self, wait_s):
+        """{"pairs", "counters", "problem"}: pairs of UUIDs that NVLink joins or None, counters by name, and why there is no more; once."""
+        problem = "NVML did not answer within %.0f s: the driver hangs" % wait_s
+        try:
+            self.process.wait(max(0.1, wait_s))
+            self.said.seek(0)
+            return json.loads(self.said.read())
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        except ValueError:
+            problem = "NVML ended its caller with code %s" % self.process.returncode
+        return {"pairs": None, "counters": {}, "problem": problem}
+
+
+def read_nvml():
+    """The answer, in the child. Where there is no library there is nothing to say."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return {"pairs": None, "counters": {}, "problem": None}
+    code = call(library, "nvmlInit_v2")
+    if code:
+        return {"pairs": None, "counters": {}, "problem": "nvmlInit answered %d" % code}
+    handles = nvml_handles(library)
+    counters = {}
+    for index, (handle, _) in enumerate(handles):
+        counters.update(link_counters(library, handle, "GPU %d" % index))
+    return {"pairs": joined_pairs(library, handles), "counters": counters, "problem": None}
+
+
+def call(library, name, *arguments):
+    """The code of a call; 13 (function not found) where the library is too old to know it."""
+    function = getattr(library, name, None)
+    return function(*arguments) if function else 13
+
+
+def nvml_handles(library):
+    """[(handle, UUID)] in NVML's order."""
+    count, handles = ctypes.c_uint(), []
+    call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    for index in range(count.value):
+        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        if call(library, "nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle)) == 0 and call(library, "nvmlDeviceGetUUID", handle, text, 96) == 0:
+            handles.append((handle, text.value.decode("ascii", "replace")))
+    return handles
+
+
+def joined_pairs(library, handles):
+    """[[uuid, uuid]] of GPUs that NVLink joins, directly or through switches."""
+    pairs, status = [], ctypes.c_int()
+    for place, (first, name) in enumerate(handles):
+        for second, other in handles[place + 1 :]:
+            if call(library, "nvmlDeviceGetP2PStatus", first, second, NVLINK_CAPABILITY, ctypes.byref(status)) == 0 and status.value == 0:
+                pairs.append([name, other])
+    return pairs
+
+
+def link_counters(library, handle, gpu):
+    """{"GPU 0 link 3 replay errors": 0}; links that are not active are left out."""
+    counters, active = {}, ctypes.c_uint()
+    state = "nvmlDeviceGetNvLinkState"
+    links = [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
+    wanted = [(field, link) for link in links for field in FIELDS]
+    values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
+    if wanted and call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) == 0:
+        for one in values:
+            if one.code == 0 and one.kind != 0:  # 0 is a double, which no counter is; 1 has 32 bits
+                counters["%s link %d %s" % (gpu, one.scope, FIELDS[one.field])] = one.value & 0xFFFFFFFF if one.kind == 1 else one.value
+    for link in links:
+        for number, name in OLDER.items():
+            count, key = ctypes.c_ulonglong(), "%s link %d %s" % (gpu, link, name)
+            if key not in counters and call(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, number, ctypes.byref(count)) == 0:
+                counters[key] = count.value
+    return counters
+
+
+# recording.py: Flight recordings and other files that one process writes for another ----------------------------------------------------------------
+
+def recording_path(folder, rank):
+    """Where a rank's flight recording goes."""
+    return os.path.join(folder, "flight-%d" % rank)
+
+
+def write_flight_recording(run):
+    """torch's own record of the last collectives (a pickle), where this torch keeps one."""
+    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
+        import torch._C._distributed_c10d as inner
+
+        dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
+        with open(recording_path(run.folder, run.rank), "wb") as sink:
+            sink.write(dump())
+
+
+def read_tail(path, limit=16000):
+    """The end of a text file."""
+    try:
+        with open(path, "rb") as source:
+            source.seek(max(0, os.path.getsize(path) - limit))
+            return source.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_encoded(path, limit=131072):
+    """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
+    try:
+        if os.path.getsize(path) > limit:
+            return None
+        with open(path, "rb") as source:
+            return base64.b64encode(source.read()).decode("ascii")
+    except OSError:
+        return None
+
+
+# stacks.py: Native stacks of ranks by py-spy, where it is installed: what a process waits in below Python -------------------------------------------
+
+SPY_S = 3.0  # for all ranks of a node together
+# With native frames first: they name the function of NCCL or of the driver. Reading them stops the process for half a second, so where that
+# fails a look without stopping it is better than none.
+SPY_WAYS = (("--native",), ("--nonblocking",))
+
+
+def find_spy(python):
+    """py-spy on PATH, or beside the Python that the ranks run under; None where there is none."""
+    folders = [os.path.dirname(one) for one in (python, sys.executable) if one]
+    return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(folders))
+
+
+def native_stacks(spy, pids, limit_s=SPY_S):
+    """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
+    found = {}
+    for way in SPY_WAYS:
+        until = time.monotonic() + limit_s / len(SPY_WAYS)
+        looks = {pid: _look(spy, way, pid) for pid in pids if pid not in found}
+        for pid, (process, said) in looks.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+            if process.poll() is None:
+                process.kill()
+            elif process.returncode == 0:
+                said.seek(0)
+                found[pid] = "\n".join(line[:160] for line in said.read().decode("utf-8", "replace").splitlines())[:8000]
+            said.close()
+    return found
+
+
+def _look(spy, way, pid):
+    said = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
+    words = [spy, "dump", *way, "--pid", str(pid)]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), said
+
+
+# transports.py: Which way each pair of ranks talks, from NCCL's own log -----------------------------------------------------------------------------
+
+# What NCCL prints in p2p.cc, shm.cc and net.cc; shared memory without a connection number, networks with the proxy's rank in brackets.
+# https://github.com/NVIDIA/nccl/tree/master/src/transport
+TRANSPORT = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm 0x.*)?$")
+NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
+NET_DEVICE = re.compile(r"\[(\d+)\]=?(\{[^}]*\}|[^\s\[;]+)")
+OTHER_GROUP = re.compile(r"nranks (\d+) cudaDev .* Init START")
+GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
+NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
+
+
+def transports_of(log, world=None):
+    """What one rank's log tells, as the fields of an event.
+
+    pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
+    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
+    group, so what comes after one of another size than world is left out.
+    """
+    found, graphs = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}, []
+    ours = True
+    for line in log.splitlines():
+        begun = OTHER_GROUP.search(line)
+        ours = (world is None or int(begun.group(1)) == world) if begun else ours
+        if " via " in line and ours:
+            _add_pair(found["pairs"], TRANSPORT.search(line))
+        elif " : Using [" in line:
+            _add_devices(found, NET_DEVICES.search(line))
+        elif "Pattern" in line:
+            graph = GRAPH.search(line)
+            if graph and ours and graph.group(1) not in graphs:
+                graphs.append(graph.group(1))
+        elif "nvls channels" in line:
+            found["nvls"] = bool(found["nvls"]) or int(NVLS_CHANNELS.search(line).group(1)) > 0
+    if found["nvls"] is None:  # releases that do not count them
+        found["nvls"] = "NVLS multicast support is available" in log
+    return dict(found, graph=graphs)
+
+
+def _add_pair(pairs, found):
+    if found:
+        row = pairs.setdefault("%s>%s" % (found.group(1), found.group(2)), {"via": [], "channels": 0})
+        row["channels"] += 1
+        way = found.group(4).strip()[:120]
+        if way not in row["via"] and len(row["via"]) < 16:
+            row["via"].append(way)
+
+
+def _add_devices(found, used):
+    if used:
+        text = used.group(2)[:200]
+        if text not in found["nics"]:
+            found["nics"].append(text)
+        found["devices"].setdefault(used.group(1), {}).update(NET_DEVICE.findall(used.group(2)))
+
+
+# evidence.py: What the agent gathers when its ranks do not come to a good end: all of it within 20 s of the stall -----------------------------------
+
+NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
+
+
+def collect_evidence(agent, kind):
+    """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
+    alive = [child for child in agent.children if child.code is None]
+    states = {child.rank: process_state(child.process.pid) for child in alive}
+    stands = {child.rank: child.board.read() if child.board else None for child in agent.children}
+    for child in alive:
+        with contextlib.suppress(OSError):
+            if child.board:
+                child.board.flag(Board.ASKED, 1)
+                os.kill(child.process.pid, signal.SIGUSR1)
+    before, again = agent.first_links(), None
+    with contextlib.suppress(OSError):
+        again = NvmlQuestion()
+    asked = time.monotonic()
+    able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
+    while time.monotonic() - asked < EVIDENCE_S and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
+        agent.listen(POLL_S)
+        agent.reap()
+    spy = find_spy(agent.plan.get("python"))
+    native = native_stacks(spy, [child.process.pid for child in alive]) if spy else {}
+    for child in alive:
+        # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
+        state = states[child.rank]
+        state = process_state(child.process.pid) if state[0] == "D" else state
+        tell_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
+    after = again.answer(NVML_AGAIN_S - (time.monotonic() - asked)) if again else before
+    log, moved = new_kernel_lines(agent.kernel_log), changed(agent.counters, net_counters())
+    links = changed(before["counters"], after["counters"]) if before["counters"] else {}
+    agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"])
+
+
+def tell_stall(agent, child, kind, state, stand, native):
+    """The evidence of one living rank as an event."""
+    now = time.monotonic()
+    late = 0 < min(stand["until"], stand["phase_until"]) < now if stand else kind == "stalled"
+    began = stand["began"] if stand else child.started
+    stand = stand or NOWHERE
+    reason = "stopped" if state[0] in ("T", "t") else "deadline" if late else "witness"
+    fields = {
+        "rank": child.rank, "pid": child.process.pid, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"],
+        "step": stand["step"], "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - began, 1) if began else None,
+        "stack": read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
+        "flight_recorder": read_encoded(recording_path(agent.folder, child.rank)), "native_stack": native,
+    }  # fmt: skip
+    agent.event("stall", **fields)
+
+
+def tell_exits(agent):
+    """How each rank ended by itself. Told before anything is killed."""
+    for child in agent.children:
+        if child.code is not None and child.code != 0:
+            stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
+            fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
+            stack = read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank), 4000)
+            agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
+
+
+def tell_transports(agent):
+    """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
+    links = agent.first_links()
+    if links["pairs"] is not None:
+        agent.event("nvlink", pairs=links["pairs"])
+    for child in agent.children:
+        log = read_tail(os.path.join(agent.folder, "nccl-%d.log" % child.rank), 4 << 20)
+        if log:
+            warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
+            agent.event("transports", rank=child.rank, warnings=warnings, **transports_of(log, agent.plan["world_size"]))
 
 
 # mapped.py: What is really mapped into a process, and by which settings it lives --------------------------------------------------------------------
@@ -381,69 +654,9 @@ def boot_id():
 
 def read_driver():
     """The loaded NVIDIA driver's version, or None."""
-    with contextlib.suppress(OSError), open("/sys/module/nvidia/version", encoding="ascii") as source:
+    with contextlib.suppress(OSError), open(rooted("/sys/module/nvidia/version"), encoding="ascii") as source:
         return source.read().strip()
     return None
-
-
-# recording.py: Flight recordings and other files that one process writes for another ----------------------------------------------------------------
-
-def recording_path(folder, rank):
-    """Where a rank's flight recording goes."""
-    return os.path.join(folder, "flight-%d" % rank)
-
-
-def write_flight_recording(run):
-    """torch's own record of the last collectives (a pickle), where this torch keeps one."""
-    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
-        import torch._C._distributed_c10d as inner
-
-        dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
-        with open(recording_path(run.folder, run.rank), "wb") as sink:
-            sink.write(dump())
-
-
-def read_tail(path, limit=16000):
-    """The end of a text file."""
-    try:
-        with open(path, "rb") as source:
-            source.seek(max(0, os.path.getsize(path) - limit))
-            return source.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-
-
-def read_encoded(path, limit=131072):
-    """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
-    try:
-        if os.path.getsize(path) > limit:
-            return None
-        with open(path, "rb") as source:
-            return base64.b64encode(source.read()).decode("ascii")
-    except OSError:
-        return None
-
-
-# transports.py: Which way each pair of ranks talks, from NCCL's own log -----------------------------------------------------------------------------
-
-TRANSPORT = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via ([\w/]+)")
-NET_DEVICE = re.compile(r"NCCL INFO NET/\w+ : Using (\[\d.*)")
-
-
-def transports_of(log):
-    """{"0>1": {"via": ["P2P/CUMEM"], "channels": 24}} and the NICs, from NCCL's own log of one rank."""
-    pairs, nics = {}, []
-    for line in log.splitlines():
-        found = TRANSPORT.search(line)
-        if found:
-            row = pairs.setdefault("%s>%s" % (found.group(2), found.group(3)), {"via": [], "channels": 0})
-            row["channels"] += 1
-            if found.group(5) not in row["via"]:
-                row["via"].append(found.group(5))
-        used = NET_DEVICE.search(line)
-        if used and used.group(1)[:200] not in nics:
-            nics.append(used.group(1)[:200])
-    return pairs, nics
 
 
 # agent.py: The node's agent: starts its ranks, watches them from outside, ends them whatever happens ------------------------------------------------
@@ -452,7 +665,7 @@ class Child:
     """One rank as its agent sees it."""
 
     def __init__(self, rank, process, board, events):
-        self.rank, self.process, self.board, self.events = rank, process, board, events
+        self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
         self.code, self.stopped_since, self.buffer, self.said = None, None, b"", []
 
 
@@ -474,7 +687,9 @@ class Agent:
     def start(self):
         """All ranks, each in a session of its own."""
         self.kernel_log, self.counters = open_kernel_log(), net_counters()
-        self.links = nvlink_counters()
+        self.nvml = self.links = None
+        with contextlib.suppress(OSError):
+            self.nvml = NvmlQuestion()
         for local_rank in range(self.plan["nproc"]):
             self.children.append(self.start_rank(local_rank))
         if self.plan.get("watch_stdin"):
@@ -565,7 +780,7 @@ class Agent:
         if stopped and now - child.stopped_since > STOPPED_S:
             return True
         if child.board is None:
-            return False
+            return now - child.started > (self.plan.get("start_timeout_s") or START_S)
         state = child.board.read()
         return 0 < min(state["until"], state["phase_until"]) < now
 
@@ -592,41 +807,11 @@ class Agent:
             self.listen(POLL_S)
             self.reap()
 
-    def collect_evidence(self, kind):
-        """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
-        alive = [child for child in self.children if child.code is None]
-        states = {child.rank: process_state(child.process.pid) for child in alive}
-        stands = {child.rank: child.board.read() if child.board else None for child in self.children}
-        for child in alive:
-            with contextlib.suppress(OSError):
-                if child.board:
-                    child.board.flag(Board.ASKED, 1)
-                    os.kill(child.process.pid, signal.SIGUSR1)
-        able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
-        until = time.monotonic() + EVIDENCE_S
-        while time.monotonic() < until and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
-            self.listen(POLL_S)
-            self.reap()
-        for child in alive:
-            # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
-            state = states[child.rank]
-            self.tell_stall(child, kind, process_state(child.process.pid) if state[0] == "D" else state, stands[child.rank])
-        log = new_kernel_lines(self.kernel_log)
-        self.event("evidence", kernel_log=log, counters=changed(self.counters, net_counters()), nvlink=changed(self.links, nvlink_counters()))
-
-    def tell_stall(self, child, kind, state, stand):
-        """The evidence of one living rank as an event."""
-        stand = stand or {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
-        now = time.monotonic()
-        late = 0 < min(stand["until"], stand["phase_until"]) < now
-        reason = "stopped" if state[0] in ("T", "t") else "deadline" if late else "witness"
-        fields = {
-            "rank": child.rank, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"], "step": stand["step"],
-            "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - stand["began"], 1) if stand["began"] else None,
-            "stack": read_tail(os.path.join(self.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
-            "flight_recorder": read_encoded(recording_path(self.folder, child.rank)), "native_stack": native_stack(child.process.pid),
-        }  # fmt: skip
-        self.event("stall", **fields)
+    def first_links(self):
+        """What NVML told at the start."""
+        if self.nvml is not None:
+            self.links, self.nvml = self.nvml.answer(NVML_S), None
+        return self.links or {"pairs": None, "counters": {}, "problem": None}
 
     def end_ranks(self):
         """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
@@ -642,28 +827,6 @@ class Agent:
                 self.event("unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan)
         self.listen(0)
 
-    def tell_exits(self):
-        """How each rank ended by itself. Told before anything is killed."""
-        for child in self.children:
-            if child.code is not None and child.code != 0:
-                stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
-                fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
-                stack = read_tail(os.path.join(self.folder, "stacks-%d" % child.rank), 4000)
-                self.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
-
-    def tell_transports(self):
-        """Which way each pair of ranks really talks, from NCCL's log."""
-        links = nvlink_pairs()
-        if links is not None:
-            self.event("nvlink", pairs=links)
-        for child in self.children:
-            log = read_tail(os.path.join(self.folder, "nccl-%d.log" % child.rank), 4 << 20)
-            pairs, nics = transports_of(log)
-            if log:
-                warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
-                nvls = "NVLS multicast support is available" in log
-                self.event("transports", rank=child.rank, pairs=pairs, nics=nics, nvls=nvls, warnings=warnings)
-
     def work(self):
         """The whole of it; the exit code says whether all ranks ended well."""
         try:
@@ -673,10 +836,10 @@ class Agent:
             if found:
                 if found[0] == "died":
                     self.settle(GRACE_S)
-                self.tell_exits()
+                tell_exits(self)
                 if found[0] != "stopped" and any(child.code is None for child in self.children):
-                    self.collect_evidence(found[0])
-            self.tell_transports()
+                    collect_evidence(self, found[0])
+            tell_transports(self)
             return 1 if found else 0
         except OSError as problem:
             self.event("node_failed", message="%s: %s" % (problem.filename or "", problem.strerror or problem))
@@ -698,8 +861,10 @@ def rank_environment(plan, rank, local_rank, folder, inherited):
         "MASTER_ADDR": str(plan["master_address"]), "MASTER_PORT": str(plan["master_port"]), "UNHANG_SMOKE_PLAN": json.dumps(dict(plan, watched=True)),
         "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": inherited.get("PYTHONWARNINGS", "ignore"), "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
     })  # fmt: skip
-    for name, value in (("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("NCCL_DEBUG", "INFO"),
-                        ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)), ("TORCH_CPP_LOG_LEVEL", "ERROR")):  # fmt: skip
+    for name, value in (
+        ("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("TORCH_CPP_LOG_LEVEL", "ERROR"), ("NCCL_DEBUG", "INFO"),
+        ("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET,GRAPH"), ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)),
+    ):  # fmt: skip
         environment.setdefault(name, value)
     if plan.get("gloo_interface"):
         environment.setdefault("GLOO_SOCKET_IFNAME", plan["gloo_interface"])
@@ -1097,7 +1262,10 @@ def phase_binding(run):
         torch.cuda.set_device(index)
         run.device = torch.device("cuda", index)
         about = torch.cuda.get_device_properties(index)
-        device = {"index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory}
+        device = {
+            "index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory,
+            "architecture": "sm_%d%d" % (about.major, about.minor),
+        }  # fmt: skip
     device["local_rank"] = run.local_rank
     device["local_rank_set"] = "LOCAL_RANK" in os.environ
     run.facts["device"] = device
@@ -1138,11 +1306,17 @@ def agreeing_facts(facts):
         "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
         "NCCL": ", ".join("%s (%s)" % (one["version"], (one["build_id"] or "no build id")[:12]) for one in libraries),
         "net plugin": ", ".join(os.path.basename(path) for path in facts.get("net_plugins") or []), "GPU model": facts["device"]["model"],
+        "GPU architecture": facts["device"].get("architecture"), "GPUs of the node": node_gpus(facts.get("gpus") or []),
     }  # fmt: skip
     in_files = dict(line.split("=", 1) for _, line in facts.get("nccl_conf") or [] if "=" in line)
     for name in MUST_AGREE:
         values[name] = facts["variables"].get(name, in_files.get(name))
     return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
+
+
+def node_gpus(models):
+    """8 x NVIDIA H200: what the driver shows on a node, whichever of them its ranks use."""
+    return ", ".join("%d x %s" % (models.count(model), model) for model in sorted(set(models)))
 
 
 def differences(everyone):
@@ -1184,6 +1358,51 @@ def phase_consistency(run):
         groups = "; ".join("%s on ranks %s" % (value, short_list(ranks)) for value, ranks in sorted(first["values"].items()))
         raise Failed("expected the same %s on all ranks, found %s" % (first["name"], groups), **compared)
     return {"seed": run.seed}
+
+
+# survey.py: What a launcher needs to know of a node before it starts ranks there --------------------------------------------------------------------
+
+def survey():
+    """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    return {
+        "e": "survey", "hostname": socket.gethostname(), "interfaces": interfaces(), "routes": ip_json("route", "show", "table", "all"), "gpus": gpus(),
+        "network": "%s-%d" % (boot_id(), os.stat("/proc/self/ns/net").st_ino),
+        "slurm_node": os.environ.get("SLURMD_NODENAME"), "free_port": port, "python": sys.version.split()[0], "payload": VERSION,
+    }  # fmt: skip
+
+
+def ip_json(*words):
+    """ip -j's answer, or None."""
+    try:
+        said = subprocess.run(["ip", "-j", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
+        return json.loads(said)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+
+
+def interfaces():
+    """[{name, up, kind, addresses: ["10.0.0.1/24"]}]; kind: bridge, veth, loopback, wireguard ... or physical."""
+    rows = []
+    for row in ip_json("-d", "addr") or []:
+        kind = (row.get("linkinfo") or {}).get("info_kind") or ("loopback" if row.get("link_type") == "loopback" else "physical")
+        addresses = ["%s/%s" % (one.get("local"), one.get("prefixlen")) for one in row.get("addr_info") or []]
+        rows.append({"name": row.get("ifname"), "up": "UP" in (row.get("flags") or []), "kind": kind, "addresses": addresses})
+    return rows
+
+
+def gpus():
+    """[{model, uuid, pci_address}] as the driver's own files say."""
+    rows = []
+    root = rooted("/proc/driver/nvidia/gpus")
+    with contextlib.suppress(OSError):
+        for address in sorted(os.listdir(root)):
+            with contextlib.suppress(OSError), open(os.path.join(root, address, "information"), encoding="utf-8", errors="replace") as lines:
+                pairs = dict(line.rstrip().split(":", 1) for line in lines if ":" in line)
+                rows.append({"model": pairs.get("Model", "").strip(), "uuid": pairs.get("GPU UUID", "").strip(), "pci_address": address})
+    return rows
 
 
 # training.py: Phases ddp and fsdp: real steps of a small model --------------------------------------------------------------------------------------
@@ -1309,7 +1528,7 @@ def phase_environment(run):
         "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
         "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
         "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
-        "pid": os.getpid(), "world": run.world,
+        "pid": os.getpid(), "world": run.world, "gpus": [one["model"] for one in gpus()],
     }  # fmt: skip
     load_training(run)
     return dict(run.facts)
@@ -1693,57 +1912,12 @@ def rank_place(environment):
     raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")
 
 
-# survey.py: What a launcher needs to know of a node before it starts ranks there --------------------------------------------------------------------
-
-def survey():
-    """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
-    return {
-        "e": "survey", "hostname": socket.gethostname(), "interfaces": interfaces(), "routes": ip_json("route", "show", "table", "all"), "gpus": gpus(),
-        "network": "%s-%d" % (boot_id(), os.stat("/proc/self/ns/net").st_ino),
-        "slurm_node": os.environ.get("SLURMD_NODENAME"), "free_port": port, "python": sys.version.split()[0], "payload": VERSION,
-    }  # fmt: skip
-
-
-def ip_json(*words):
-    """ip -j's answer, or None."""
-    try:
-        said = subprocess.run(["ip", "-j", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
-        return json.loads(said)
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return None
-
-
-def interfaces():
-    """[{name, up, kind, addresses: ["10.0.0.1/24"]}]; kind: bridge, veth, loopback, wireguard ... or physical."""
-    rows = []
-    for row in ip_json("-d", "addr") or []:
-        kind = (row.get("linkinfo") or {}).get("info_kind") or ("loopback" if row.get("link_type") == "loopback" else "physical")
-        addresses = ["%s/%s" % (one.get("local"), one.get("prefixlen")) for one in row.get("addr_info") or []]
-        rows.append({"name": row.get("ifname"), "up": "UP" in (row.get("flags") or []), "kind": kind, "addresses": addresses})
-    return rows
-
-
-def gpus():
-    """[{model, uuid, pci_address}] as the driver's own files say."""
-    rows = []
-    root = "/proc/driver/nvidia/gpus"
-    with contextlib.suppress(OSError):
-        for address in sorted(os.listdir(root)):
-            with contextlib.suppress(OSError), open(os.path.join(root, address, "information"), encoding="utf-8", errors="replace") as lines:
-                pairs = dict(line.rstrip().split(":", 1) for line in lines if ":" in line)
-                rows.append({"model": pairs.get("Model", "").strip(), "uuid": pairs.get("GPU UUID", "").strip(), "pci_address": address})
-    return rows
-
-
 # main.py: The command line --------------------------------------------------------------------------------------------------------------------------
 
 def main(words):
     """0 all well, 1 something said no, 2 wrong use, 3 stalled."""
     parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
-    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvlink"), default="rank")
+    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank")
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
     parser.add_argument("--folder", help="where status boards lie")
@@ -1765,8 +1939,8 @@ def do(given):
         if given.remove_self:
             shutil.rmtree(os.path.dirname(os.path.abspath(__file__)), ignore_errors=True)
         return 0
-    if given.what == "nvlink":
-        sys.stdout.write(json.dumps(read_nvlink_pairs()) + "\n")
+    if given.what == "nvml":
+        sys.stdout.write(json.dumps(read_nvml()) + "\n")
         return 0
     plan = read_plan(given.plan or os.environ.get("UNHANG_SMOKE_PLAN") or "{}")
     if given.output:

@@ -16,21 +16,21 @@ import tempfile
 import time
 
 from .board import Board
-from .counters import changed, net_counters, nvlink_counters, nvlink_pairs
+from .counters import net_counters
 from .events import emit
-from .kernel_log import new_kernel_lines, open_kernel_log
-from .limits import EVIDENCE_S, GRACE_S, LINE_BYTES, POLL_S, STOPPED_S
+from .evidence import collect_evidence, tell_exits, tell_transports
+from .kernel_log import open_kernel_log
+from .limits import GRACE_S, LINE_BYTES, POLL_S, START_S, STOPPED_S
 from .mapped import boot_id
-from .processes import die_with_parent, end_session, native_stack, process_state, signal_name
-from .recording import read_encoded, read_tail, recording_path
-from .transports import transports_of
+from .nvml import NVML_S, NvmlQuestion
+from .processes import die_with_parent, end_session, process_state
 
 
 class Child:
     """One rank as its agent sees it."""
 
     def __init__(self, rank, process, board, events):
-        self.rank, self.process, self.board, self.events = rank, process, board, events
+        self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
         self.code, self.stopped_since, self.buffer, self.said = None, None, b"", []
 
 
@@ -52,7 +52,9 @@ class Agent:
     def start(self):
         """All ranks, each in a session of its own."""
         self.kernel_log, self.counters = open_kernel_log(), net_counters()
-        self.links = nvlink_counters()
+        self.nvml = self.links = None
+        with contextlib.suppress(OSError):
+            self.nvml = NvmlQuestion()
         for local_rank in range(self.plan["nproc"]):
             self.children.append(self.start_rank(local_rank))
         if self.plan.get("watch_stdin"):
@@ -143,7 +145,7 @@ class Agent:
         if stopped and now - child.stopped_since > STOPPED_S:
             return True
         if child.board is None:
-            return False
+            return now - child.started > (self.plan.get("start_timeout_s") or START_S)
         state = child.board.read()
         return 0 < min(state["until"], state["phase_until"]) < now
 
@@ -170,41 +172,11 @@ class Agent:
             self.listen(POLL_S)
             self.reap()
 
-    def collect_evidence(self, kind):
-        """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
-        alive = [child for child in self.children if child.code is None]
-        states = {child.rank: process_state(child.process.pid) for child in alive}
-        stands = {child.rank: child.board.read() if child.board else None for child in self.children}
-        for child in alive:
-            with contextlib.suppress(OSError):
-                if child.board:
-                    child.board.flag(Board.ASKED, 1)
-                    os.kill(child.process.pid, signal.SIGUSR1)
-        able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
-        until = time.monotonic() + EVIDENCE_S
-        while time.monotonic() < until and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
-            self.listen(POLL_S)
-            self.reap()
-        for child in alive:
-            # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
-            state = states[child.rank]
-            self.tell_stall(child, kind, process_state(child.process.pid) if state[0] == "D" else state, stands[child.rank])
-        log = new_kernel_lines(self.kernel_log)
-        self.event("evidence", kernel_log=log, counters=changed(self.counters, net_counters()), nvlink=changed(self.links, nvlink_counters()))
-
-    def tell_stall(self, child, kind, state, stand):
-        """The evidence of one living rank as an event."""
-        stand = stand or {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
-        now = time.monotonic()
-        late = 0 < min(stand["until"], stand["phase_until"]) < now
-        reason = "stopped" if state[0] in ("T", "t") else "deadline" if late else "witness"
-        fields = {
-            "rank": child.rank, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"], "step": stand["step"],
-            "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - stand["began"], 1) if stand["began"] else None,
-            "stack": read_tail(os.path.join(self.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
-            "flight_recorder": read_encoded(recording_path(self.folder, child.rank)), "native_stack": native_stack(child.process.pid),
-        }  # fmt: skip
-        self.event("stall", **fields)
+    def first_links(self):
+        """What NVML told at the start."""
+        if self.nvml is not None:
+            self.links, self.nvml = self.nvml.answer(NVML_S), None
+        return self.links or {"pairs": None, "counters": {}, "problem": None}
 
     def end_ranks(self):
         """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
@@ -220,28 +192,6 @@ class Agent:
                 self.event("unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan)
         self.listen(0)
 
-    def tell_exits(self):
-        """How each rank ended by itself. Told before anything is killed."""
-        for child in self.children:
-            if child.code is not None and child.code != 0:
-                stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
-                fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
-                stack = read_tail(os.path.join(self.folder, "stacks-%d" % child.rank), 4000)
-                self.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
-
-    def tell_transports(self):
-        """Which way each pair of ranks really talks, from NCCL's log."""
-        links = nvlink_pairs()
-        if links is not None:
-            self.event("nvlink", pairs=links)
-        for child in self.children:
-            log = read_tail(os.path.join(self.folder, "nccl-%d.log" % child.rank), 4 << 20)
-            pairs, nics = transports_of(log)
-            if log:
-                warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
-                nvls = "NVLS multicast support is available" in log
-                self.event("transports", rank=child.rank, pairs=pairs, nics=nics, nvls=nvls, warnings=warnings)
-
     def work(self):
         """The whole of it; the exit code says whether all ranks ended well."""
         try:
@@ -251,10 +201,10 @@ class Agent:
             if found:
                 if found[0] == "died":
                     self.settle(GRACE_S)
-                self.tell_exits()
+                tell_exits(self)
                 if found[0] != "stopped" and any(child.code is None for child in self.children):
-                    self.collect_evidence(found[0])
-            self.tell_transports()
+                    collect_evidence(self, found[0])
+            tell_transports(self)
             return 1 if found else 0
         except OSError as problem:
             self.event("node_failed", message="%s: %s" % (problem.filename or "", problem.strerror or problem))
@@ -276,8 +226,10 @@ def rank_environment(plan, rank, local_rank, folder, inherited):
         "MASTER_ADDR": str(plan["master_address"]), "MASTER_PORT": str(plan["master_port"]), "UNHANG_SMOKE_PLAN": json.dumps(dict(plan, watched=True)),
         "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": inherited.get("PYTHONWARNINGS", "ignore"), "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
     })  # fmt: skip
-    for name, value in (("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("NCCL_DEBUG", "INFO"),
-                        ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)), ("TORCH_CPP_LOG_LEVEL", "ERROR")):  # fmt: skip
+    for name, value in (
+        ("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("TORCH_CPP_LOG_LEVEL", "ERROR"), ("NCCL_DEBUG", "INFO"),
+        ("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET,GRAPH"), ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)),
+    ):  # fmt: skip
         environment.setdefault(name, value)
     if plan.get("gloo_interface"):
         environment.setdefault("GLOO_SOCKET_IFNAME", plan["gloo_interface"])

@@ -25,7 +25,10 @@ def phase_binding(run):
         torch.cuda.set_device(index)
         run.device = torch.device("cuda", index)
         about = torch.cuda.get_device_properties(index)
-        device = {"index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory}
+        device = {
+            "index": index, "uuid": "GPU-%s" % getattr(about, "uuid", "unknown-%d" % index), "model": about.name, "memory_bytes": about.total_memory,
+            "architecture": "sm_%d%d" % (about.major, about.minor),
+        }  # fmt: skip
     device["local_rank"] = run.local_rank
     device["local_rank_set"] = "LOCAL_RANK" in os.environ
     run.facts["device"] = device

@@ -25,11 +25,17 @@ def agreeing_facts(facts):
         "backend": facts["backend"], "torch": facts["torch"], "CUDA of torch": facts["cuda"], "world size": facts["world"],
         "NCCL": ", ".join("%s (%s)" % (one["version"], (one["build_id"] or "no build id")[:12]) for one in libraries),
         "net plugin": ", ".join(os.path.basename(path) for path in facts.get("net_plugins") or []), "GPU model": facts["device"]["model"],
+        "GPU architecture": facts["device"].get("architecture"), "GPUs of the node": node_gpus(facts.get("gpus") or []),
     }  # fmt: skip
     in_files = dict(line.split("=", 1) for _, line in facts.get("nccl_conf") or [] if "=" in line)
     for name in MUST_AGREE:
         values[name] = facts["variables"].get(name, in_files.get(name))
     return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
+
+
+def node_gpus(models):
+    """8 x NVIDIA H200: what the driver shows on a node, whichever of them its ranks use."""
+    return ", ".join("%d x %s" % (models.count(model), model) for model in sorted(set(models)))
 
 
 def differences(everyone):

@@ -9,6 +9,7 @@ import sys
 from .limits import VERSION
 from .mapped import boot_id, nccl_conf_lines, nccl_in_process, read_driver, shown_variables
 from .run import Failed
+from .survey import gpus
 from .training import load_training
 
 
@@ -40,7 +41,7 @@ def phase_environment(run):
         "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
         "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
         "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
-        "pid": os.getpid(), "world": run.world,
+        "pid": os.getpid(), "world": run.world, "gpus": [one["model"] for one in gpus()],
     }  # fmt: skip
     load_training(run)
     return dict(run.facts)

@@ -5,7 +5,8 @@ from __future__ import annotations
 VERSION = 1
 STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
 GRACE_S = 3.0  # for peers of a dead rank to notice
-EVIDENCE_S = 5.0  # for ranks to answer with stacks and recordings
+START_S = 30.0  # for an interpreter to start and read this file, before it has told anything
+EVIDENCE_S = 4.0  # for ranks to answer with stacks and recordings
 SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
 STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
 POLL_S = 0.1

@@ -12,8 +12,8 @@ import tempfile
 import zlib
 
 from .agent import run_agent
-from .counters import read_nvlink_pairs
 from .events import shorten_lines
+from .nvml import read_nvml
 from .rank import rank_place, run_rank
 from .run import Failed
 from .survey import survey
@@ -22,7 +22,7 @@ from .survey import survey
 def main(words):
     """0 all well, 1 something said no, 2 wrong use, 3 stalled."""
     parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
-    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvlink"), default="rank")
+    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank")
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
     parser.add_argument("--folder", help="where status boards lie")
@@ -44,8 +44,8 @@ def do(given):
         if given.remove_self:
             shutil.rmtree(os.path.dirname(os.path.abspath(__file__)), ignore_errors=True)
         return 0
-    if given.what == "nvlink":
-        sys.stdout.write(json.dumps(read_nvlink_pairs()) + "\n")
+    if given.what == "nvml":
+        sys.stdout.write(json.dumps(read_nvml()) + "\n")
         return 0
     plan = read_plan(given.plan or os.environ.get("UNHANG_SMOKE_PLAN") or "{}")
     if given.output:

@@ -8,6 +8,8 @@ import os
 import socket
 import struct
 
+from .roots import rooted
+
 SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
 
 
@@ -99,6 +101,6 @@ def boot_id():
 
 def read_driver():
     """The loaded NVIDIA driver's version, or None."""
-    with contextlib.suppress(OSError), open("/sys/module/nvidia/version", encoding="ascii") as source:
+    with contextlib.suppress(OSError), open(rooted("/sys/module/nvidia/version"), encoding="ascii") as source:
         return source.read().strip()
     return None

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shutil
 import signal
-import subprocess
 
 
 def process_state(pid):
@@ -35,16 +33,6 @@ def signal_name(code):
         return signal.Signals(-code).name if code < 0 else None
     except ValueError:
         return "signal %d" % -code
-
-
-def native_stack(pid):
-    """py-spy's view, native frames too, where it is installed."""
-    if not shutil.which("py-spy"):
-        return None
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        words = ["py-spy", "dump", "--nonblocking", "--pid", str(pid)]
-        return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=3, check=False, text=True).stdout[-8000:]
-    return None
 
 
 def end_session(pid):

@@ -11,6 +11,7 @@ import sys
 
 from .limits import VERSION
 from .mapped import boot_id
+from .roots import rooted
 
 
 def survey():
@@ -47,7 +48,7 @@ def interfaces():
 def gpus():
     """[{model, uuid, pci_address}] as the driver's own files say."""
     rows = []
-    root = "/proc/driver/nvidia/gpus"
+    root = rooted("/proc/driver/nvidia/gpus")
     with contextlib.suppress(OSError):
         for address in sorted(os.listdir(root)):
             with contextlib.suppress(OSError), open(os.path.join(root, address, "information"), encoding="utf-8", errors="replace") as lines:

@@ -4,21 +4,55 @@ from __future__ import annotations
 
 import re
 
-TRANSPORT = re.compile(r"Channel (\d+)/\d+ : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via ([\w/]+)")
-NET_DEVICE = re.compile(r"NCCL INFO NET/\w+ : Using (\[\d.*)")
+# What NCCL prints in p2p.cc, shm.cc and net.cc; shared memory without a connection number, networks with the proxy's rank in brackets.
+# https://github.com/NVIDIA/nccl/tree/master/src/transport
+TRANSPORT = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm 0x.*)?$")
+NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
+NET_DEVICE = re.compile(r"\[(\d+)\]=?(\{[^}]*\}|[^\s\[;]+)")
+OTHER_GROUP = re.compile(r"nranks (\d+) cudaDev .* Init START")
+GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
+NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
 
 
-def transports_of(log):
-    """{"0>1": {"via": ["P2P/CUMEM"], "channels": 24}} and the NICs, from NCCL's own log of one rank."""
-    pairs, nics = {}, []
+def transports_of(log, world=None):
+    """What one rank's log tells, as the fields of an event.
+
+    pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
+    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
+    group, so what comes after one of another size than world is left out.
+    """
+    found, graphs = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}, []
+    ours = True
     for line in log.splitlines():
-        found = TRANSPORT.search(line)
-        if found:
-            row = pairs.setdefault("%s>%s" % (found.group(2), found.group(3)), {"via": [], "channels": 0})
-            row["channels"] += 1
-            if found.group(5) not in row["via"]:
-                row["via"].append(found.group(5))
-        used = NET_DEVICE.search(line)
-        if used and used.group(1)[:200] not in nics:
-            nics.append(used.group(1)[:200])
-    return pairs, nics
+        begun = OTHER_GROUP.search(line)
+        ours = (world is None or int(begun.group(1)) == world) if begun else ours
+        if " via " in line and ours:
+            _add_pair(found["pairs"], TRANSPORT.search(line))
+        elif " : Using [" in line:
+            _add_devices(found, NET_DEVICES.search(line))
+        elif "Pattern" in line:
+            graph = GRAPH.search(line)
+            if graph and ours and graph.group(1) not in graphs:
+                graphs.append(graph.group(1))
+        elif "nvls channels" in line:
+            found["nvls"] = bool(found["nvls"]) or int(NVLS_CHANNELS.search(line).group(1)) > 0
+    if found["nvls"] is None:  # releases that do not count them
+        found["nvls"] = "NVLS multicast support is available" in log
+    return dict(found, graph=graphs)
+
+
+def _add_pair(pairs, found):
+    if found:
+        row = pairs.setdefault("%s>%s" % (found.group(1), found.group(2)), {"via": [], "channels": 0})
+        row["channels"] += 1
+        way = found.group(4).strip()[:120]
+        if way not in row["via"] and len(row["via"]) < 16:
+            row["via"].append(way)
+
+
+def _add_devices(found, used):
+    if used:
+        text = used.group(2)[:200]
+        if text not in found["nics"]:
+            found["nics"].append(text)
+        found["devices"].setdefault(used.group(1), {}).update(NET_DEVICE.findall(used.group(2)))

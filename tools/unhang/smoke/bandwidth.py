@@ -53,7 +53,7 @@ def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Group:
-    """What decides which expectation fits. transport: nvlink, pcie or net; nvls: NVLink SHARP in use."""
+    """What decides which expectation fits. transport: the slowest in use, nvlink, pcie, shm or net; nvls: NVLink SHARP in use."""
 
     gpu: str
     gpus: int
@@ -69,10 +69,9 @@ def group_of(told: Mapping[int, Story], logs: Sequence[Event], transports: Seque
     if not facts or len(models) != 1 or facts[0].get("backend") != "nccl":
         return None
     nvls = any(event.get("nvls") is True for event in logs)
-    ways = [str(way) for row in transports for way in row["via"]]
-    peers = [row for row in transports if any("P2P" in str(way) for way in row["via"])]
-    nvlink = bool(peers) and all(row.get("nvlink") is not False for row in peers)
-    transport = "net" if any(way.startswith("NET") for way in ways) else "nvlink" if nvlink else "pcie"
+    kinds = {row["kind"] for row in transports}
+    slowest = next((kind for kind in ("net", "shm", "pcie") if kind in kinds), None)
+    transport = slowest or ("nvlink" if kinds & {"nvlink", "p2p"} else "pcie")
     return Group(models.pop(), len(told), nvls, transport)
 
 

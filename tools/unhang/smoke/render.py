@@ -58,9 +58,7 @@ def _cross_check(result: Mapping[str, Any]) -> list[str]:
 def _transports(result: Mapping[str, Any]) -> list[str]:
     folded: dict[str, list[str]] = {}
     for row in result["transports"]:
-        way = ", ".join(visible(way, 60) for way in row["via"])
-        joined = {True: " over NVLink", False: " without NVLink"}.get(row.get("nvlink"), "") if "P2P" in way else ""
-        folded.setdefault(way + joined, []).append(f"{row['from']}>{row['to']}")
+        folded.setdefault(visible(row["label"], 200), []).append(f"{row['from']}>{row['to']}")
     lines = [f"via {way}: {', '.join(pairs[:12])}" + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "") for way, pairs in folded.items()]
     return ["", *lines] if lines else []
 

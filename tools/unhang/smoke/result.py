@@ -9,10 +9,11 @@ from typing import Any
 from unhang.smoke import bandwidth, flight_recorder
 from unhang.smoke.streams import Event, Story, Stream, number, stories
 from unhang.smoke.suspects import Suspect, find_suspects
+from unhang.smoke.transports import transport_rows
 
 SCHEMA = "unhang/smoke/1"
 WORST = ("stall", "died", "cut", "error", "fail", "ok", "skip")
-SHOWN_EVIDENCE = ("phase", "step", "seq", "done", "state", "wchan", "waited_s", "reason", "code", "signal", "stack", "said", "native_stack")
+SHOWN_EVIDENCE = ("pid", "phase", "step", "seq", "done", "state", "wchan", "waited_s", "reason", "code", "signal", "stack", "said", "native_stack")
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
@@ -21,9 +22,8 @@ def judge(streams: Sequence[Stream], table: Sequence[Mapping[str, Any]] = (), hi
     told = stories(streams)
     events = [event for stream in streams for event in stream.events]
     rows = bandwidth.collective_rows(events, len(told))
-    ways = [event for event in events if event["e"] == "transports"]
-    joined = with_nvlink(transport_rows(ways), told, events)
-    group = bandwidth.group_of(told, ways, joined)
+    joined = transport_rows(told, events)
+    group = bandwidth.group_of(told, [event for event in events if event["e"] == "transports"], joined)
     judged = bandwidth.judge_bandwidth(group, rows, table, history)
     suspects = find_suspects(streams, told)
     slow = bandwidth.stragglers(bandwidth.paces(told))
@@ -104,36 +104,6 @@ def _host(stream: Stream, told: Mapping[int, Story]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def transport_rows(ways: Iterable[Event]) -> list[dict[str, Any]]:
-    """{from, to, via, channels} per pair of ranks that NCCL's log speaks of."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for event in ways:
-        pairs = event.get("pairs")
-        for name, row in pairs.items() if isinstance(pairs, dict) else ():
-            ends = str(name).split(">")
-            if len(ends) == 2 and all(end.isdecimal() for end in ends) and isinstance(row, dict):
-                one = found.setdefault((int(ends[0]), int(ends[1])), {"from": int(ends[0]), "to": int(ends[1]), "via": [], "channels": 0})
-                one["via"] = list(dict.fromkeys([*one["via"], *(str(way) for way in _list(row.get("via")))]))
-                one["channels"] = max(one["channels"], int(number(row.get("channels"))))
-    return [found[key] for key in sorted(found)]
-
-
-def with_nvlink(rows: Sequence[dict[str, Any]], told: Mapping[int, Story], events: Iterable[Event]) -> list[dict[str, Any]]:
-    """The rows with `nvlink`: whether NVLink joins the two GPUs, null where nobody could tell (NCCL says P2P for NVLink and PCIe alike)."""
-    asked = [event for event in events if event["e"] == "nvlink" and isinstance(event.get("pairs"), list)]
-    joined = {frozenset(map(str, pair)) for event in asked for pair in event["pairs"] if isinstance(pair, list)}
-    for row in rows:
-        ends = [_uuid(told.get(row[end])) for end in ("from", "to")]
-        row["nvlink"] = frozenset(ends) in joined if asked and all(ends) else None
-    return list(rows)
-
-
-def _uuid(story: Story | None) -> str | None:
-    result = (story.phases.get("binding") or {}).get("result") if story else None
-    device = result.get("device") if isinstance(result, dict) else None
-    return str(device.get("uuid")) if isinstance(device, dict) else None
-
-
 def _evidence(story: Story) -> dict[str, Any] | None:
     """Where a rank stood when it came to no good end."""
     seen = story.stall or story.exit
@@ -150,7 +120,7 @@ def _node_evidence(stream: Stream) -> dict[str, Any] | None:
     if found is None and not warnings:
         return None
     seen = found or {}
-    return {"host": stream.host, **{name: seen.get(name) for name in ("kernel_log", "counters", "nvlink")}, "nccl_warnings": warnings}
+    return {"host": stream.host, **{name: seen.get(name) for name in ("kernel_log", "counters", "nvlink", "nvml")}, "nccl_warnings": warnings}
 
 
 def history_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

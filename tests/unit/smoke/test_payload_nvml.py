@@ -1,0 +1,186 @@
+"""What NVML tells of NVLink, asked of a libnvidia-ml.so.1 that answers as two real H200 did, or hangs, or crashes; and counters in the evidence of a hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes.nvml import build_fake_nvml, write_profile
+from smoke_runs import DEADLINE_S, PAYLOAD, SMALL, command, environment, load_payload, smoke
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+payload = load_payload()
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    """Folder of the fake library."""
+    folder = tmp_path_factory.mktemp("nvml")
+    build_fake_nvml(str(folder))
+    return folder
+
+
+@pytest.fixture
+def driver(library, tmp_path, monkeypatch):
+    """Sets what the driver answers from now on; lines are added to what two H200 answered."""
+
+    def answers(*lines):
+        path = tmp_path / "profile"
+        write_profile(str(FIXTURES / "h200x2" / "nvml.json"), str(tmp_path / "healthy"))
+        beside = tmp_path / "beside"
+        beside.write_text((tmp_path / "healthy").read_text() + "".join(line + "\n" for line in lines))
+        beside.rename(path)
+        return {"LD_LIBRARY_PATH": str(library), "UNHANG_FAKE_NVML_PROFILE": str(path)}
+
+    for name, value in answers().items():
+        monkeypatch.setenv(name, value)
+    return answers
+
+
+def asked():
+    """The child's answer."""
+    done = subprocess.run([sys.executable, str(PAYLOAD), "nvml"], capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    return json.loads(done.stdout)
+
+
+def test_nvlink_pairs_and_counters_of_two_real_gpus_are_read(driver):
+    driver("0 field:138:3 0 3 123456", "1 field:139:0 0 3 77", "1 field:161:17 0 3 5")
+    found = asked()
+    assert found["problem"] is None
+    assert [len(pair) for pair in found["pairs"]] == [2]
+    assert all(name.startswith("GPU-") for pair in found["pairs"] for name in pair)
+    assert found["counters"]["GPU 0 link 3 data sent (KiB)"] == 123456
+    assert found["counters"]["GPU 1 link 0 data received (KiB)"] == 77
+    assert found["counters"]["GPU 1 link 17 replay errors"] == 5
+    assert found["counters"]["GPU 0 link 17 recovery errors"] == 0
+
+
+def test_gpus_without_nvlink_are_told_apart(driver):
+    driver("0-1 nvmlDeviceGetP2PStatus:2 0 5")
+    assert asked()["pairs"] == []
+
+
+def test_an_older_driver_without_field_values_tells_its_error_counters(driver, tmp_path):
+    healthy = (tmp_path / "healthy").read_text().splitlines()
+    lines = [line for line in healthy if "FieldValues" not in line and " field:" not in line]
+    (tmp_path / "profile").write_text("\n".join([*lines, "0 nvmlDeviceGetNvLinkErrorCounter:2:0 0 9"]) + "\n")
+    assert asked()["counters"]["GPU 0 link 2 replay errors"] == 9
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("stall nvmlDeviceGetNvLinkState *", "NVML did not answer within 1 s: the driver hangs"),
+        ("crash nvmlDeviceGetNvLinkState 1", "NVML ended its caller with code -11"),
+        ("system nvmlInitWithFlags 9", "nvmlInit answered 9"),
+    ],
+)
+def test_a_driver_in_trouble_is_an_answer(driver, line, words):
+    driver(line)
+    # A driver that crashes or refuses answers at once; only the one that hangs is waited for in vain.
+    answer = payload.NvmlQuestion().answer(1.0 if "stall" in line else DEADLINE_S)
+    assert answer == {"pairs": None, "counters": {}, "problem": words}
+
+
+def test_without_a_driver_there_is_nothing_to_say(monkeypatch):
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    assert asked() == {"pairs": None, "counters": {}, "problem": None}
+
+
+def counters_at(root, **values):
+    """A machine's files below root: one interface, one RDMA device with two ports."""
+    places = {"rx_errors": "sys/class/net/eth9/statistics/rx_errors", "retries": "sys/class/infiniband/mlx5_0/ports/2/hw_counters/packet_seq_err"}
+    for name, value in values.items():
+        path = root / places[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+    (root / "sys/class/infiniband/mlx5_0/ports/1/counters").mkdir(parents=True, exist_ok=True)
+    (root / "sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error").write_text("0\n")
+
+
+def started(*options, **more):
+    """A running smoke test whose ranks are about to reduce."""
+    words = command("--backend", "gloo", "--format", "json", *options)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**more))
+    for line in process.stderr:
+        if line.strip() == "unhang: phase all_reduce":
+            break
+    return process
+
+
+def test_a_hang_is_told_with_what_moved_in_nic_and_nvlink_counters(driver, tmp_path):
+    root = tmp_path / "root"
+    counters_at(root, rx_errors=4, retries=100)
+    driver("0 field:138:3 0 3 1000", "1 field:163:5 0 3 1")
+    options = ("--nproc", 2, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--drill", "1:absent:all_reduce", "--no-experiments")
+    process = started(*options, UNHANG_SMOKE_ROOT=str(root))
+    with process:
+        counters_at(root, rx_errors=9, retries=160)
+        driver("0 field:138:3 0 3 1500", "1 field:163:5 0 3 8")
+        said, _ = process.communicate(timeout=DEADLINE_S)
+    [node] = json.loads(said)["nodes"]
+    assert node["counters"] == {"eth9 rx_errors": 5, "mlx5_0 port 2 packet_seq_err": 60}
+    assert node["nvlink"] == {"GPU 0 link 3 data sent (KiB)": 500, "GPU 1 link 5 CRC errors": 7}
+    assert node["nvml"] is None
+
+
+def test_a_driver_that_hangs_while_ranks_do_is_told_and_costs_no_other_evidence(driver):
+    options = ("--nproc", 2, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--drill", "1:absent:all_reduce", "--no-experiments")
+    process = started(*options)
+    with process:
+        driver("stall nvmlDeviceGetNvLinkState *")
+        said, _ = process.communicate(timeout=DEADLINE_S)
+    result = json.loads(said)
+    assert "the driver hangs" in result["nodes"][0]["nvml"]
+    assert all(row["stack"] for row in result["evidence"])
+    assert [suspect["rank"] for suspect in result["suspects"]] == [1]
+
+
+def gpus_at(root, *models):
+    """The driver's own files of these GPUs."""
+    for place, model in enumerate(models):
+        path = root / "proc" / "driver" / "nvidia" / "gpus" / f"0000:{place:02x}:00.0" / "information"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"Model: \t\t {model}\nGPU UUID: \t GPU-{place}\n")
+    return root
+
+
+@pytest.mark.parametrize(
+    "models, words",
+    [
+        (("NVIDIA H200",) * 7, "GPUs of the node is 7 x NVIDIA H200 here, most have 8 x NVIDIA H200"),
+        (("NVIDIA A100-SXM4-80GB",) * 8, "8 x NVIDIA A100-SXM4-80GB here"),
+    ],
+    ids=["one GPU fell off", "another model"],
+)
+def test_a_node_with_other_gpus_than_its_peers_is_told_before_the_first_collective(tmp_path, models, words):
+    usual, other = gpus_at(tmp_path / "usual", *["NVIDIA H200"] * 8), gpus_at(tmp_path / "other", *models)
+    settings = [f"--rank-env={rank}:UNHANG_SMOKE_ROOT={other if rank == 2 else usual}" for rank in range(3)]
+    done = smoke("--nproc", 3, *SMALL, "--step-timeout", 60, "--phases", "all_reduce", *settings)
+    assert done.code == 1
+    [suspect] = done.suspects
+    assert (suspect["rank"], suspect["phase"]) == (2, "consistency")
+    assert words in suspect["why"]
+    assert "init" not in [row["name"] for row in done.result["phases"]]
+
+
+def test_models_and_architectures_that_torch_sees_must_agree_too():
+    def facts(**device):
+        usual = {"model": "NVIDIA H200", "architecture": "sm_90"}
+        return {"backend": "nccl", "torch": "2", "cuda": "13", "world": 3, "variables": {}, "device": {**usual, **device}}
+
+    rows = payload.differences([facts(), facts(), facts(architecture="sm_80", model="NVIDIA A100")])
+    assert {row["name"]: sorted(row["values"].values()) for row in rows} == {"GPU model": [[0, 1], [2]], "GPU architecture": [[0, 1], [2]]}
+
+
+def test_the_survey_tells_the_gpus_from_the_drivers_own_files(tmp_path):
+    root = gpus_at(tmp_path, "NVIDIA H200", "NVIDIA H200")
+    variables = environment(UNHANG_SMOKE_ROOT=str(root))
+    done = subprocess.run([sys.executable, str(PAYLOAD), "survey"], capture_output=True, text=True, timeout=DEADLINE_S, check=True, env=variables)
+    found = json.loads(done.stdout)
+    assert found["hostname"] == os.uname().nodename
+    assert [row["model"] for row in found["gpus"]] == ["NVIDIA H200", "NVIDIA H200"]

@@ -1,0 +1,136 @@
+"""Which way each pair of ranks talks: from what NCCL logged, over what NVML joins, to the label that a person reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from smoke_runs import load_payload
+
+from unhang.smoke.bandwidth import group_of
+from unhang.smoke.streams import Stream, stories
+from unhang.smoke.transports import transport_rows
+
+CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
+payload = load_payload()
+
+
+def log_of(*lines):
+    """Lines as NCCL writes them."""
+    return "".join(f"gpu1:31842:31905 [0] NCCL INFO {line}\n" for line in lines)
+
+
+def rows_of(log, joined=None, world=2, backend="nccl"):
+    """The result's rows, when every rank has this log. joined: pairs of ranks that NVML joins, None when it was not asked."""
+    events = []
+    for rank in range(world):
+        device = {"index": rank, "uuid": f"GPU-{rank}", "model": "NVIDIA A100"}
+        events += [
+            {"e": "phase_end", "rank": rank, "phase": "environment", "status": "ok", "result": {"backend": backend}},
+            {"e": "phase_end", "rank": rank, "phase": "binding", "status": "ok", "result": {"device": device}},
+            {"e": "transports", "rank": rank, "warnings": [], **payload.transports_of(log, world)},
+        ]
+    if joined is not None:
+        events.append({"e": "nvlink", "pairs": [[f"GPU-{first}", f"GPU-{second}"] for first, second in joined]})
+    told = stories([Stream("gpu1", tuple(range(world)), tuple(events))])
+    rows = transport_rows(told, events)
+    return rows, group_of(told, [event for event in events if event["e"] == "transports"], rows)
+
+
+def test_a_real_log_of_eight_gpus_is_read():
+    found = payload.transports_of(CAPTURE.read_text(), 8)
+    assert found["pairs"]["0>1"] == {"via": ["P2P/CUMEM"], "channels": 24}
+    assert len(found["pairs"]) >= 8
+    assert found["nics"] == ["[0]eth0:192.0.2.2<0>"]
+    assert found["devices"] == {"Socket": {"0": "eth0:192.0.2.2<0>"}}
+    assert found["nvls"] is False, "0 nvls channels, whatever the GPUs could do"
+
+
+def test_a_real_log_of_eight_gpus_is_labelled_nvlink_when_nvml_joins_all():
+    joined = [(first, second) for first in range(8) for second in range(first)]
+    rows, group = rows_of(CAPTURE.read_text(), joined, world=8)
+    assert {row["label"] for row in rows} == {"NVLink (P2P/CUMEM)"}
+    assert {row["kind"] for row in rows} == {"nvlink"}
+    assert (group.transport, group.nvls) == ("nvlink", False)
+
+
+@pytest.mark.parametrize(
+    "lines, joined, kind, label",
+    [
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"], [(0, 1)], "nvlink", "NVLink (P2P/CUMEM)"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read"], [], "pcie", "P2P over PCIe (P2P/CUMEM/read)"),
+        (["Channel 00/0 : 0[1b000] -> 1[3d000] via P2P/IPC"], None, "p2p", "P2P, NVLink or PCIe (P2P/IPC)"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer"], [(0, 1)], "nvlink", "NVLink (P2P/direct pointer)"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/indirect/3[3]"], [(0, 3)], "pcie", "P2P over PCIe (P2P/indirect/3[3])"),
+        (["Pattern 4, crossNic 0, nChannels 12, bw 20.000000/20.000000, type NVL/PIX, sameChannels 1", "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"],
+         None, "nvlink", "NVLink (P2P/CUMEM)"),
+        (["Pattern 4, crossNic 0, nChannels 2, bw 12.000000/12.000000, type PHB/PIX, sameChannels 1", "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC"],
+         None, "pcie", "P2P over PCIe (P2P/IPC)"),
+        (["Channel 02 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm", "host memory (SHM/direct/direct)"),
+        (["Channel 32 : 0[3000] -> 1[c3000] via SHM/direct/direct comm 0x557519a97630 nRanks 02"], [], "shm", "host memory (SHM/direct/direct)"),
+        (["NET/Socket : Using [0]eth0:192.0.2.7<0>", "Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"], None, "net", "NET Socket by eth0:192.0.2.7"),
+        (["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/RoCE [RO]; OOB eth0:10.0.4.19<0>",
+          "Channel 00/0 : 0[3] -> 1[0] [send] via NET/IB/2/GDRDMA"],
+         None, "net", "NET IB by mlx5_2:1/RoCE with GPUDirect RDMA"),
+        (["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.4.19<0>", "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/1(4)/GDRDMA(PCI)"],
+         None, "net", "NET IB by mlx5_1:1/IB with GPUDirect RDMA"),
+        (["NET/IB : Using [0]={[0] rocep1:1/RoCE, [1] rocep1:2/RoCE}", "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"],
+         None, "net", "NET IB by {[0] rocep1:1/RoCE, [1] rocep1:2/RoCE}"),
+        (["Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/3/GDRDMA"], None, "net", "NET AWS Libfabric by device 3 with GPUDirect RDMA"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/IPC", "Channel 01 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm",
+         "NVLink (P2P/IPC), host memory (SHM/direct/direct)"),
+        (["Channel 00/0 : 0[0] -> 1[1] via NEWWAY/7"], None, None, "NEWWAY/7"),
+    ],
+)  # fmt: skip
+def test_each_way_has_its_kind_and_label(lines, joined, kind, label):
+    [row], _ = rows_of(log_of(*lines), joined)
+    assert (row["from"], row["to"], row["kind"], row["label"]) == (0, 1, kind, label)
+
+
+def test_the_nic_of_a_pair_is_named():
+    ways = ["Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0", "Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1"]
+    lines = ["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]", *ways]
+    [row], group = rows_of(log_of(*lines))
+    assert row["nics"] == ["mlx5_0:1/IB", "mlx5_1:1/IB"]
+    assert group.transport == "net"
+
+
+@pytest.mark.parametrize(
+    "kinds, transport",
+    [
+        (["via P2P/IPC", "via SHM/direct/direct"], "shm"), (["via P2P/IPC"], "pcie"), (["via SHM/direct/direct", "[send] via NET/Socket/0"], "net"),
+    ],
+)  # fmt: skip
+def test_the_groups_transport_is_the_slowest_in_use(kinds, transport):
+    log = log_of(*[f"Channel 00 : 0[0] -> {target + 1}[1] {way}" for target, way in enumerate(kinds)])
+    assert rows_of(log, [], world=3)[1].transport == transport
+
+
+def test_ranks_of_a_smaller_group_are_not_taken_for_ranks_of_the_world():
+    start = "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 - Init START"
+    lines = [start.format(4), "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", start.format(2), "Channel 00/0 : 0[0] -> 1[2] via SHM/direct/direct",
+             start.format(4), "Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM"]  # fmt: skip
+    assert sorted(payload.transports_of(log_of(*lines), 4)["pairs"]) == ["0>1", "2>3"]
+
+
+@pytest.mark.parametrize(
+    "line, nvls",
+    [("24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels", True), ("24 coll channels, 24 collnet channels, 0 nvls channels", False),
+     ("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)", True), ("NVLS multicast support is not available on dev 0", False)],
+)  # fmt: skip
+def test_whether_nvls_is_in_use_is_read_from_its_channels(line, nvls):
+    assert payload.transports_of(log_of(line))["nvls"] is nvls
+
+
+def test_what_a_node_says_of_transports_is_data():
+    bad = {"e": "transports", "rank": 0, "pairs": {"0>1": {"via": [{"x": 1}], "channels": "many"}, "a>b": {}, "1>0": 5}, "devices": ["x"], "graph": 7}
+    told = stories([Stream("gpu1", (0, 1), (bad,))])
+    [row] = transport_rows(told, [bad, {"e": "nvlink", "pairs": [5, ["a"]]}])
+    assert (row["from"], row["kind"], row["channels"]) == (0, None, 0)
+
+
+def test_reading_a_log_starts_no_torch():
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import smoke_runs; smoke_runs.load_payload(); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

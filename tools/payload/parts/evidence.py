@@ -1,0 +1,89 @@
+"""What the agent gathers when its ranks do not come to a good end: all of it within 20 s of the stall."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+from .board import Board
+from .counters import changed, net_counters
+from .kernel_log import new_kernel_lines
+from .limits import EVIDENCE_S, POLL_S
+from .nvml import NVML_AGAIN_S, NvmlQuestion
+from .processes import process_state, signal_name
+from .recording import read_encoded, read_tail, recording_path
+from .stacks import find_spy, native_stacks
+from .transports import transports_of
+
+NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
+
+
+def collect_evidence(agent, kind):
+    """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
+    alive = [child for child in agent.children if child.code is None]
+    states = {child.rank: process_state(child.process.pid) for child in alive}
+    stands = {child.rank: child.board.read() if child.board else None for child in agent.children}
+    for child in alive:
+        with contextlib.suppress(OSError):
+            if child.board:
+                child.board.flag(Board.ASKED, 1)
+                os.kill(child.process.pid, signal.SIGUSR1)
+    before, again = agent.first_links(), None
+    with contextlib.suppress(OSError):
+        again = NvmlQuestion()
+    asked = time.monotonic()
+    able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
+    while time.monotonic() - asked < EVIDENCE_S and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
+        agent.listen(POLL_S)
+        agent.reap()
+    spy = find_spy(agent.plan.get("python"))
+    native = native_stacks(spy, [child.process.pid for child in alive]) if spy else {}
+    for child in alive:
+        # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
+        state = states[child.rank]
+        state = process_state(child.process.pid) if state[0] == "D" else state
+        tell_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
+    after = again.answer(NVML_AGAIN_S - (time.monotonic() - asked)) if again else before
+    log, moved = new_kernel_lines(agent.kernel_log), changed(agent.counters, net_counters())
+    links = changed(before["counters"], after["counters"]) if before["counters"] else {}
+    agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"])
+
+
+def tell_stall(agent, child, kind, state, stand, native):
+    """The evidence of one living rank as an event."""
+    now = time.monotonic()
+    late = 0 < min(stand["until"], stand["phase_until"]) < now if stand else kind == "stalled"
+    began = stand["began"] if stand else child.started
+    stand = stand or NOWHERE
+    reason = "stopped" if state[0] in ("T", "t") else "deadline" if late else "witness"
+    fields = {
+        "rank": child.rank, "pid": child.process.pid, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"],
+        "step": stand["step"], "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - began, 1) if began else None,
+        "stack": read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
+        "flight_recorder": read_encoded(recording_path(agent.folder, child.rank)), "native_stack": native,
+    }  # fmt: skip
+    agent.event("stall", **fields)
+
+
+def tell_exits(agent):
+    """How each rank ended by itself. Told before anything is killed."""
+    for child in agent.children:
+        if child.code is not None and child.code != 0:
+            stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
+            fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
+            stack = read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank), 4000)
+            agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
+
+
+def tell_transports(agent):
+    """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
+    links = agent.first_links()
+    if links["pairs"] is not None:
+        agent.event("nvlink", pairs=links["pairs"])
+    for child in agent.children:
+        log = read_tail(os.path.join(agent.folder, "nccl-%d.log" % child.rank), 4 << 20)
+        if log:
+            warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
+            agent.event("transports", rank=child.rank, warnings=warnings, **transports_of(log, agent.plan["world_size"]))

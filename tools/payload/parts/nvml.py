@@ -1,0 +1,113 @@
+"""What NVML tells of NVLink, asked by a child: a driver in trouble may never answer, and that is an answer too."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+from .processes import die_with_parent
+
+NVML_S = 10.0  # at the start, beside the import of torch
+NVML_AGAIN_S = 3.0
+NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
+# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link
+FIELDS = {138: "data sent (KiB)", 139: "data received (KiB)", 161: "replay errors", 162: "recovery errors", 163: "CRC errors"}
+OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC FLIT errors", 3: "CRC data errors"}  # nvmlNvLinkErrorCounter_t, before Hopper
+MOST_LINKS = 18
+
+
+class FieldValue(ctypes.Structure):
+    """nvmlFieldValue_t."""
+
+    _fields_ = (
+        ("field", ctypes.c_uint), ("scope", ctypes.c_uint), ("timestamp", ctypes.c_longlong), ("latency", ctypes.c_longlong), ("kind", ctypes.c_uint),
+        ("code", ctypes.c_uint), ("value", ctypes.c_ulonglong),
+    )  # fmt: skip
+
+
+class NvmlQuestion:
+    """A child that asks NVML; answer() waits for it, and no longer than it may."""
+
+    def __init__(self):
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
+        words = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
+        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
+
+    def answer(self, wait_s):
+        """{"pairs", "counters", "problem"}: pairs of UUIDs that NVLink joins or None, counters by name, and why there is no more; once."""
+        problem = "NVML did not answer within %.0f s: the driver hangs" % wait_s
+        try:
+            self.process.wait(max(0.1, wait_s))
+            self.said.seek(0)
+            return json.loads(self.said.read())
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        except ValueError:
+            problem = "NVML ended its caller with code %s" % self.process.returncode
+        return {"pairs": None, "counters": {}, "problem": problem}
+
+
+def read_nvml():
+    """The answer, in the child. Where there is no library there is nothing to say."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return {"pairs": None, "counters": {}, "problem": None}
+    code = call(library, "nvmlInit_v2")
+    if code:
+        return {"pairs": None, "counters": {}, "problem": "nvmlInit answered %d" % code}
+    handles = nvml_handles(library)
+    counters = {}
+    for index, (handle, _) in enumerate(handles):
+        counters.update(link_counters(library, handle, "GPU %d" % index))
+    return {"pairs": joined_pairs(library, handles), "counters": counters, "problem": None}
+
+
+def call(library, name, *arguments):
+    """The code of a call; 13 (function not found) where the library is too old to know it."""
+    function = getattr(library, name, None)
+    return function(*arguments) if function else 13
+
+
+def nvml_handles(library):
+    """[(handle, UUID)] in NVML's order."""
+    count, handles = ctypes.c_uint(), []
+    call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+    for index in range(count.value):
+        handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
+        if call(library, "nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle)) == 0 and call(library, "nvmlDeviceGetUUID", handle, text, 96) == 0:
+            handles.append((handle, text.value.decode("ascii", "replace")))
+    return handles
+
+
+def joined_pairs(library, handles):
+    """[[uuid, uuid]] of GPUs that NVLink joins, directly or through switches."""
+    pairs, status = [], ctypes.c_int()
+    for place, (first, name) in enumerate(handles):
+        for second, other in handles[place + 1 :]:
+            if call(library, "nvmlDeviceGetP2PStatus", first, second, NVLINK_CAPABILITY, ctypes.byref(status)) == 0 and status.value == 0:
+                pairs.append([name, other])
+    return pairs
+
+
+def link_counters(library, handle, gpu):
+    """{"GPU 0 link 3 replay errors": 0}; links that are not active are left out."""
+    counters, active = {}, ctypes.c_uint()
+    state = "nvmlDeviceGetNvLinkState"
+    links = [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
+    wanted = [(field, link) for link in links for field in FIELDS]
+    values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
+    if wanted and call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) == 0:
+        for one in values:
+            if one.code == 0 and one.kind != 0:  # 0 is a double, which no counter is; 1 has 32 bits
+                counters["%s link %d %s" % (gpu, one.scope, FIELDS[one.field])] = one.value & 0xFFFFFFFF if one.kind == 1 else one.value
+    for link in links:
+        for number, name in OLDER.items():
+            count, key = ctypes.c_ulonglong(), "%s link %d %s" % (gpu, link, name)
+            if key not in counters and call(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, number, ctypes.byref(count)) == 0:
+                counters[key] = count.value
+    return counters

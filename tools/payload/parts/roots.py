@@ -1,0 +1,10 @@
+"""Where the system's own files stand: below /, or below another folder when somebody tries this on a recorded machine."""
+
+from __future__ import annotations
+
+import os
+
+
+def rooted(path):
+    """UNHANG_SMOKE_ROOT in front of an absolute path."""
+    return os.path.join(os.environ.get("UNHANG_SMOKE_ROOT") or "/", path.lstrip("/"))

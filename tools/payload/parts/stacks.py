@@ -1,0 +1,48 @@
+"""Native stacks of ranks by py-spy, where it is installed: what a process waits in below Python."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from .processes import die_with_parent
+
+SPY_S = 3.0  # for all ranks of a node together
+# With native frames first: they name the function of NCCL or of the driver. Reading them stops the process for half a second, so where that
+# fails a look without stopping it is better than none.
+SPY_WAYS = (("--native",), ("--nonblocking",))
+
+
+def find_spy(python):
+    """py-spy on PATH, or beside the Python that the ranks run under; None where there is none."""
+    folders = [os.path.dirname(one) for one in (python, sys.executable) if one]
+    return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(folders))
+
+
+def native_stacks(spy, pids, limit_s=SPY_S):
+    """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
+    found = {}
+    for way in SPY_WAYS:
+        until = time.monotonic() + limit_s / len(SPY_WAYS)
+        looks = {pid: _look(spy, way, pid) for pid in pids if pid not in found}
+        for pid, (process, said) in looks.items():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+            if process.poll() is None:
+                process.kill()
+            elif process.returncode == 0:
+                said.seek(0)
+                found[pid] = "\n".join(line[:160] for line in said.read().decode("utf-8", "replace").splitlines())[:8000]
+            said.close()
+    return found
+
+
+def _look(spy, way, pid):
+    said = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
+    words = [spy, "dump", *way, "--pid", str(pid)]
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), said
