@@ -14,7 +14,7 @@ from ansible.module_utils import basic
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def run_module(name, check=False, **options):
+def run_module(name, /, check=False, **options):
     """The module's answer. check: in check mode. A failure is an answer too, with failed set."""
     folder = str(PROJECT / "module_utils")
     if folder not in ansible.module_utils.__path__:

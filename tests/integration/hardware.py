@@ -68,7 +68,8 @@ def install_library(node, driver, library):
 
 
 def install_profile(node, machine, work):
-    """/etc/unhang-fake-nvml.profile, replaced whole."""
+    """/etc/unhang-fake-nvml.profile, replaced whole; modes that were set are forgotten, as by a driver that is loaded again."""
+    (node.root / "etc/unhang-fake-nvml.profile.set").unlink(missing_ok=True)
     recording = pathlib.Path(work) / f"{node.name}.nvml.json"
     system = {"nvmlSystemGetDriverVersion": machine.driver, "nvmlSystemGetNVMLVersion": f"12.{machine.driver}", **machine.answers.get("system", {})}
     base = os.path.relpath(CAPTURE / "nvml.json", recording.parent)

@@ -5,6 +5,7 @@
  *     stall NAME SCOPE|*            the call never returns
  *     crash NAME SCOPE|*            the call ends the process with SIGSEGV
  *     slow MILLISECONDS NAME SCOPE|*
+ * What is set (compute mode, persistence mode) goes to a file beside the profile, with ".set" behind its name, whose lines take the place of the profile's.
  * A name without a line answers FUNCTION_NOT_FOUND, which is what pynvml makes of a function that an old driver does not have.
  * Without a profile nvmlInit answers DRIVER_NOT_LOADED.
  */
@@ -16,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9,
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9,
        FUNCTION_NOT_FOUND = 13, ARGUMENT_VERSION_MISMATCH = 25 };
 #define SLOTS 65536
 #define EXPORT __attribute__((visibility("default")))
@@ -80,23 +81,39 @@ static void read_line(char *line)
     put(line, answer + 1);
 }
 
-static int load_profile(void)
+static const char *profile_path(void)
 {
     const char *path = getenv("UNHANG_FAKE_NVML_PROFILE");
-    FILE *file = fopen(path && *path ? path : "/etc/unhang-fake-nvml.profile", "r");
-    if (!file) return DRIVER_NOT_LOADED;
+    return path && *path ? path : "/etc/unhang-fake-nvml.profile";
+}
+
+/* The whole of a file, or NULL; its lines go into the table, over those that are there. */
+static char *read_lines(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    if (!file) return NULL;
     fseek(file, 0, SEEK_END);
     long size = ftell(file);
     rewind(file);
-    profile = malloc(size + 1);
-    size = fread(profile, 1, size, file);
-    profile[size] = 0;
+    char *whole = malloc(size + 1);
+    size = fread(whole, 1, size, file);
+    whole[size] = 0;
     fclose(file);
-    for (char *line = profile, *end; line && *line; line = end ? end + 1 : NULL) {
+    for (char *line = whole, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
         if (end) *end = 0;
         read_line(line);
     }
+    return whole;
+}
+
+static int load_profile(void)
+{
+    char set[4096];
+    profile = read_lines(profile_path());
+    if (!profile) return DRIVER_NOT_LOADED;
+    snprintf(set, sizeof set, "%s.set", profile_path());
+    read_lines(set);
     const char *count = find("system", "nvmlDeviceGetCount_v2");
     device_count = count ? atoi(strchr(count, ' ') ? strchr(count, ' ') + 1 : "0") : 0;
     return SUCCESS;
@@ -240,6 +257,26 @@ ONE(nvmlDeviceGetPcieSpeed, u32) ONE(nvmlDeviceGetPowerManagementLimit, u32) ONE
 ONE(nvmlDeviceGetEnforcedPowerLimit, u32) ONE(nvmlDeviceGetPowerUsage, u32) ONE(nvmlDeviceGetCurrentClocksThrottleReasons, u64)
 ONE(nvmlDeviceGetCurrentClocksEventReasons, u64) ONE(nvmlDeviceGetPersistenceMode, u32) ONE(nvmlDeviceGetComputeMode, u32)
 ONE(nvmlDeviceGetRetiredPagesPendingStatus, u32) ONE(nvmlDeviceGetPerformanceState, u32)
+
+/* Only root may set, and only what the GPU has. */
+static int set_mode(Device d, const char *call, const char *key, u32 value)
+{
+    char scope[16], path[4096], line[128];
+    const char *values;
+    int code = look(scope_of(d, scope), call, key, &values);
+    if (code != SUCCESS) return code;
+    if (geteuid() != 0) return NO_PERMISSION;
+    snprintf(line, sizeof line, "%s %s 0 %u", scope, key, value);
+    snprintf(path, sizeof path, "%s.set", profile_path());
+    FILE *file = fopen(path, "a");
+    if (!file) return NO_PERMISSION;
+    fprintf(file, "%s\n", line);
+    fclose(file);
+    read_line(strdup(line));
+    return SUCCESS;
+}
+EXPORT int nvmlDeviceSetComputeMode(Device d, u32 mode) { return set_mode(d, "nvmlDeviceSetComputeMode", "nvmlDeviceGetComputeMode", mode); }
+EXPORT int nvmlDeviceSetPersistenceMode(Device d, u32 mode) { return set_mode(d, "nvmlDeviceSetPersistenceMode", "nvmlDeviceGetPersistenceMode", mode); }
 
 #define TWO(NAME) \
     EXPORT int NAME(Device d, u32 *a, u32 *b) { u64 n[2]; int code = device_numbers(d, #NAME, #NAME, n, 2); if (code == SUCCESS) { *a = n[0]; *b = n[1]; } return code; }

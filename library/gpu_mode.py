@@ -1,0 +1,97 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that sets compute and persistence mode of GPUs; how lies in module_utils/unhang_node/change/gpu_modes.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_mode
+short_description: Set compute mode and persistence mode of a node's GPUs
+version_added: "0.3.0"
+description:
+  - Asks and sets through NVML. Both modes last until the driver is loaded again or the node boots.
+  - The compute mode of a GPU is not changed while a process uses it. Then nothing is changed, and every user is named.
+  - A node without a driver, or whose driver does not answer, is left alone, and RV(left) says so.
+options:
+  compute_mode:
+    description: Mode that every GPU is to have. None leaves it.
+    type: str
+    choices: [default, exclusive_process, prohibited]
+  persistence:
+    description: Whether the driver keeps a GPU set up while nobody uses it. None leaves it.
+    type: bool
+extends_documentation_fragment: [unhang]
+"""
+
+EXAMPLES = r"""
+- name: More than one process may use a GPU
+  gpu_mode:
+    compute_mode: default
+"""
+
+RETURN = r"""
+before:
+  description: Modes that change, as they were.
+  returned: success
+  type: dict
+  sample: {compute_mode of GPU 0 (GPU-5aa1): exclusive_process}
+after:
+  description: The same as they are now, or would be.
+  returned: success
+  type: dict
+  sample: {compute_mode of GPU 0 (GPU-5aa1): default}
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import gpu_modes
+from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
+
+OPTIONS = {"compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]}, "persistence": {"type": "bool"}}
+
+
+def open_nvml():
+    """(nvidia-ml-py, None) initialised, or (None, why not)."""
+    try:
+        from ansible.module_utils import pynvml
+    except ImportError:
+        return None, "the controller has no nvidia-ml-py to send along"
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as problem:
+        return None, f"the driver does not answer: {problem}"
+    return pynvml, None
+
+
+def settle(module, nvml):
+    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError, NVMLError."""
+    rows = gpu_modes.plan_modes(gpu_modes.read_gpus(nvml), module.params["compute_mode"], module.params["persistence"])
+    users = gpu_modes.in_use(rows, gpu_modes.read_busy() if rows else {})
+    if users:
+        raise ValueError("expected GPUs that nobody uses to change their compute mode, found: {}; drain the node and run again".format("; ".join(users)))
+    if not module.check_mode:
+        gpu_modes.set_modes(nvml, rows)
+    return answer_of(Plan({}, [], []), gpu_modes.effects_of(rows))
+
+
+def main():
+    """Looks, sets unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    nvml, why = open_nvml()
+    if nvml is None:
+        module.exit_json(**answer_of(Plan({}, [], [why])))
+    try:
+        answer = settle(module, nvml)
+    except (OSError, ValueError, nvml.NVMLError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

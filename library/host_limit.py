@@ -1,0 +1,123 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that brings memlock, nofile or stack to what jobs need; how lies in module_utils/unhang_node/change/host_limit*.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_limit
+short_description: Give jobs the locked memory, open files or stack that they need
+version_added: "0.3.0"
+description:
+  - Writes V(/etc/security/limits.d/00-unhang-LIMIT.conf), and a drop-in for each systemd unit of the node that starts jobs (sshd, slurmd, containerd,
+    docker, crio, kubelet and those of O(units)) which is not given enough by others' files.
+  - Lines of others in V(/etc/security) that contradict become comments; they are saved under V(/var/lib/unhang) before, and put back by O(state=absent).
+  - Raises the limit of the services that run, by C(prlimit). It restarts nothing and runs no daemon-reload, which makes running containers lose their GPUs;
+    what a service starts from now on has the new limit, what runs keeps its own.
+  - Of memlock and nofile O(value) is the least, and what is higher stays. Of the stack it is the soft limit, and the most.
+options:
+  limit:
+    description: Which limit.
+    type: str
+    choices: [memlock, nofile, stack]
+    required: true
+  value:
+    description: Bytes, or a number of files; -1 is unlimited. Needed with O(state=present).
+    type: int
+  units:
+    description: Further units that start jobs.
+    type: list
+    elements: str
+    default: []
+  state:
+    description: Whether the limit is there, or all that this module wrote is taken away.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+"""
+
+EXAMPLES = r"""
+- name: RDMA may lock what it wants
+  host_limit:
+    limit: memlock
+    value: -1
+    units: [ray.service]
+"""
+
+RETURN = r"""
+before:
+  description: Limits of running services that are too low, as soft:hard.
+  returned: success
+  type: dict
+  sample: {memlock of slurmd.service: "8388608"}
+after:
+  description: The same as they are now, or would be.
+  returned: success
+  type: dict
+  sample: {memlock of slurmd.service: infinity}
+files:
+  description: Files that changed, or would.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/security/limits.d/00-unhang-memlock.conf]
+lines:
+  description: Lines of others that became comments.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{file: /etc/security/limits.conf, line: 50, text: "* hard memlock 64"}]
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import host_limit_run as run
+from ansible.module_utils.unhang_node.change.own_files import answer_of, write_plan
+
+OPTIONS = {
+    "limit": {"type": "str", "choices": ["memlock", "nofile", "stack"], "required": True},
+    "value": {"type": "int"},
+    "units": {"type": "list", "elements": "str", "default": []},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state_id": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def settle(module):
+    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
+    rootfs, limit, wanted = module.params["rootfs"], module.params["limit"], module.params["value"]
+    absent = module.params["state"] == "absent"
+    if absent:
+        plan, rows = run.plan_without(rootfs, limit), []
+    else:
+        plan, units = run.plan_limit(rootfs, limit, wanted, module.params["units"])
+        rows = run.plan_running(limit, wanted, units)
+    left = []
+    if not module.check_mode:
+        write_plan(rootfs, run.owner_of(limit), plan, absent, module.params["state_id"])
+        rows, left = run.set_running(limit, rows)
+    return answer_of(plan._replace(left=plan.left + left), run.effects_of(limit, rows))
+
+
+def main():
+    """Plans, writes unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
+    if module.params["value"] is not None and module.params["value"] < -1:
+        module.fail_json(msg="value: expected -1 for unlimited, or a number from 0 on; found {}".format(module.params["value"]))
+    try:
+        answer = settle(module)
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module for a kernel module's parameters and loading at boot; how lies in module_utils/unhang_node/change/kernel_module_run.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kernel_module
+short_description: Give a kernel module its parameters, and load it at boot
+version_added: "0.3.0"
+description:
+  - Writes O(parameters) to V(/etc/modprobe.d/zz-unhang-NAME.conf), under each name that the module has on this node. They count when it is loaded next;
+    a loaded module is never unloaded here, and RV(pending_load) names what it still has otherwise.
+  - With O(at_boot) writes V(/etc/modules-load.d/unhang-NAME.conf) and loads the module now. Where none can be loaded, as in most containers, it changes
+    nothing and says so in RV(left).
+  - Lines of others that say otherwise become comments; they are saved under V(/var/lib/unhang) before, and put back by O(state=absent).
+options:
+  name:
+    description: Name of the module, such as V(nvidia) or V(nvidia-peermem).
+    type: str
+    required: true
+  parameters:
+    description: Parameters with values, such as V(NVreg_EnableGpuFirmware=0).
+    type: dict
+    default: {}
+  at_boot:
+    description: Whether it is loaded now and at every boot.
+    type: bool
+    default: false
+  state:
+    description: Whether it is so, or what this module wrote is taken away.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+"""
+
+EXAMPLES = r"""
+- name: RDMA reaches GPU memory directly
+  kernel_module:
+    name: nvidia-peermem
+    at_boot: true
+"""
+
+RETURN = r"""
+before:
+  description: Whether the module was loaded, when that changes.
+  returned: success
+  type: dict
+  sample: {nvidia-peermem: not loaded}
+after:
+  description: The same afterwards.
+  returned: success
+  type: dict
+  sample: {nvidia-peermem: loaded}
+files:
+  description: Files that changed, or would.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/modules-load.d/unhang-nvidia-peermem.conf]
+lines:
+  description: Lines of others that became comments.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{file: /etc/modprobe.d/site.conf, line: 1, text: blacklist nvidia-peermem}]
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+pending_load:
+  description: Parameters that the loaded module has otherwise, until it is loaded again or the node boots.
+  returned: success
+  type: list
+  elements: str
+  sample: [NVreg_EnableGpuFirmware]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import kernel_module_run as run
+from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
+
+OPTIONS = {
+    "name": {"type": "str", "required": True},
+    "parameters": {"type": "dict", "default": {}},
+    "at_boot": {"type": "bool", "default": False},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state_id": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def settle(module, parameters):
+    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
+    rootfs, name, at_boot = module.params["rootfs"], module.params["name"], module.params["at_boot"]
+    absent = module.params["state"] == "absent"
+    to_load = at_boot and not absent and rootfs == "/" and not run.is_loaded(name)
+    why = run.why_not_load() if to_load else None
+    if why:
+        return answer_of(Plan({}, [], [why]))
+    plan = run.plan_without(rootfs, name) if absent else run.plan_module(rootfs, name, parameters, at_boot)
+    if not module.check_mode:
+        if to_load:
+            run.load(name)  # before it is written down: what cannot be loaded now would fail at every boot
+        write_plan(rootfs, run.owner_of(name), plan, absent, module.params["state_id"])
+    return answer_of(plan, [(name, "not loaded", "loaded")] if to_load else [])
+
+
+def main():
+    """Plans, writes unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    parameters = {name: str(value) for name, value in module.params["parameters"].items()} if module.params["state"] == "present" else {}
+    try:
+        run.check(module.params["name"], parameters)
+        answer = settle(module, parameters)
+        pending = run.not_running_with(module.params["name"], parameters) if module.params["rootfs"] == "/" else []
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(pending_load=pending, **answer)
+
+
+if __name__ == "__main__":
+    main()

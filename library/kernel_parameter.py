@@ -1,0 +1,123 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that sets a kernel parameter now and at every boot; how lies in module_utils/unhang_node/change/kernel_parameter_run.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: kernel_parameter
+short_description: Set a kernel parameter now and for every boot
+version_added: "0.3.0"
+description:
+  - Writes V(/etc/sysctl.d/zz-unhang-NAME.conf) and sets the running kernel's value.
+  - Lines of others in V(/etc/sysctl.d) and V(/etc/sysctl.conf) that set something else become comments; they, and the value that the kernel had, are
+    saved under V(/var/lib/unhang) before, and put back by O(state=absent).
+  - Where the parameter cannot be set, as in most containers, it changes nothing and says so in RV(left).
+options:
+  name:
+    description: Name with dots, such as V(kernel.numa_balancing).
+    type: str
+    required: true
+  value:
+    description: What it is to be. Needed with O(state=present).
+    type: str
+  state:
+    description: Whether it is set, or what this module did is taken back.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+"""
+
+EXAMPLES = r"""
+- name: The kernel moves no pages between NUMA nodes by itself
+  kernel_parameter:
+    name: kernel.numa_balancing
+    value: "0"
+"""
+
+RETURN = r"""
+before:
+  description: The running value, when it changes.
+  returned: success
+  type: dict
+  sample: {kernel.numa_balancing: "1"}
+after:
+  description: The running value afterwards, when it changes.
+  returned: success
+  type: dict
+  sample: {kernel.numa_balancing: "0"}
+files:
+  description: Files that changed, or would.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/sysctl.d/zz-unhang-kernel.numa_balancing.conf]
+lines:
+  description: Lines of others that became comments.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{file: /etc/sysctl.d/99-site.conf, line: 3, text: kernel.numa_balancing = 1}]
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import kernel_parameter_run as run
+from ansible.module_utils.unhang_node.change.files import state_path
+from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.saved_states import keep_files
+
+OPTIONS = {
+    "name": {"type": "str", "required": True},
+    "value": {"type": "str"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state_id": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def settle(module):
+    """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
+    rootfs, value, live = module.params["rootfs"], module.params["value"], module.params["rootfs"] == "/"
+    name = run.dotted(module.params["name"])
+    if module.params["state"] == "absent":
+        plan, back = run.plan_without(rootfs, name)
+        effects = [(name, run.running_value(rootfs, name), back)] if back is not None and live else []
+        if not module.check_mode:
+            write_plan(rootfs, run.owner_of(name), plan, True, module.params["state_id"])
+            run.forget(rootfs, name)
+    else:
+        why = run.why_not(rootfs, name)
+        if why and live:
+            return answer_of(Plan({}, [], [why]))
+        plan, now = run.plan_parameter(rootfs, name, value)
+        effects = [(name, now, value)] if now is not None and live else []
+        if not module.check_mode:
+            if effects:
+                keep_files(rootfs, module.params["state_id"], [state_path(run.owner_of(name))])
+                run.remember(rootfs, name, now, value)
+            write_plan(rootfs, run.owner_of(name), plan, False, module.params["state_id"])
+    if effects and not module.check_mode:
+        run.set_running(name, effects[0][2])
+    return answer_of(plan, effects)
+
+
+def main():
+    """Plans, writes unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
+    try:
+        answer = settle(module)
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that has a service run, without a reload of systemd; how lies in module_utils/unhang_node/change/service_run.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: service_running
+short_description: Have a systemd service run now and at every boot, without a daemon-reload
+version_added: "0.3.0"
+description:
+  - As M(ansible.builtin.systemd_service) with enabled and started, but for the reload of systemd that comes with it, which makes running containers lose
+    their GPUs.
+  - A service that the node does not have is no failure; RV(left) says so.
+options:
+  name:
+    description: Name of the unit, such as V(nvidia-persistenced.service).
+    type: str
+    required: true
+extends_documentation_fragment: [unhang]
+"""
+
+EXAMPLES = r"""
+- name: The driver keeps GPUs set up
+  service_running:
+    name: nvidia-persistenced.service
+"""
+
+RETURN = r"""
+before:
+  description: What systemd said of it, where that changes.
+  returned: success
+  type: dict
+  sample: {nvidia-persistenced.service now: inactive}
+after:
+  description: The same afterwards.
+  returned: success
+  type: dict
+  sample: {nvidia-persistenced.service now: active}
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import service_run as run
+from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
+
+
+def main():
+    """Asks, acts unless in check mode, answers."""
+    module = AnsibleModule(argument_spec={"name": {"type": "str", "required": True}}, supports_check_mode=True)
+    name = module.params["name"]
+    if run.unit_path("/", name) is None:
+        module.exit_json(**answer_of(Plan({}, [], [f"{name} is not on this node: install the package that brings it"])))
+    try:
+        rows = run.plan_service(name)
+        if not module.check_mode:
+            run.apply_service(name, rows)
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(**answer_of(Plan({}, [], []), [(f"{name} {when}", before, after) for when, before, after in rows]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that makes /dev/shm large enough; how lies in module_utils/unhang_node/change/shm_size_run.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: shm_size
+short_description: Make /dev/shm as large as jobs need it
+version_added: "0.3.0"
+description:
+  - Mounts V(/dev/shm) again with O(size_bytes) where it is smaller, and writes a unit of unhang's own that does the same at every boot.
+  - A V(/dev/shm) that is larger stays. More than the node's memory is refused.
+  - In a container whose runtime gives it V(/dev/shm) it changes nothing and says so in RV(left).
+  - O(state=absent) takes the unit away, and gives V(/dev/shm) the size that it had, where what lies in it fits.
+options:
+  size_bytes:
+    description: The least that it is to hold. Needed with O(state=present).
+    type: int
+  state:
+    description: Whether it is so large, or what this module did is taken back.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+"""
+
+EXAMPLES = r"""
+- name: Segments of NCCL and of data loaders fit
+  shm_size:
+    size_bytes: 68719476736
+"""
+
+RETURN = r"""
+before:
+  description: Bytes of V(/dev/shm), when they change.
+  returned: success
+  type: dict
+  sample: {/dev/shm: 67108864}
+after:
+  description: The same afterwards.
+  returned: success
+  type: dict
+  sample: {/dev/shm: 68719476736}
+files:
+  description: Files that changed, or would.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/systemd/system/unhang-shm-size.service]
+lines:
+  description: Always empty.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+left:
+  description: What a person has to look at.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change import shm_size_run as run
+from ansible.module_utils.unhang_node.change.files import state_path
+from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.saved_states import keep_files
+
+OPTIONS = {
+    "size_bytes": {"type": "int"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state_id": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def make_larger(module, rootfs, size):
+    """The answer for state present."""
+    live = rootfs == "/"
+    why = run.why_not() if live else None
+    if why:
+        enough = run.size_now() >= size
+        return answer_of(Plan({}, [], [] if enough else [why]))
+    plan = run.plan_size(rootfs, size)
+    effects = [(run.SHM, run.size_now(), run.rounded(size))] if live and run.size_now() < size else []
+    if not module.check_mode:
+        if effects:
+            keep_files(rootfs, module.params["state_id"], [state_path(run.OWNER)])
+            run.remember(size)
+            run.remount(size)
+        write_plan(rootfs, run.OWNER, plan, False, module.params["state_id"])
+    return answer_of(plan, effects)
+
+
+def take_back(module, rootfs):
+    """The answer for state absent."""
+    plan = run.plan_without(rootfs)
+    before = run.size_before() if rootfs == "/" else None
+    effects = [(run.SHM, run.size_now(), before)] if before is not None else []
+    if not module.check_mode:
+        write_plan(rootfs, run.OWNER, plan, True, module.params["state_id"])
+        if effects:
+            run.remount(before)
+        run.forget(rootfs)
+    return answer_of(plan, effects)
+
+
+def main():
+    """Plans, writes unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["size_bytes"])])
+    rootfs, size = module.params["rootfs"], module.params["size_bytes"]
+    try:
+        answer = make_larger(module, rootfs, size) if module.params["state"] == "present" else take_back(module, rootfs)
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

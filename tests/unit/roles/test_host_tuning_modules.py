@@ -1,0 +1,215 @@
+"""The modules of the role host_tuning, each on a planted tree: what they write, what they set aside, and that they take back all of it."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.ansible_module import run_module, tree
+from fakes.node_tree import plant
+
+UNIT = "[Service]\nExecStart=/bin/true\n"
+NODE = {
+    "/etc/security/limits.conf": "# site\n* hard memlock 64\n@students - nofile 512\n* hard nofile 1048576\nada soft stack unlimited\n",
+    "/etc/security/limits.d/20-site.conf": "* soft memlock unlimited\n",
+    "/lib/systemd/system/ssh.service": UNIT,
+    "/lib/systemd/system/slurmd.service": UNIT + "LimitMEMLOCK=infinity\n",
+    "/lib/systemd/system/docker.service": UNIT + "LimitNOFILE=infinity\n",
+    "/etc/systemd/system/ray.service": UNIT,
+    "/etc/sysctl.conf": "#kernel.numa_balancing = 1\nvm.swappiness = 1\n",
+    "/etc/sysctl.d/99-site.conf": "kernel/numa_balancing=1\nkernel.numa_balancing_scan_size_mb = 256\n",
+    "/proc/sys/kernel/numa_balancing": "1\n",
+    "/proc/meminfo": "MemTotal:       131072 kB\n",
+    "/etc/default/grub": 'GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX="iommu=nopt quiet"\n',
+    "/usr/sbin/update-grub": "#!/bin/sh\n",
+    "/etc/modprobe.d/site.conf": "options nvidia NVreg_EnableGpuFirmware=1\nblacklist nvidia_peermem\noptions nvidia NVreg_A=1 NVreg_EnableGpuFirmware=1\n",
+    "/etc/initramfs-tools/modules": "# nvidia\n",
+}
+CALLS = {
+    "memlock": ("host_limit", {"limit": "memlock", "value": -1, "units": ["ray.service"]}),
+    "nofile": ("host_limit", {"limit": "nofile", "value": 131072, "units": ["ray.service", "none.service"]}),
+    "stack": ("host_limit", {"limit": "stack", "value": 8388608}),
+    "shm": ("shm_size", {"size_bytes": 67108864}),
+    "numa_balancing": ("kernel_parameter", {"name": "kernel.numa_balancing", "value": "0"}),
+    "iommu": ("boot_parameter", {"name": "iommu", "words": ["iommu=pt"]}),
+    "nvidia_parameters": ("kernel_module", {"name": "nvidia", "parameters": {"NVreg_EnableGpuFirmware": 0}}),
+    "peer_memory": ("kernel_module", {"name": "nvidia-peermem", "at_boot": True}),
+}
+KEPT = ("name", "limit")
+
+
+@pytest.fixture
+def node(tmp_path):
+    """A planted node, and how a module is run on it."""
+    plant(tmp_path / "node", NODE)
+
+    def run(module, options, **more):
+        return run_module(module, rootfs=str(tmp_path / "node"), **{**options, **more})
+
+    run.root = tmp_path / "node"
+    return run
+
+
+def text(node, path):
+    return (node.root / path.lstrip("/")).read_text()
+
+
+@pytest.mark.parametrize("step", CALLS)
+def test_check_mode_writes_nothing_then_it_is_written_then_nothing_is_left_to_do_then_it_is_taken_back(node, step):
+    module, options = CALLS[step]
+    before = tree(node.root)
+    foretold = node(module, options, check=True)
+    assert tree(node.root) == before
+    done = node(module, options)
+    assert done == foretold
+    assert done["changed"], done
+    settled = tree(node.root)
+    assert settled != before
+    again = node(module, options)
+    assert (again["changed"], again["diff"]) == (False, [])
+    assert tree(node.root) == settled
+    absent = {key: options[key] for key in KEPT if key in options}
+    assert node(module, absent, state="absent", check=True)["changed"]
+    assert tree(node.root) == settled
+    assert node(module, absent, state="absent")["changed"]
+    assert {path: content for path, content in tree(node.root).items() if content is not None} == {
+        path: content for path, content in before.items() if content is not None
+    }
+    assert not node(module, absent, state="absent")["changed"]
+
+
+@pytest.mark.parametrize("step", CALLS)
+def test_the_diff_shows_every_file_that_changes_and_no_other(node, step):
+    module, options = CALLS[step]
+    before = tree(node.root)
+    done = node(module, options)
+    changed = {path for path, content in tree(node.root).items() if content is not None and before.get(path) != content and "/var/lib/unhang" not in path}
+    assert {row["before_header"] for row in done["diff"]} == changed == set(done["files"])
+
+
+@pytest.mark.parametrize("step", CALLS)
+def test_a_file_of_the_same_name_that_somebody_else_wrote_is_refused(node, step):
+    module, options = CALLS[step]
+    done = node(module, options)
+    node(module, {key: options[key] for key in KEPT if key in options}, state="absent")
+    place = node.root / next(path for path in done["files"] if "unhang" in path).lstrip("/")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("by hand\n")
+    refused = node(module, options)
+    assert refused["failed"]
+    assert "somebody else wrote" in refused["msg"]
+    assert place.read_text() == "by hand\n"
+
+
+def test_memlock_of_others_that_is_too_low_is_set_aside_and_what_is_enough_stays(node):
+    answer = node(*CALLS["memlock"])
+    assert [row["text"] for row in answer["lines"]] == ["* hard memlock 64"]
+    assert "# unhang set aside: * hard memlock 64\n" in text(node, "/etc/security/limits.conf")
+    assert "/etc/security/limits.d/20-site.conf" not in answer["files"]
+    assert "* hard memlock unlimited\nroot soft memlock unlimited\n" in text(node, "/etc/security/limits.d/00-unhang-memlock.conf")
+
+
+def test_only_units_that_are_given_too_little_get_a_drop_in(node):
+    files = node(*CALLS["memlock"])["files"]
+    assert {path for path in files if path.endswith("90-unhang-memlock.conf")} == {
+        f"/etc/systemd/system/{unit}.d/90-unhang-memlock.conf" for unit in ("ssh.service", "docker.service", "ray.service")
+    }
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf").endswith("[Service]\nLimitMEMLOCK=infinity\n")
+
+
+def test_nothing_that_is_higher_already_is_lowered(node):
+    files = node(*CALLS["nofile"])["files"]
+    assert "/etc/systemd/system/docker.service.d/90-unhang-nofile.conf" not in files
+    # systemd gives every service 524288 hard by itself, and limits.conf gave everybody 1048576.
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-nofile.conf").endswith("LimitNOFILE=131072:524288\n")
+    assert "* hard nofile 1048576\n" in text(node, "/etc/security/limits.d/00-unhang-nofile.conf")
+    assert "# unhang set aside: @students - nofile 512\n" in text(node, "/etc/security/limits.conf")
+
+
+def test_an_unlimited_stack_is_what_is_set_aside(node):
+    answer = node(*CALLS["stack"])
+    assert [row["text"] for row in answer["lines"]] == ["ada soft stack unlimited"]
+    assert "* soft stack 8192\n" in text(node, "/etc/security/limits.d/00-unhang-stack.conf")
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-stack.conf").endswith("LimitSTACK=8388608:infinity\n")
+
+
+def test_a_default_of_systemd_that_is_too_low_is_overruled(node):
+    plant(node.root, {"/etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n"})
+    assert "/etc/systemd/system.conf.d/90-unhang-memlock.conf" in node(*CALLS["memlock"])["files"]
+    assert text(node, "/etc/systemd/system.conf.d/90-unhang-memlock.conf").endswith("[Manager]\nDefaultLimitMEMLOCK=infinity\n")
+
+
+def test_a_drop_in_of_a_unit_that_is_no_longer_named_goes(node):
+    node(*CALLS["memlock"])
+    assert node("host_limit", {"limit": "memlock", "value": -1})["files"] == ["/etc/systemd/system/ray.service.d/90-unhang-memlock.conf"]
+
+
+def test_a_unit_known_by_an_alias_gets_one_drop_in_under_its_own_name(node):
+    (node.root / "etc/systemd/system/sshd.service").symlink_to("/lib/systemd/system/ssh.service")
+    assert not [path for path in node(*CALLS["memlock"])["files"] if "sshd.service" in path]
+
+
+def test_the_other_spelling_of_a_parameter_is_understood_and_its_neighbours_stay(node):
+    answer = node(*CALLS["numa_balancing"])
+    assert [(row["file"], row["line"]) for row in answer["lines"]] == [("/etc/sysctl.d/99-site.conf", 1)]
+    assert "/etc/sysctl.conf" not in answer["files"]
+
+
+def test_shared_memory_beyond_the_nodes_memory_is_refused(node):
+    refused = node("shm_size", {"size_bytes": 134217729})
+    assert "expected at most the 134217728 bytes" in refused["msg"]
+
+
+def test_words_of_others_that_contradict_are_named_and_ours_stand_behind_them(node):
+    answer = node(*CALLS["iommu"])
+    assert [row["why"] for row in answer["left"]] == ["/etc/default/grub:2: iommu=nopt stands on the command line before iommu=pt, which wins; take it out"]
+    assert text(node, "/etc/default/grub.d/zz-unhang-iommu.cfg").endswith('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=pt"\n')
+
+
+@pytest.mark.parametrize("word", ["iommu=pt; reboot", '"', "a$b", "two words", ""])
+def test_what_is_no_word_of_a_command_line_is_refused(node, word):
+    assert "expected words of a kernel command line" in node("boot_parameter", {"name": "iommu", "words": [word]})["msg"]
+
+
+def test_a_node_without_a_known_boot_loader_says_so_and_stays_as_it_is(node):
+    (node.root / "usr/sbin/update-grub").unlink()
+    before = tree(node.root)
+    answer = node(*CALLS["iommu"])
+    assert not answer["changed"]
+    assert "found neither" in answer["left"][0]["why"]
+    assert tree(node.root) == before
+
+
+def test_a_parameter_that_stands_among_others_is_left_for_a_person_and_ours_comes_later(node):
+    answer = node(*CALLS["nvidia_parameters"])
+    assert [row["line"] for row in answer["lines"]] == [1]
+    assert [(row["file"], row["line"]) for row in answer["left"]] == [("/etc/modprobe.d/site.conf", 3)]
+
+
+def test_debian_knows_the_driver_by_the_name_of_its_file(node):
+    plant(node.root, {"/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n", "/lib/modules/6.1.0-50-amd64/modules.dep": "updates/dkms/nvidia-current.ko:\n"})
+    node(*CALLS["nvidia_parameters"])
+    lines = text(node, "/etc/modprobe.d/zz-unhang-nvidia.conf").splitlines()[1:]
+    assert lines == ["options nvidia NVreg_EnableGpuFirmware=0", "options nvidia-current NVreg_EnableGpuFirmware=0"]
+
+
+def test_an_initial_file_system_that_loads_the_driver_is_told(node):
+    plant(node.root, {"/etc/initramfs-tools/modules": "nvidia\n"})
+    assert "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["left"][-1]["why"]
+
+
+def test_a_module_that_is_kept_from_loading_is_let(node):
+    assert [row["text"] for row in node(*CALLS["peer_memory"])["lines"]] == ["blacklist nvidia_peermem"]
+    assert text(node, "/etc/modules-load.d/unhang-nvidia-peermem.conf").endswith("nvidia-peermem\n")
+
+
+@pytest.mark.parametrize("value", ["1 2", 'a"b', "#"])
+def test_a_parameter_that_no_file_can_carry_is_refused(node, value):
+    assert "without blanks or quotes" in node("kernel_module", {"name": "nvidia", "parameters": {"NVreg_A": value}})["msg"]
+
+
+def test_lines_that_are_no_utf8_keep_their_bytes(node):
+    place = node.root / "etc/security/limits.conf"
+    place.write_bytes(b"# caf\xe9\n* hard memlock 64 # caf\xe9\n")
+    node(*CALLS["memlock"])
+    assert place.read_bytes() == b"# caf\xe9\n# unhang set aside: * hard memlock 64 # caf\xe9\n"
+    node("host_limit", {"limit": "memlock"}, state="absent")
+    assert place.read_bytes() == b"# caf\xe9\n* hard memlock 64 # caf\xe9\n"
