@@ -1,0 +1,71 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of the role kernel: which kernel a node should have and what that takes. The work is done by unhang.remedy, which knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_ROOT = Path(__file__).resolve().parents[2]
+for _place in (str(_ROOT / "tools"), str(_ROOT / "module_utils")):
+    if _place not in sys.path:
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+
+
+def _plain(value):
+    return json.loads(json.dumps(value, default=str))
+
+
+def kernel_names(facts):
+    """Names and globs to ask package_offers for. facts: the document of gpu_node_info."""
+    from unhang.remedy.kernel_plan import names_to_ask
+
+    return names_to_ask(_plain(facts)["sections"])
+
+
+def kernel_plan(facts, policy, host, offered=None, trial=None, allowed=None):
+    """A plan of unhang.remedy.kernel_plan for one host.
+
+    offered: what package_offers returned; trial: what boot_trial returned; allowed: {headers, without_modules, retry, reboot, busy}.
+    """
+    from unhang.judge.policy import one_line, policy_faults
+    from unhang.remedy.kernel_plan import Case, plan_kernel
+
+    facts, policy, offered, trial, allowed = (_plain(one) for one in (facts, policy or {}, offered or {}, trial or {}, allowed or {}))
+    faults = [one_line(fault) for fault in policy_faults(policy)]
+    if faults:
+        raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
+    known = {"headers": True, "without_modules": (), "retry": False, "reboot": False, "busy": False, **allowed}
+    known["without_modules"] = tuple(known["without_modules"])
+    return plan_kernel(Case(facts["sections"], policy.get("kernel") or {}, offered.get("offers") or {}, offered.get("installed") or {}, trial, **known))
+
+
+def kernel_faults(facts, before):
+    """Why a kernel on trial may not stay, [] when nothing speaks against it. facts: of the node as it runs on trial; before: {release, modules, gpus}."""
+    from unhang.remedy.kernel_plan import Case, faults_after
+
+    return faults_after(Case(_plain(facts)["sections"], {}), _plain(before))
+
+
+def kernel_gpus(facts):
+    """Identities of the GPUs that answer."""
+    from unhang.remedy.kernel_plan import Case, gpu_identities
+
+    return gpu_identities(Case(_plain(facts)["sections"], {}))
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        return {
+            "unhang_kernel_names": kernel_names,
+            "unhang_kernel_plan": kernel_plan,
+            "unhang_kernel_faults": kernel_faults,
+            "unhang_kernel_gpus": kernel_gpus,
+        }

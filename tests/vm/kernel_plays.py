@@ -1,0 +1,46 @@
+"""Applies the role kernel to a machine with the real ansible-playbook."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from fakes.role_play import PROJECT, environment, read_play, write_play
+
+DEADLINE_S = 3600
+
+
+@dataclass(frozen=True)
+class Site:
+    """One machine, and the policy that its node has. patience: variables that make a test of waiting short without making it a race."""
+
+    machine: object
+    policy: dict
+    patience: dict
+
+    def play(self, *arguments, **variables):
+        """Played of one run of the role."""
+        command, where = self.prepared(arguments, variables)
+        return read_play(subprocess.run(command, timeout=DEADLINE_S, capture_output=True, text=True, **where))
+
+    def start(self, *arguments, **variables):
+        """The same as a process that goes on while the test does something to the machine."""
+        command, where = self.prepared(arguments, variables)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **where)
+
+    def prepared(self, arguments, variables):
+        """(command, options of subprocess)."""
+        work = self.machine.folder
+        options = " ".join(self.machine.ssh_arguments()).replace(f"-p {self.machine.port} ", "")
+        # A connection that the guest no longer answers is given up, however it went away.
+        options += " -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=8"
+        host = {
+            "ansible_host": "127.0.0.1", "ansible_port": self.machine.port, "ansible_user": "root", "ansible_ssh_common_args": options,
+            "ansible_python_interpreter": "/usr/bin/python3", "unhang_policy": self.policy, **self.patience, **variables,
+        }  # fmt: skip
+        inventory = work / "hosts.json"
+        inventory.write_text(json.dumps({"all": {"hosts": {"vm": host}}}))
+        command = [sys.executable, "-m", "ansible.cli.playbook", str(write_play(work, "kernel")), "-i", str(inventory), *arguments]
+        return command, {"cwd": PROJECT, "env": environment(work), "stdin": subprocess.DEVNULL}

@@ -1,0 +1,194 @@
+"""The disk that every machine starts from: Debian with GRUB and one kernel, and beside it a repository with a newer kernel. Built once per recipe.
+
+    disk.qcow2   one partition, ext4; GRUB in its boot sector; the older kernel alone
+    /srv/repo    on that disk: the newer kernel and its headers, as apt knows a repository of files
+    key          the private key that root's account there knows
+    image.json   {"old": release, "new": release, "host_key": text}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+SUITE = "bookworm"
+FLAVOUR = "cloud-amd64"  # a small kernel: what takes minutes under emulation is writing its files and its initrd
+PACKAGES = (
+    "systemd,systemd-sysv,dbus,udev,openssh-server,python3,python3-apt,iproute2,kmod,procps,ca-certificates,"
+    "initramfs-tools,grub-pc,dkms,gcc,make,dpkg-dev,btrfs-progs"
+)
+DISK_MIB = 4096
+START_MIB = 1
+# What the system's own init does is not needed to write a boot sector, and takes a minute under emulation.
+FIRST_BOOT = """#!/bin/sh
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+mount -t proc proc /proc; mount -t sysfs sysfs /sys; mount -t devtmpfs dev /dev; mount -o remount,rw /
+grub-install /dev/vda && update-grub && echo VM-IMAGE-READY >/dev/ttyS0
+rm -f /first-boot; sync; mount -o remount,ro /
+echo o >/proc/sysrq-trigger; sleep 600
+"""
+FILES = {
+    "/etc/fstab": "/dev/vda1 / ext4 errors=remount-ro 0 1\n",
+    "/etc/hostname": "vm\n",
+    "/etc/default/grub.d/vm.cfg": 'GRUB_TIMEOUT=1\nGRUB_TERMINAL=serial\nGRUB_CMDLINE_LINUX="console=ttyS0"\nGRUB_CMDLINE_LINUX_DEFAULT=""\n',
+    "/etc/systemd/network/20-vm.network": "[Match]\nType=ether\n[Network]\nDHCP=ipv4\n",
+    # Which modules the disk takes is known; to find it out takes a running system.
+    "/etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=gzip\n",
+    "/etc/initramfs-tools/modules": "virtio_pci\nvirtio_blk\next4\nbtrfs\n",
+    "/etc/apt/sources.list": "deb [trusted=yes] file:/srv/repo ./\n",
+    "/etc/default/locale": "",
+    "/first-boot": FIRST_BOOT,
+}
+MASKED = (
+    "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer systemd-tmpfiles-clean.timer"
+    " systemd-networkd-wait-online.service getty@tty1.service"
+)
+BUILD_DEADLINE_S = 1800
+_RELEASE = re.compile(r"^linux-image-(\d+\.\d+\.\d+-\d+-" + FLAVOUR + r") ", re.M)
+
+
+class ImageError(Exception):
+    """The image could not be built; the text says why."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A ready image. old, new: kernel releases; host_key: a line of known_hosts without the host."""
+
+    folder: Path
+    old: str
+    new: str
+    host_key: str
+
+    @property
+    def disk(self):
+        return self.folder / "disk.qcow2"
+
+    @property
+    def key(self):
+        return self.folder / "key"
+
+
+def ready_image(cache):
+    """The Image of this recipe and of today's two newest kernels of the archive, built if it is not there. Raises ImageError."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        old, new = newest_two(run(["apt-cache", "search", "--names-only", f"^linux-image-[0-9.-]+-{FLAVOUR}$"]))
+        folder = cache / f"image-{recipe_key(old, new)}"
+        if not (folder / "image.json").is_file():
+            build(folder, old, new)
+    found = json.loads((folder / "image.json").read_text(encoding="utf-8"))
+    return Image(folder, found["old"], found["new"], found["host_key"])
+
+
+def newest_two(listed):
+    """(older, newest) of the releases that apt-cache lists."""
+    releases = sorted(_RELEASE.findall(listed), key=lambda release: [int(number) for number in re.findall(r"\d+", release.partition("-cloud")[0])])
+    if len(releases) < 2:
+        raise ImageError(f"expected two kernels linux-image-*-{FLAVOUR} in apt's index, found {releases}; run apt-get update")
+    return releases[-2], releases[-1]
+
+
+def recipe_key(old, new):
+    """Twelve hexadecimal digits that change when anything does that goes into the image."""
+    return hashlib.sha256(json.dumps([Path(__file__).read_text(encoding="utf-8"), old, new]).encode()).hexdigest()[:12]
+
+
+def build(folder, old, new):
+    """Builds beside its place and moves it there whole."""
+    for remains in folder.parent.glob("image-*.partial"):
+        shutil.rmtree(remains)
+    partial = folder.with_suffix(".partial")
+    partial.mkdir()
+    tree = partial / "tree"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vm", "-f", str(partial / "key")])
+    repository = fetch(partial / "repo", new)
+    make_tree(tree, old, repository, partial)
+    host_key = " ".join((tree / "etc/ssh/ssh_host_ed25519_key.pub").read_text(encoding="ascii").split()[:2])
+    raw = partial / "disk.raw"
+    make_disk(raw, tree)
+    shutil.copy(tree / f"boot/vmlinuz-{old}", partial / "vmlinuz")
+    shutil.copy(tree / f"boot/initrd.img-{old}", partial / "initrd")
+    install_grub(partial, raw)
+    run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(partial / "disk.qcow2")])
+    raw.unlink()
+    shutil.rmtree(tree)
+    shutil.rmtree(partial / "repo")
+    (partial / "image.json").write_text(json.dumps({"old": old, "new": new, "host_key": host_key}), encoding="utf-8")
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+    os.rename(partial, folder)
+
+
+def fetch(repository, new):
+    """A repository of files with the newer kernel and its headers, read from this machine's own apt."""
+    repository.mkdir()
+    common = new.partition("-cloud")[0] + "-common"
+    run(["apt-get", "-q", "download", f"linux-image-{new}", f"linux-headers-{new}", f"linux-headers-{common}"], cwd=repository)
+    (repository / "Packages").write_text(run(["dpkg-scanpackages", "-m", "."], cwd=repository), encoding="utf-8")
+    return repository
+
+
+def make_tree(tree, old, repository, partial):
+    """The node's files."""
+    argv = ["mmdebstrap", "--variant=minbase", "--components=main", f"--include={PACKAGES},linux-image-{old},linux-headers-{old}"]
+    argv += [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")]
+    argv += ['--essential-hook=echo grub-pc grub-pc/install_devices_empty boolean true | chroot "$1" debconf-set-selections']
+    files = partial / "files"
+    for path, text in FILES.items():
+        place = Path(f"{files}{path}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+    (files / "first-boot").chmod(0o755)
+    # The initrd is made when the kernel is installed: what it is to hold has to stand there before.
+    argv += ['--essential-hook=mkdir -p "$1/etc/initramfs-tools" "$1/srv/repo"']
+    argv += [f"--essential-hook=sync-in {files}/etc/initramfs-tools /etc/initramfs-tools"]
+    argv += [f"--customize-hook=sync-in {files} /", f"--customize-hook=sync-in {repository} /srv/repo"]
+    argv += ['--customize-hook=mkdir -m 0700 -p "$1/root/.ssh"', f"--customize-hook=copy-in {partial}/key.pub /root/.ssh"]
+    argv += ['--customize-hook=mv "$1/root/.ssh/key.pub" "$1/root/.ssh/authorized_keys"']
+    argv += [f'--customize-hook=chroot "$1" systemctl -q mask {MASKED}', '--customize-hook=chroot "$1" systemctl -q enable systemd-networkd']
+    run([*argv, SUITE, str(tree)])
+    run(["chroot", str(tree), "apt-get", "-q", "update"])
+    shutil.rmtree(files)
+
+
+def make_disk(raw, tree):
+    """A disk with one partition that holds the tree; no mount and no loop device takes part."""
+    run(["truncate", "-s", f"{DISK_MIB}M", str(raw)])
+    run(["sfdisk", "-q", str(raw)], text=f"label: dos\nstart={START_MIB}MiB, type=83, bootable\n")
+    run(["mke2fs", "-q", "-t", "ext4", "-E", f"offset={START_MIB * 1024 * 1024}", "-d", str(tree), str(raw), f"{DISK_MIB - START_MIB}M"])
+
+
+def install_grub(partial, raw):
+    """Boots the disk once without a boot loader, which then writes it."""
+    console = partial / "console"
+    argv = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1024", "-nodefaults", "-display", "none", "-no-reboot"]
+    argv += ["-serial", f"file:{console}", "-drive", f"file={raw},if=virtio,format=raw,cache=unsafe"]
+    argv += ["-kernel", str(partial / "vmlinuz"), "-initrd", str(partial / "initrd"), "-append", "root=/dev/vda1 console=ttyS0 panic=-1 init=/first-boot"]
+    run(argv)
+    said = console.read_text(encoding="utf-8", errors="replace")
+    if "VM-IMAGE-READY" not in said:
+        raise ImageError("expected grub-install to end well in the machine, its console's last lines: " + " | ".join(said.splitlines()[-5:]))
+
+
+def run(argv, text=None, cwd=None):
+    """What a command wrote. Raises ImageError with its last words."""
+    try:
+        done = subprocess.run(argv, input=text or "", capture_output=True, text=True, errors="replace", cwd=cwd, timeout=BUILD_DEADLINE_S, check=False)
+    except FileNotFoundError:
+        raise ImageError(f"{argv[0]} is not installed; `make test-vm` as root installs what tests/vm/system-packages.txt lists") from None
+    except subprocess.TimeoutExpired:
+        raise ImageError(f"{argv[0]}: no end within {BUILD_DEADLINE_S} s") from None
+    if done.returncode:
+        last = " | ".join((done.stdout + done.stderr).strip().splitlines()[-4:])
+        raise ImageError(f"{argv[0]} ended with code {done.returncode}: {last}")
+    return done.stdout

@@ -1,0 +1,260 @@
+"""What brings a node to the kernel that its policy names: release, packages, the modules that it must have, why it may not be. Values in, values out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from unhang.judge.versions import compare_versions
+from unhang_node.parse.values import release_key
+
+# Names in Debian's and Ubuntu's archives: a kernel's release is part of the name, and a version of its own comes on top.
+IMAGE = re.compile(r"^linux-image-(?:unsigned-)?(\d+\.\d+(?:[.+~-][0-9A-Za-z.+~]+)*)$")
+NO_IMAGE = re.compile(r"-(?:dbg|dbgsym|unsigned)$")
+FAMILIES = ("debian",)
+# What has to come with a kernel when the running one has it: a package of these that is missing leaves the node without a device or a file system.
+NEEDED = ("linux-modules-nvidia-", "linux-modules-extra-", "linux-headers-")
+LISTED = 8
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node: sections of its facts, its policy's part `kernel`, what is offered, how the last trial stands, and what the operator allows."""
+
+    sections: Mapping[str, Mapping[str, Any]]
+    wish: Mapping[str, Any]
+    offers: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    packages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    trial: Mapping[str, Any] = field(default_factory=dict)
+    headers: bool = True
+    without_modules: tuple[str, ...] = ()
+    retry: bool = False
+    reboot: bool = False
+    busy: bool = False
+
+    def fact(self, path: str) -> Any:
+        """A fact by its path, None where it was not read."""
+        value: Any = self.sections
+        for name in path.split("."):
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+
+def names_to_ask(sections: Mapping[str, Any]) -> list[str]:
+    """Packages (globs) whose offers plan_kernel needs: kernels, and what the running one has beside it."""
+    case = Case(sections, {})
+    running = case.fact("kernel.release") or ""
+    beside = {row["name"].replace(running, "*") for row in case.fact("packages.installed") or () if running and running in row["name"]}
+    beside |= {row["name"].replace(running, "*") for row in case.fact("driver.packages") or () if running and running in row["name"]}
+    return sorted({"linux-image-[0-9]*", "linux-image-unsigned-[0-9]*", "linux-headers-[0-9]*", *([f"linux-*-{running}"] if running else []), *beside})
+
+
+def plan_kernel(case: Case) -> dict[str, Any]:
+    """The plan.
+
+    {action, release, running, packages: {name: version}, modules: [names], gpus: [identities], notes: [lines], problems: [lines]}
+    action: none; select (it runs, and another one would boot next); install (packages, then a trial); verify (it runs on trial); with problems none is taken.
+    """
+    running = case.fact("kernel.release")
+    plan: dict[str, Any] = {"action": "none", "release": running, "running": running, "packages": {}, "modules": [], "gpus": [], "notes": [], "problems": []}
+    if not (case.wish.get("version") or case.wish.get("min")):
+        return {**plan, "notes": ["unhang_policy names no kernel.version and no kernel.min"]}
+    if not running:
+        return {**plan, "problems": ["expected the release of the running kernel, found that it was not read"]}
+    if _suits(case, running) and _suits(case, case.fact("kernel.boot.default_release") or running) and case.trial.get("standing") not in ("on_trial", "armed"):
+        return plan
+    problems = refusals(case)
+    if problems:
+        return {**plan, "problems": problems}
+    plan = {**plan, "gpus": gpu_identities(case), "modules": needed_modules(case)}
+    if _suits(case, running):
+        return {**plan, "action": "verify" if case.trial.get("standing") == "on_trial" else "select"}
+    return _to_install(case, plan)
+
+
+def _to_install(case: Case, plan: dict[str, Any]) -> dict[str, Any]:
+    release, notes = choose_release(case)
+    plan = {**plan, "notes": notes}
+    if release is None:
+        return {**plan, "problems": [not_offered(case)]}
+    packages, problems = packages_of(case, release)
+    problems += space_problems(case, release) + trial_problems(case, release)
+    if case.reboot and not case.busy:
+        problems += users_of_gpus(case)
+    return {**plan, "action": "install", "release": release, "packages": packages, "problems": problems}
+
+
+def refusals(case: Case) -> list[str]:
+    """Why nobody may choose this node's kernel from here. [] where one may."""
+    if case.fact("node.virtualization.is_container"):
+        return ["expected a machine, found a container ({}): its kernel is the machine's".format(case.fact("node.virtualization.kind"))]
+    if case.fact("node.image.kind") == "stateless":
+        why = case.fact("node.image.evidence")
+        return [f"expected an installed system, found a stateless image ({why}): put the kernel into that image, for nothing here outlives a boot"]
+    if case.fact("node.os.family") not in FAMILIES:
+        found = case.fact("node.os.family")
+        return [f"expected a system of the family {' or '.join(FAMILIES)}, found {found}: install the kernel by hand; the module boot_trial can try it"]
+    if case.fact("kernel.out_of_tree") is None:
+        return ["expected the list of loaded modules, found that it was not read; run as root"]
+    loader = case.trial.get("loader") or {}
+    if loader.get("refused"):
+        return [loader["refused"]]
+    if loader.get("can_clear_one_shot") is not True:
+        why = loader.get("why_not") or "it could not be told where its environment block lies"
+        return [f"expected a boot loader that can clear its one-shot entry, found that it cannot ({why}): the trial would be started again and again"]
+    return []
+
+
+def choose_release(case: Case) -> tuple[str | None, list[str]]:
+    """(release or None, notes): exactly the one named; for a minimum the newest of the nearest series that has it, of the running flavour."""
+    known = sorted(known_releases(case), key=release_key)
+    if case.wish.get("version"):
+        wanted = str(case.wish["version"])
+        if wanted in known:
+            return wanted, []
+        fitting = [release for release in known if flavour_of(release) == flavour_of(case.fact("kernel.release")) and _suits(case, release)]
+        return (fitting[-1] if fitting else None), []
+    flavour = flavour_of(case.fact("kernel.release"))
+    fitting = [release for release in known if flavour_of(release) == flavour and _suits(case, release)]
+    if not fitting:
+        return None, []
+    nearest = series_of(fitting[0])
+    chosen = [release for release in fitting if series_of(release) == nearest][-1]
+    newer = [".".join(map(str, series)) for series in sorted({series_of(release) for release in fitting} - {nearest})]
+    told = f"{chosen} is of the series nearest to the minimum; there are {', '.join(newer)} too, for who names one in kernel.version"
+    return chosen, [told] if newer else []
+
+
+def known_releases(case: Case) -> set[str]:
+    """Releases that are offered or on the disk."""
+    installed = {row["release"] for row in case.fact("kernel.installed") or () if row.get("image")}
+    return installed | {release for name in case.offers for release in [release_of_package(name)] if release}
+
+
+def release_of_package(name: str) -> str | None:
+    """6.1.0-56-amd64 of linux-image-6.1.0-56-amd64; None of what holds no kernel of its own (debug symbols, unsigned beside signed)."""
+    found = IMAGE.match(name)
+    return found.group(1) if found and not NO_IMAGE.search(name) else None
+
+
+def flavour_of(release: str) -> str:
+    """cloud-amd64 of 6.1.0-56-cloud-amd64, generic of 6.8.0-85-generic, amd64 of 6.12.12+bpo-amd64; "" of a release without one."""
+    words = release.split("-")
+    first = next((number for number, word in enumerate(words[1:], 1) if word[:1].isalpha()), len(words))
+    return "-".join(words[first:])
+
+
+def series_of(release: str) -> tuple[int, ...]:
+    """(6, 8) of 6.8.0-85-generic."""
+    return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
+
+
+def _suits(case: Case, release: str) -> bool:
+    """True when the policy is met by this release, as the audit's rules judge it."""
+    if case.wish.get("version"):
+        equal = compare_versions(release, str(case.wish["version"]), "kernel").equal
+        if not equal or (flavour_of(str(case.wish["version"])) and flavour_of(release) != flavour_of(str(case.wish["version"]))):
+            return False
+    if case.wish.get("min"):
+        sign = compare_versions(release, str(case.wish["min"]), "kernel").sign
+        return sign is not None and sign >= 0
+    return True
+
+
+def not_offered(case: Case) -> str:
+    """What was asked for and what there is."""
+    wanted = str(case.wish.get("version") or f"{case.wish['min']} or newer")
+    flavour = flavour_of(case.fact("kernel.release"))
+    known = sorted(known_releases(case), key=release_key, reverse=True)
+    own = [release for release in known if flavour_of(release) == flavour]
+    others = sorted({flavour_of(release) for release in known} - {flavour})
+    told = f"expected kernel {wanted} in the node's repositories, found of its flavour {flavour or 'none'}: {_listed(own)}"
+    return told + (f"; other flavours are to be named in kernel.version: {_listed(others)}" if others else "")
+
+
+def packages_of(case: Case, release: str) -> tuple[dict[str, str], list[str]]:
+    """({name: version} to be installed, problems): the image, its headers, and for each package of the running kernel its counterpart."""
+    running, problems = case.fact("kernel.release"), []
+    names = {name[: -len(running)] + release for name in case.packages if name.endswith("-" + running) and _is_there(case, name)}
+    if not any(release_of_package(name) == release for name in names):
+        names.add(f"linux-image-{release}")
+    if case.headers:
+        names.add(f"linux-headers-{release}")
+    packages = {}
+    for name in sorted(names):
+        if _is_there(case, name):
+            continue
+        if case.offers.get(name):
+            packages[name] = case.offers[name][0]["version"]
+        elif release_of_package(name) or name.startswith(NEEDED):
+            problems.append(f"expected {name} in the node's repositories, found no such package; what the running kernel has from it, {release} would not have")
+    return packages, problems
+
+
+def _is_there(case: Case, name: str) -> bool:
+    return (case.packages.get(name) or {}).get("state") == "installed"
+
+
+def space_problems(case: Case, release: str) -> list[str]:
+    """Why the kernel does not fit in /boot."""
+    space = case.trial.get("space") or {}
+    if any(row["release"] == release and row.get("image") for row in case.fact("kernel.installed") or ()):
+        return []
+    if space.get("free_mib") is None:
+        return ["expected to see how much room /boot has, found that it cannot be told: {}".format(space.get("unread"))]
+    if space["free_mib"] < space["need_mib"]:
+        old = sorted({row["release"] for row in case.fact("kernel.installed") or () if row.get("image")} - {case.fact("kernel.release")}, key=release_key)
+        told = f"expected {space['need_mib']} MiB free in /boot for one more kernel, found {space['free_mib']}"
+        return [told + (f"; remove one that is not needed: {_listed(old)}" if old else "")]
+    return []
+
+
+def trial_problems(case: Case, release: str) -> list[str]:
+    """A kernel that fell back is not tried again by itself."""
+    tried = case.trial.get("trial") or {}
+    if case.trial.get("standing") == "fell_back" and tried.get("release") == release and not case.retry:
+        return [f"{release} was tried and fell back ({tried.get('at')}): {case.trial.get('why')}; mend it, then say kernel_retry: true"]
+    return []
+
+
+def users_of_gpus(case: Case) -> list[str]:
+    """Processes that a reboot would end."""
+    found = []
+    for device in case.fact("gpus.devices") or ():
+        for process in device.get("processes") or ():
+            found.append(f"pid {process.get('pid')} of {process.get('user')} on GPU {device.get('index')}")
+    return [f"expected no job on the GPUs, for the node is going to boot, found {_listed(found)}; drain it, or say kernel_reboot_busy: true"] if found else []
+
+
+def needed_modules(case: Case) -> list[str]:
+    """Modules from outside the kernel that are loaded now."""
+    return sorted(set(case.fact("kernel.out_of_tree") or ()) - set(case.without_modules))
+
+
+def gpu_identities(case: Case) -> list[str]:
+    """UUIDs of the GPUs that answer; a GPU that gives no handle is not there."""
+    devices = case.fact("gpus.devices") or ()
+    return sorted(str(device.get("uuid") or device.get("pci_address")) for device in devices if not device.get("error"))
+
+
+def faults_after(case: Case, before: Mapping[str, Any]) -> list[str]:
+    """Why a kernel on trial may not stay, from the facts read under it. before: {release, modules, gpus} of the trial."""
+    running, faults = case.fact("kernel.release"), []
+    if running != before["release"]:
+        return [f"expected {before['release']} to run, found {running}"]
+    lost = sorted(set(before["gpus"]) - set(gpu_identities(case)))
+    if lost:
+        faults.append(f"expected the {len(before['gpus'])} GPUs of before, found {len(lost)} of them gone: {_listed(lost)}")
+    missing = sorted(set(before["modules"]) - set(case.fact("kernel.out_of_tree") or ()))
+    if missing:
+        faults.append(f"expected the modules of before to be loaded again, found these missing: {_listed(missing)}")
+    if case.fact("driver.mismatch"):
+        faults.append(f"expected driver and libraries of one version, found: {case.fact('driver.mismatch_text')}")
+    return faults
+
+
+def _listed(words: Iterable[str]) -> str:
+    words = list(words)
+    return (", ".join(words[:LISTED]) + (f" and {len(words) - LISTED} more" if len(words) > LISTED else "")) or "none"
