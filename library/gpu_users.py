@@ -14,13 +14,14 @@ description:
     persistenced, IMEX, fabric manager), and modules of the kernel that need the driver.
   - Stops such services in the order in which they depend on the driver, and starts them again the other way round, fabric manager first. What it stopped is
     saved in V(/var/lib/unhang/gpu_users.json) before it stops anything, so that another run can start it.
-  - Exchanges the driver's kernel modules without a reboot, in a systemd unit of its own. Refused while anybody but those services uses a GPU.
+  - Exchanges the driver's kernel modules, or resets all GPUs and starts fabric manager, in a systemd unit of its own. Refused while anybody but those
+    services uses a GPU.
   - Never runs C(systemctl daemon-reload), which makes running containers lose their GPUs.
 options:
   state:
     description: What is to be. V(listed) changes nothing.
     type: str
-    choices: [listed, stopped, started, reloaded]
+    choices: [listed, stopped, started, reloaded, reset]
     default: listed
   services:
     description: With V(stopped), which ones. Those that are not known to use GPUs are refused.
@@ -32,7 +33,7 @@ options:
     type: bool
     default: false
   commands:
-    description: With V(reloaded), the lines to run, as the plan of the role M(gpu_driver) has them.
+    description: With V(reloaded) and V(reset), the lines to run, as the plans of the roles gpu_driver and fabric_manager have them.
     type: list
     elements: str
     default: []
@@ -131,7 +132,7 @@ from ansible.module_utils.unhang_node.section import Unread
 from ansible.module_utils.unhang_node.sections.driver import read_loaded
 
 OPTIONS = {
-    "state": {"type": "str", "choices": ["listed", "stopped", "started", "reloaded"], "default": "listed"},
+    "state": {"type": "str", "choices": ["listed", "stopped", "started", "reloaded", "reset"], "default": "listed"},
     "services": {"type": "list", "elements": "str", "default": []},
     "tolerate_failures": {"type": "bool", "default": False},
     "commands": {"type": "list", "elements": "str", "default": []},
@@ -173,19 +174,33 @@ def exchange(module, users):
     loaded = read_loaded(Root(), Unread())["version"]
     if wanted is None or loaded == wanted:
         return {"commands": []}
-    problems = ["process {} ({}) of {}".format(row["pid"], row["command"], row["user"]) for row in users["processes"] if row["service"] is None]
-    problems += ["the kernel module " + name for name in users["foreign_modules"]]
-    if problems:
-        raise ValueError("expected GPUs that nobody uses, found {}; let them end, or reboot the node".format(", ".join(problems[:8])))
+    run_commands(module, users)
     if not module.check_mode:
-        change.reload_modules(commands, module.params["deadline_s"])
         now = read_loaded(Root(), Unread())["version"]
         if now != wanted:
             raise ValueError(f"expected driver {wanted} loaded after the exchange, found {now}; reboot the node")
     return {"changed": True, "commands": commands}
 
 
-ACTS = {"listed": list_users, "stopped": stop, "started": start, "reloaded": exchange}
+def reset(module, users):
+    """All GPUs."""
+    commands = module.params["commands"]
+    if commands:
+        run_commands(module, users)
+    return {"changed": bool(commands), "commands": commands}
+
+
+def run_commands(module, users):
+    """Unless in check mode. Raises ValueError while somebody uses a GPU."""
+    problems = ["process {} ({}) of {}".format(row["pid"], row["command"], row["user"]) for row in users["processes"] if row["service"] is None]
+    problems += ["the kernel module " + name for name in users["foreign_modules"]]
+    if problems:
+        raise ValueError("expected GPUs that nobody uses, found {}; let them end, or reboot the node".format(", ".join(problems[:8])))
+    if not module.check_mode:
+        change.reload_modules(module.params["commands"], module.params["deadline_s"])
+
+
+ACTS = {"listed": list_users, "stopped": stop, "started": start, "reloaded": exchange, "reset": reset}
 
 
 def main():

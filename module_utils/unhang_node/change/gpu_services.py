@@ -106,6 +106,14 @@ def reload_script(services, unload, nvswitch):
     return lines + ["systemctl start " + unit for unit in start_order(units) if unit not in fabric]
 
 
+def reset_script(services):
+    """Lines of a shell script that resets all GPUs and starts fabric manager, in the documented order. services: active units."""
+    units = stop_order(services)
+    others = [unit for unit in units if unit not in FABRIC_MANAGER]
+    lines = ["systemctl stop " + unit for unit in others] + ["systemctl stop " + FABRIC_MANAGER[0], RESET, "systemctl start " + FABRIC_MANAGER[0]]
+    return lines + ["systemctl start " + unit for unit in start_order(others)]
+
+
 def _rescue(lines):
     """What brings everything up again. A fabric manager that was stopped is started after a reset alone: jobs that fail at once beat jobs that hang."""
     found = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from unhang.remedy.driver_case import Case, Options
-from unhang.remedy.driver_plan import read_tables
+from unhang.remedy.driver_sets import read_tables
 
 KERNEL = "6.12.57+deb13-amd64"
 TRIXIE_550 = {

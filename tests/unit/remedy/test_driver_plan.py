@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from driver_cases import JOB, KERNEL, OFFERS, PERSISTENCED, SERVICES, TRIXIE_550, UNLOAD, case, rows
 
-from unhang.remedy.driver_plan import names_to_ask, plan_driver
+from unhang.remedy.driver_plan import plan_driver
+from unhang.remedy.driver_sets import names_to_ask
 
 TESLA = "535.274.02-1~deb13u1"
 TESLA_535 = {"nvidia-tesla-535-driver": TESLA, "nvidia-tesla-535-kernel-dkms": TESLA, "libnvidia-tesla-535-ml1": TESLA, "nvidia-settings": "550.163.01-1"}
@@ -166,16 +167,17 @@ def test_a_branch_whose_packages_name_none_is_chosen_before_by_its_package_of_pi
     plan = plan_driver(
         case({"driver": {"version": "590.48.01", "flavour": "open"}}, {**UBUNTU, "kernel.installed": []}, offers, accept_unproved=True, source="nvidia")
     )
-    assert plan["before"] == ["nvidia-driver-pinning-590"]
+    assert plan["before"] == {"nvidia-driver-pinning-590": ""}
     assert plan["install"] == {"nvidia-open": "590.48.01-1"}
 
 
-def test_a_module_stream_is_chosen_before_on_red_hats():
+def test_on_red_hats_the_packages_are_worked_out_and_the_commands_told():
     changes = {"node.os": {"id": "rocky", "version_id": "9.4", "family": "redhat"}, "driver.packages": []}
     offers = {"nvidia-open": [{"version": "3:580.95.05-1.el9", "origin": "cuda"}]}
     plan = plan_driver(case(open_580(), changes, offers, accept_unproved=True))
-    assert plan["before_commands"] == [["dnf", "-y", "module", "reset", "nvidia-driver"], ["dnf", "-y", "module", "enable", "nvidia-driver:580-open"]]
     assert plan["install"] == {"nvidia-open": "3:580.95.05-1.el9"}
+    (refused,) = plan["refusals"]
+    assert refused["next"] == "by hand: dnf module enable nvidia-driver:580-open; dnf install nvidia-open-580.95.05*"
 
 
 @pytest.mark.parametrize(

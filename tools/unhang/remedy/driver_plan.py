@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from unhang.judge.versions import compare_versions, holds
 from unhang.remedy import driver_refusals
 from unhang.remedy.driver_case import (
     Case,
     chosen_flavour,
-    kernel_stream,
     offered_version,
     packaged_driver,
     same,
@@ -23,61 +18,17 @@ from unhang.remedy.driver_case import (
     wanted_branch,
     within,
 )
-from unhang.remedy.driver_packages import NotOffered, PackageSet, package_set
+from unhang.remedy.driver_packages import PackageSet
 from unhang.remedy.driver_refusals import refusal
+from unhang.remedy.driver_sets import FABRIC_PACKAGES, NO_DRIVER_VERSION, before_packages, fabric_of, family_of, sets_of
 from unhang_node.change.gpu_services import FABRIC_MANAGER, reload_script
 from unhang_node.parse.nvidia_driver import branch_of, upstream_version
 
 PIN_FILE = "/etc/apt/preferences.d/unhang-driver"
-FABRIC_PACKAGES = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "libnvsdm")
-TABLES = {
-    "driver_packages.yml": ("driver_packages",),
-    "ubuntu_packages.yml": ("ubuntu_driver_packages",),
-    "driver_branches.yml": ("driver_branches",),
-    "cuda.yml": ("gpu_architectures", "cuda_majors"),
-    "gpus.yml": ("gpu_models",),
-}
-# What is asked for besides the sets themselves, so that a refusal can say what there is.
-ON_OFFER = ("nvidia-driver", "nvidia-driver-[0-9]*", "nvidia-tesla-driver", "nvidia-tesla-*-driver", "cuda-drivers", "cuda-drivers-*", "nvidia-open*")
+
 # Of other source packages than the driver: their versions are their own, and both families use them.
 SHARED: tuple[str, ...] = ("nvidia-settings", "nvidia-xconfig", "nvidia-modprobe", "nvidia-persistenced", "nvidia-support", "nvidia-kernel-common")
 SHARED += ("glx-", "nvidia-prime", "nvidia-installer-cleanup", "libnvidia-egl-", "libxnvctrl", "nvidia-suspend-common")
-NO_DRIVER_VERSION = ("linux-modules-nvidia-", "nvidia-driver-pinning-")  # these carry the kernel's version, or none
-_FAMILY = re.compile(r"-(tesla(?:-\d{3})?|\d{3})(?:-|$)")
-
-
-@functools.cache
-def read_tables() -> dict[str, list[dict[str, Any]]]:
-    """The catalogue's tables that a plan needs, rows by table. Reads files: one source for audit and role."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    for file, names in TABLES.items():
-        text = (Path(__file__).parents[1] / "catalogue" / "tables" / file).read_text(encoding="utf-8")
-        content = yaml.load(text, Loader=loader)  # noqa: S506 -- a safe loader either way
-        found.update({name: content["tables"][name]["rows"] for name in names})
-    return found
-
-
-def names_to_ask(case: Case) -> list[str]:
-    """Packages (names and globs) whose offers plan_driver needs. [] where the policy names no driver."""
-    branch = wanted_branch(case.wish)
-    if branch is None:
-        return []
-    names = {*ON_OFFER, *(row["name"] for row in case.fact("driver.packages") or ())}
-    for found in _sets(case, branch):
-        if isinstance(found, PackageSet):
-            names |= {*found.packages, *found.fabric_manager, *_before_packages(found), *([found.library] if found.library else [])}
-    return sorted(names)
-
-
-def _sets(case: Case, branch: str) -> Iterable[PackageSet | str]:
-    """The set of each source in turn, or why it has none."""
-    flavour = chosen_flavour(case, branch)
-    for family, release in sources(case):
-        try:
-            yield package_set(family, release, branch, flavour, case.tables, kernel_stream(case))
-        except NotOffered as problem:
-            yield str(problem)
 
 
 def plan_driver(case: Case) -> dict[str, Any]:
@@ -89,7 +40,7 @@ def plan_driver(case: Case) -> dict[str, Any]:
     version = _target(case, branch, present)
     flavour = chosen_flavour(case, branch)
     if version is None:
-        reasons = [found for found in _sets(case, branch) if isinstance(found, str)]
+        reasons = [found for found in sets_of(case, branch) if isinstance(found, str)]
         return _refused(case, [not_offered(case, _wish_text(case), reasons)], None, flavour)
     stays = same(version, present) and "version" not in case.wish
     chosen, problems = _choose(case, str(branch_of(version)) if stays else branch, version)
@@ -117,7 +68,7 @@ def _target(case: Case, branch: str, present: str | None) -> str | None:
     if within(present, wish):
         return present
     best = None
-    for found in _sets(case, branch):
+    for found in sets_of(case, branch):
         rows = case.offers.get(found.packages[0], ()) if isinstance(found, PackageSet) else ()
         for version in (upstream_version(row["version"]) for row in rows):
             newer = version and (best is None or holds(compare_versions(version, best, "driver"), ">"))
@@ -134,7 +85,7 @@ def _wish_text(case: Case) -> str:
 def _choose(case: Case, branch: str, version: str) -> tuple[tuple[PackageSet, dict[str, str]] | None, list[dict[str, str]]]:
     """((the set, {package: its own version}), []) of the first source that has it all, or (None, refusals)."""
     reasons = []
-    for found in _sets(case, branch):
+    for found in sets_of(case, branch):
         if isinstance(found, str):
             reasons.append(found)
             continue
@@ -160,7 +111,7 @@ def not_offered(case: Case, expected: str, reasons: Iterable[str]) -> dict[str, 
 def _plan(case: Case, packages: PackageSet, install: dict[str, str], version: str, flavour: str) -> dict[str, Any]:
     notes: list[str] = [packages.note] if packages.note else []
     refusals: list[dict[str, str]] = []
-    fabric = _fabric(case, packages, version, refusals)
+    fabric = fabric_of(case, packages, version, refusals)
     install = {**install, **fabric}
     expect = {**{name: own for name, own in install.items() if own}, **_library(case, packages, version)}
     remove = other_family(case, packages, version)
@@ -169,29 +120,13 @@ def _plan(case: Case, packages: PackageSet, install: dict[str, str], version: st
         notes.append(f"which kernel boots next could not be told; {case.fact('kernel.release')}, the running one, was taken for it")
     plan = _settled(case, version, notes)
     plan.update(action=action, version=version, flavour=flavour, install=install, expect=expect, remove=remove, proof=packages.proof)
-    plan.update(before=_before_packages(packages), before_commands=_before_commands(packages), refusals=refusals)
+    plan.update(before=dict.fromkeys(before_packages(packages), ""), refusals=refusals)
     plan["pin"] = {"file": PIN_FILE, "stanzas": pins(packages, install, version)}
     plan["allow_remove"] = allowed_removals(case, version)
     plan["built_here"] = driver_refusals.is_built_here(packages)
     if action == "install":
         plan.update(_services(case, version))
     return plan
-
-
-def _fabric(case: Case, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
-    """Fabric manager (and what has to be of its version) for the same transaction; {} on a node without NVSwitch."""
-    if not case.fact("fabric_manager.nvswitch_present") or (case.policy.get("fabric_manager") or {}).get("match_driver") is False:
-        return {}
-    there = [name for name in case.installed if name.startswith(FABRIC_PACKAGES) and not name.endswith(("-dev", "-devel"))]
-    wanted = sorted({*packages.fabric_manager, *(name for name in there if _family_of(name) in (None, branch_of(version)))})
-    found = {name: offered_version(case, name, version) for name in wanted}
-    missing = [name for name in wanted if found[name] is None]
-    if missing or not wanted:
-        what = f"{', '.join(missing) or 'a fabric manager'} {version} on offer beside the driver, for this node has NVSwitch"
-        rows = [f"{name} {', '.join(row['version'] for row in case.offers.get(name) or ()) or 'not offered'}" for name in missing]
-        next_step = "add NVIDIA's repository, or set unhang_policy.fabric_manager.match_driver to false where another machine runs it"
-        refusals.append(refusal("no-fabric-manager", what, "; ".join(rows) or "none that goes with these packages", case.host, next_step))
-    return {name: own for name, own in found.items() if own}
 
 
 def _library(case: Case, packages: PackageSet, version: str) -> dict[str, str]:
@@ -214,20 +149,19 @@ def _is_there(case: Case, install: Mapping[str, str], expect: Mapping[str, str])
 
 def other_family(case: Case, packages: PackageSet, version: str) -> list[str]:
     """Installed packages of a driver that goes by other names than the wanted one: both would stay, and the old one might be loaded."""
-    wanted = {_family_of(name) for name in packages.packages if not name.startswith(NO_DRIVER_VERSION)}
+    wanted = {family_of(name) for name in packages.packages if not name.startswith(NO_DRIVER_VERSION)}
     found = []
     for row in case.fact("driver.packages") or ():
         own = upstream_version(row["version"])
-        is_driver = own and re.match(r"\d{3}\.", own) and not row["name"].startswith((*SHARED, *FABRIC_PACKAGES))
-        if is_driver and not same(own, version) and _family_of(row["name"]) not in wanted and row["name"] not in packages.packages:
+        is_driver = own and re.match(r"\d{3}\.", own) and not row["name"].startswith(SHARED) and not _is_plain_fabric(row["name"])
+        if is_driver and not same(own, version) and family_of(row["name"]) not in wanted and row["name"] not in packages.packages:
             found.append(row["name"])
     return sorted(set(found))
 
 
-def _family_of(name: str) -> str | None:
-    """tesla-535 of nvidia-tesla-535-driver, 580 of libnvidia-compute-580-server, None of nvidia-driver."""
-    matched = _FAMILY.search(name)
-    return matched.group(1) if matched else None
+def _is_plain_fabric(name: str) -> bool:
+    """Of a name without a branch, such as nvidia-fabricmanager: there is one of it, whatever the driver."""
+    return name.startswith(FABRIC_PACKAGES) and family_of(name) is None
 
 
 def allowed_removals(case: Case, version: str) -> list[str]:
@@ -247,16 +181,6 @@ def pins(packages: PackageSet, install: Mapping[str, str], version: str) -> list
     return stanzas
 
 
-def _before_packages(packages: PackageSet) -> list[str]:
-    return [command.rpartition(" ")[2] for command in packages.before if command.startswith("apt-get install ")]
-
-
-def _before_commands(packages: PackageSet) -> list[list[str]]:
-    """argv of what chooses the branch on RHEL. Version locks are set after the installation, by package_pin."""
-    enable = [command.split() for command in packages.before if command.startswith("dnf module ")]
-    return [row for argv in enable for row in (["dnf", "-y", "module", "reset", "nvidia-driver"], ["dnf", "-y", *argv[1:]])]
-
-
 def _services(case: Case, version: str) -> dict[str, Any]:
     """Which services are stopped, and whether and how the modules are exchanged without a reboot."""
     loaded = case.fact("driver.loaded.is_loaded")
@@ -274,7 +198,7 @@ def _services(case: Case, version: str) -> dict[str, Any]:
 
 def _settled(case: Case, version: str | None, notes: list[str]) -> dict[str, Any]:
     """A plan that changes nothing."""
-    empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "allow_remove": [], "before": [], "before_commands": [], "refusals": [], "pin": {}}
+    empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "allow_remove": [], "before": {}, "refusals": [], "pin": {}}
     services = {"stop": [], "reload": False, "reload_commands": [], "why_no_reload": None, "needs_reboot": _is_pending(case, version)}
     return {"action": "none", "version": version, "flavour": None, "proof": None, "built_here": False, "notes": notes, **empty, **services}
 

@@ -159,5 +159,13 @@ def proof(case: Case, packages: PackageSet, _version: str, _flavour: str) -> Ite
         yield refusal("unproved", "a package set that was tried", found, case.host, "try it on one node with gpu_driver_accept_unproved: true")
 
 
+def manager(case: Case, packages: PackageSet, version: str, _flavour: str) -> Iterator[dict[str, str]]:
+    """What the roles' way of changing packages does not know yet."""
+    if case.fact("node.os.family") == "redhat":
+        steps = [*packages.before, f"dnf install {' '.join(f'{name}-{version}*' for name in packages.packages)}"]
+        found = "dnf, whose changes unhang can neither foresee nor take back yet"
+        yield refusal("package-manager", "apt and dpkg", found, case.host, "by hand: " + "; ".join(steps))
+
+
 Refuser = Callable[[Case, PackageSet, str, str], Iterator[dict[str, str]]]
-ALL: tuple[Refuser, ...] = (ownership, image, gpus, cuda, headers, secure_boot, in_use, proof)
+ALL: tuple[Refuser, ...] = (ownership, image, gpus, cuda, headers, secure_boot, in_use, proof, manager)

@@ -1,0 +1,78 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of the roles gpu_driver, fabric_manager and package_hold. The work is done by unhang.remedy, which knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+
+
+def _case(facts, policy, host, answers=None, options=None):
+    """A Case of unhang.remedy.driver_case. answers: {offers, installed, users} of the modules."""
+    from unhang.judge.policy import one_line, policy_faults
+    from unhang.remedy.driver_case import Case, Options
+    from unhang.remedy.driver_sets import read_tables
+
+    facts, policy, answers, options = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, answers or {}, options or {}))
+    faults = [one_line(fault) for fault in policy_faults(policy)]
+    if faults:
+        raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
+    parts = {name: answers[name] for name in ("offers", "installed", "users") if answers.get(name)}
+    return Case(str(host), facts["sections"], policy, read_tables(), options=Options(**options), **parts)
+
+
+def driver_names(facts, policy, host, options=None):
+    """Packages (names and globs) whose offers a plan needs."""
+    from unhang.remedy.driver_sets import names_to_ask
+
+    return names_to_ask(_case(facts, policy, host, None, options))
+
+
+def driver_plan(facts, policy, host, answers, options=None):
+    """A plan of unhang.remedy.driver_plan."""
+    from unhang.remedy.driver_plan import plan_driver
+
+    return plan_driver(_case(facts, policy, host, answers, options))
+
+
+def driver_check(facts, policy, host, plan):
+    """What unhang.remedy.driver_checks says of the node after a plan was carried out."""
+    from unhang.remedy.driver_checks import check_driver
+
+    return check_driver(_case(facts, policy, host), json.loads(json.dumps(plan, default=str)))
+
+
+def fabric_plan(facts, policy, host, answers, options=None, reset_allowed=False):
+    """A plan of unhang.remedy.fabric_plan."""
+    from unhang.remedy.fabric_plan import plan_fabric_manager
+
+    return plan_fabric_manager(_case(facts, policy, host, answers, options), bool(reset_allowed))
+
+
+def held_groups(policy):
+    """Groups of packages (driver, kernel, nccl, ofed) that a policy wants held. A driver that it names exactly is held unless it says otherwise."""
+    policy = json.loads(json.dumps(policy or {}, default=str))
+    held = {name for name in ("driver", "kernel", "nccl", "ofed") if isinstance(policy.get(name), dict) and policy[name].get("held")}
+    driver = policy.get("driver") or {}
+    return sorted(held | ({"driver"} if "version" in driver and driver.get("held") is not False else set()))
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        return {
+            "unhang_driver_names": driver_names,
+            "unhang_driver_plan": driver_plan,
+            "unhang_driver_check": driver_check,
+            "unhang_fabric_plan": fabric_plan,
+            "unhang_held_groups": held_groups,
+        }
