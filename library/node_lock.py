@@ -82,6 +82,11 @@ freed:
   returned: state is free
   type: bool
   sample: false
+previews:
+  description: True in check mode, however that came about; V(ansible_check_mode) tells of C(--check) alone.
+  returned: success
+  type: bool
+  sample: false
 holder:
   description: What the lock says now, or who has it where that was refused; none when the node is free.
   returned: always
@@ -123,7 +128,7 @@ def main():
     """Takes or frees the lock, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, **settle(module))
+        module.exit_json(changed=False, previews=module.check_mode, **settle(module))
     except NodeLocked as refused:
         module.fail_json(msg=str(refused), holder=refused.holder)
     except (OSError, ValueError) as problem:

@@ -31,6 +31,7 @@ except ImportError:  # not where 2.19 to 2.22 have it: the callback then records
 
 from unhang_plugin import inventory, old_python, run_files
 from unhang_plugin.answer import Answer, read_answer, read_facts
+from unhang_plugin.plays import audits
 from unhang_plugin.text import clean
 
 PROJECT = _PLUGINS.parent
@@ -53,7 +54,7 @@ class ActionModule(ActionBase):
             raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; point ANSIBLE_CONFIG to unhang's ansible.cfg")
         policy = inventory.policy_of(task_vars, self._templar.template)
         options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
-        run = os.environ.get(run_files.RUN_ENV)
+        run = os.environ.get(run_files.RUN_ENV) if audits(self._task) else None
         try:
             self._move_deadline(task_vars)
             answer = self._read(options, task_vars)

@@ -8,11 +8,11 @@ ACTIONS = frozenset(("gpu_node_info", "ansible.legacy.gpu_node_info"))
 
 
 def audits(item: Any) -> bool:
-    """True for a gpu_node_info task, and for a play or block that holds one."""
+    """True for a gpu_node_info task, and for a play or block that holds one. A role that reads a part of the node for itself audits nothing."""
     if hasattr(item, "get_tasks"):
         return any(audits(part) for part in item.get_tasks())
     if isinstance(item, list):
         return any(audits(part) for part in item)
     if hasattr(item, "block"):
         return any(audits(part) for part in [*item.block, *item.rescue, *item.always])
-    return getattr(item, "action", None) in ACTIONS
+    return getattr(item, "action", None) in ACTIONS and getattr(item, "_role", None) is None

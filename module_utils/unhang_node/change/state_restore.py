@@ -81,7 +81,8 @@ def plan_restore(rootfs, state_id):
     for path in files:
         if not is_as_left(rootfs, path, newest[path]):
             left.append("{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"]))
-    return Plan(chosen, files, sorted(folders, reverse=True), *_holds(rootfs, selections), left)
+    lift, hold, unhold = _holds(rootfs, selections)
+    return Plan(chosen, files, sorted(folders, reverse=True), lift, hold, unhold, left)
 
 
 def apply_restore(rootfs, plan, lock_timeout_s):

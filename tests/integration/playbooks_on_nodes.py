@@ -1,0 +1,48 @@
+"""Runs the project's playbooks that change nodes over ssh on test nodes, as a person runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+
+import audits
+from fakes.role_play import read_play
+
+
+def command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables=None):
+    """(argv, environment) of one playbook over the hosts, each in a work folder of its own."""
+    work = fleet.work / f"playbook-{len(list(fleet.work.glob('playbook-*')))}"
+    work.mkdir()
+    inventory = work / "hosts.json"
+    inventory.write_text(audits.inventory_of(fleet.bed, {"training": list(hosts)}, {"unhang_policy": policy}, host_variables))
+    environment = {
+        **audits.environment_of(fleet.bed, work),
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+        "ANSIBLE_NOCOLOR": "1",
+        "UNHANG_RUNS": str(fleet.work / "runs"),
+    }
+    extra = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
+    return fleet.bed.inside(["ansible-playbook", str(playbook), "-i", str(inventory), *arguments, *extra], audits.PROJECT), environment
+
+
+def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, **variables):
+    """Played of a finished playbook."""
+    command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables)
+    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    return read_play(subprocess.run(command, env=environment, timeout=audits.DEADLINE_S, **said))
+
+
+@contextlib.contextmanager
+def playing(fleet, playbook, hosts, policy, *arguments, **variables):
+    """A playbook under way, in a process group of its own; killed when the block ends, as a controller dies: without a word to anybody."""
+    command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables)
+    with (fleet.work / "playing.log").open("w+") as log:
+        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

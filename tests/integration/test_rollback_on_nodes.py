@@ -1,0 +1,122 @@
+"""Locks, saved states and playbooks/rollback.yml on booted nodes: after success, after a failure half way, after a reboot, after a killed controller."""
+
+from __future__ import annotations
+
+import json
+
+import audits
+import pytest
+from fakes.role_play import write_play
+from playbooks_on_nodes import play, playing
+from repository import APT, build_package, serve
+from role_plays import play_role, state_of
+
+NODE = "gpu001"
+ROLLBACK = "playbooks/rollback.yml"
+POLICY = {"nccl": {"settings": {"NCCL_DEBUG": "WARN", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}}}
+VERSION = "580.159.04-1"
+HOLD = {"driver": {"version": "580.159.04", "held": True}}
+# What has a saved state's folder open is the module that is at work.
+KILL_MODULE = "for one in /proc/[0-9]*; do ls -l $one/fd 2>/dev/null | grep -q /var/lib/unhang/states/ && kill -KILL ${one#/proc/}; done"
+
+
+@pytest.fixture
+def node(fleet):
+    """A node with a hand-written nccl.conf."""
+    fleet.plant(NODE, "/etc/nccl.conf", "NCCL_IB_TIMEOUT=22\n", mode=0o640)
+    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang /etc/profile.d/unhang-nccl.sh /etc/systemd/system/ray.service.d")
+    return fleet
+
+
+def states(fleet):
+    """What is saved on the node, oldest first."""
+    folders = fleet.shell(NODE, "ls -d /var/lib/unhang/states/*/ 2>/dev/null || true").split()
+    rows = [json.loads(fleet.shell(NODE, f"cat {folder}/state.json")) for folder in folders]
+    return sorted(rows, key=lambda row: row["number"])
+
+
+def without_saved(fleet):
+    """The node's files, what is saved for a rollback left out."""
+    return "".join(line + "\n" for line in state_of(fleet, NODE).splitlines() if "/var/lib/unhang" not in line)
+
+
+def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after_a_reboot(node):
+    untouched = without_saved(node)
+    assert play_role(node, "nccl_profile", NODE, POLICY).code == 0
+    settled = state_of(node, NODE)
+    preview = play(node, ROLLBACK, [NODE], {})
+    assert preview.code == 0
+    assert "file /etc/nccl.conf: as it was" in preview.said
+    assert "+NCCL_IB_TIMEOUT=22" in preview.said or "-NCCL_DEBUG=WARN" in preview.said
+    assert state_of(node, NODE) == settled
+    assert play(node, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert without_saved(node) == untouched
+    assert [row["status"] for row in states(node)] == ["rolled_back"]
+    again = play(node, ROLLBACK, [NODE], {}, unhang_apply="true")
+    assert "nothing to undo" in again.said
+    assert again.changed == {NODE: 0}
+
+    # A file where a folder has to be: the role fails after it has changed /etc/nccl.conf.
+    node.shell(NODE, "touch /etc/systemd/system/ray.service.d")
+    untouched = without_saved(node)
+    failed = play_role(node, "nccl_profile", NODE, POLICY, nccl_profile_systemd_units=["ray.service"], nccl_profile_launch_paths=["login", "systemd"])
+    assert failed.code != 0
+    assert without_saved(node) != untouched
+    last = states(node)[-1]
+    assert last["status"] == "failed"
+    assert "Write drop-ins of units that start jobs" in last["message"]
+    assert play(node, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert without_saved(node) == untouched
+    node.shell(NODE, "rm /etc/systemd/system/ray.service.d; test ! -e /var/lib/unhang/lock.json")
+
+    untouched = without_saved(node)
+    assert play_role(node, "nccl_profile", NODE, POLICY, nccl_profile_systemd_units=["ray.service"], nccl_profile_launch_paths=["login", "systemd"]).code == 0
+    assert "ray.service.d" in without_saved(node)
+    node.nodes[NODE].order_reboot()
+    assert play(node, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert without_saved(node) == untouched
+
+
+def test_exactly_what_was_held_is_let_go(fleet, tmp_path):
+    serve(fleet, NODE, [build_package(tmp_path, name, VERSION) for name in ("nvidia-driver", "libnvidia-ml1")])
+    fleet.shell(NODE, f"{APT} install nvidia-driver libnvidia-ml1 && apt-mark hold libnvidia-ml1")
+    untouched = without_saved(fleet)
+    assert play_role(fleet, "package_hold", NODE, HOLD).code == 0
+    assert fleet.shell(NODE, "apt-mark showhold").split() == ["libnvidia-ml1", "nvidia-driver"]
+    assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert fleet.shell(NODE, "apt-mark showhold").split() == ["libnvidia-ml1"]
+    assert without_saved(fleet) == untouched
+
+
+def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_gone_on_with(fleet, tmp_path):
+    serve(fleet, NODE, [build_package(tmp_path, "nvidia-driver", VERSION)])
+    fleet.shell(NODE, f"{APT} install nvidia-driver")
+    untouched = without_saved(fleet)
+    # Who has dpkg's lock keeps the role waiting in the middle: its pins are written, its holds are not.
+    taker = "import fcntl, time; lock = open('/var/lib/dpkg/lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/run/taken', 'w'); time.sleep(100000)"
+    fleet.shell(NODE, f'systemd-run --unit=taker --collect python3 -c "{taker}"', undo="systemctl stop taker; rm -f /run/taken")
+    audits.wait_until(lambda: "yes" in fleet.shell(NODE, "test -e /run/taken && echo yes || true"), "dpkg's lock is taken")
+    pin = "/etc/apt/preferences.d/unhang-package-hold"
+    with playing(fleet, write_play(fleet.work, "package_hold"), [NODE], HOLD):
+        audits.wait_until(lambda: "yes" in fleet.shell(NODE, f"test -e {pin} && echo yes || true"), "the role has written its pins")
+        holder = json.loads(fleet.shell(NODE, "cat /var/lib/unhang/lock.json"))
+        second = play_role(fleet, "nccl_profile", NODE, POLICY)
+        assert second.failed == {NODE: 1}
+        assert f"found run {holder['run']} by " in second.said
+        assert not fleet.shell(NODE, "cat /etc/nccl.conf 2>/dev/null || true")
+        preview = play_role(fleet, "nccl_profile", NODE, POLICY, "--check")
+        assert preview.code == 0
+    # The controller is dead, its module is not: it waits for dpkg on the node.
+    third = play_role(fleet, "package_hold", NODE, HOLD)
+    assert third.failed == {NODE: 1}
+    assert "its last step is still at work on the node" in third.said
+    assert states(fleet)[-1]["status"] == "open"
+    fleet.shell(NODE, f"{KILL_MODULE}; systemctl stop taker; ! apt-mark showhold | grep .")
+    fourth = play_role(fleet, "package_hold", NODE, HOLD)
+    assert fourth.code == 0
+    assert f"went on in the place of run {holder['run']}" in fourth.said
+    assert f"which run {holder['run']} left open at step" in fourth.said
+    assert fleet.shell(NODE, "apt-mark showhold").split() == ["nvidia-driver"]
+    assert [row["status"] for row in states(fleet)] == ["finished"]
+    assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert without_saved(fleet) == untouched
