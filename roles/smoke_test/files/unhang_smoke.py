@@ -238,17 +238,36 @@ def signal_name(code):
         return "signal %d" % -code
 
 
-def end_session(pid):
-    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
+def session_members(session):
+    """pids that have this session id, in the order of their start."""
+    found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
-                    session = int(source.read().rpartition(")")[2].split()[3])
-                if session == pid:
-                    os.kill(int(name), signal.SIGKILL)
+            with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
+                fields = source.read().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    found.append((int(fields[19]), int(name)))
+    return [pid for _, pid in sorted(found)]
+
+
+def session_commands(session):
+    """Command lines of a session's processes, the youngest last."""
+    found = []
+    for pid in session_members(session):
+        with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
+            words = source.read().replace(b"\0", b" ").strip().decode("utf-8", "replace")
+            if words:
+                found.append(words[:200])
+    return found
+
+
+def end_session(pid):
+    """SIGKILL to a session: its process group, and whatever has its session id."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    for member in session_members(pid):
+        with contextlib.suppress(OSError):
+            os.kill(member, signal.SIGKILL)
 
 
 # nvml.py: What NVML tells of NVLink, asked by a child: a driver in trouble may never answer, and that is an answer too ------------------------------
@@ -395,10 +414,10 @@ def read_encoded(path, limit=131072):
 
 # stacks.py: Native stacks of ranks by py-spy, where it is installed: what a process waits in below Python -------------------------------------------
 
-SPY_S = 3.0  # for all ranks of a node together
-# With native frames first: they name the function of NCCL or of the driver. Reading them stops the process for half a second, so where that
-# fails a look without stopping it is better than none.
-SPY_WAYS = (("--native",), ("--nonblocking",))
+SPY_S = 4.0  # for all ranks of a node together
+# A look without stopping the process takes a hundredth of a second. One with native frames stops it for half a second and more, but it names the function of
+# NCCL or of the driver: it takes the place of the first, where it comes to its end.
+SPY_WAYS = (("--nonblocking", 0.25), ("--native", 0.75))
 
 
 def find_spy(python):
@@ -410,9 +429,9 @@ def find_spy(python):
 def native_stacks(spy, pids, limit_s=SPY_S):
     """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
     found = {}
-    for way in SPY_WAYS:
-        until = time.monotonic() + limit_s / len(SPY_WAYS)
-        looks = {pid: _look(spy, way, pid) for pid in pids if pid not in found}
+    for way, share in SPY_WAYS:
+        until = time.monotonic() + limit_s * share
+        looks = {pid: _look(spy, way, pid) for pid in pids}
         for pid, (process, said) in looks.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
@@ -427,7 +446,7 @@ def native_stacks(spy, pids, limit_s=SPY_S):
 
 def _look(spy, way, pid):
     said = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
-    words = [spy, "dump", *way, "--pid", str(pid)]
+    words = [spy, "dump", way, "--pid", str(pid)]
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), said
 
 
@@ -1023,13 +1042,23 @@ def wait_for(run, keys, limit_s):
             time.sleep(0.02)
 
 
-def meet(run, name):
-    """All ranks meet at the store, without the network that is under test."""
+def arrive(run, name):
+    """Tells the others at the store that this rank is there, whatever became of it."""
+    run.store.add("met/" + name, 1)
+
+
+def await_all(run, name):
+    """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
     limit_s = run.phase_until - time.monotonic()
     run.step("wait for the others after %s" % name, limit_s)
-    run.store.add("met/" + name, 1)
     while run.store.add("met/" + name, 0) < run.world:
         time.sleep(0.02)
+
+
+def meet(run, name):
+    """All ranks meet at the store."""
+    arrive(run, name)
+    await_all(run, name)
 
 
 # operations.py: Phases broadcast to agreement: each operation against its exactly known result ------------------------------------------------------
@@ -1551,43 +1580,123 @@ def names_interface(variable, value, present):
 
 # extension.py: Phase build: a tiny extension, as fused kernels are built at the start of a training -------------------------------------------------
 
-BUILD_SOURCE = "#include <torch/extension.h>\nint answer() { return 42; }\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"answer\", &answer); }\n"
+# Through torch's own builder, as fused kernels are: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Python.h is what
+# every extension needs; torch's own headers take half a minute of compiling, which would say nothing more.
+BUILD_SOURCE = '#include <Python.h>\nextern "C" int answer() { return PY_MAJOR_VERSION == 3 ? 42 : 0; }\n'
+BUILD_KERNEL = '__global__ void store(int *to) { *to = 42; }\nextern "C" int answer_cuda() {\n'
+BUILD_KERNEL += "  int *device = nullptr, host = 0;\n  if (cudaMalloc(&device, sizeof(int)) != cudaSuccess) return -1;\n  store<<<1, 1>>>(device);\n"
+BUILD_KERNEL += "  cudaMemcpy(&host, device, sizeof(int), cudaMemcpyDeviceToHost);\n  cudaFree(device);\n  return host;\n}\n"
 BUILD_PROGRAM = """
-import sys, time
+import ctypes, sys, sysconfig, time
 from torch.utils import cpp_extension
+folder, sources, function, device = sys.argv[1], sys.argv[2:-2], sys.argv[-2], sys.argv[-1]
+if device != "cpu":
+    import torch
+    torch.cuda.set_device(int(device))
 began = time.time()
-cuda = sys.argv[2] == "cuda"
-source = open(sys.argv[1] + "/x.cpp").read()
-kernel = "__global__ void k(int* x) { *x = 42; }\\nint answer_cuda() { return 42; }\\n"
-module = cpp_extension.load_inline("unhang_build", [source], [kernel] if cuda else [], build_directory=sys.argv[1])
-assert module.answer() == 42
-print("built in %.1f s" % (time.time() - began))
+library = cpp_extension.load(
+    "unhang_" + function, sources, build_directory=folder, is_python_module=False, with_cuda=device != "cpu",
+    extra_include_paths=[sysconfig.get_paths()["include"]],
+)
+built = time.time() - began
+found = getattr(ctypes.CDLL(folder + "/unhang_" + function + ".so"), function)()
+assert found == 42, "the extension answers %d" % found
+print("built in %.1f" % built)
 """
+TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
 
 
 def phase_build(run):
-    """A tiny extension, as fused kernels are built at the start of a training, in a cache of its own: how long does it take, does it end?"""
+    """A C++ extension without GPU, and one with CUDA where there is nvcc, each in a new cache: how long does it take, does it end?"""
     if run.local_rank != 0:
+        meet(run, "build")
         return {"skip": "built by the first rank of each node"}
-    with_cuda = run.device.type == "cuda" and bool(shutil.which("nvcc"))
-    missing = [name for name in ("ninja", "c++") if not shutil.which(name)]
-    if missing:
-        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
-    folder = tempfile.mkdtemp(prefix="unhang-build-")
-    limit_s = max(1.0, run.phase_until - time.monotonic() - 5)
-    run.step("build an extension", limit_s)
     try:
-        with open(os.path.join(folder, "x.cpp"), "w", encoding="ascii") as source:
-            source.write(BUILD_SOURCE)
-        words = [sys.executable, "-c", BUILD_PROGRAM, folder, "cuda" if with_cuda else "cpp"]
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s, preexec_fn=die_with_parent, check=False, text=True)
-    except subprocess.TimeoutExpired:
-        raise Failed("expected an extension to be built within %.0f s, found the compiler still at work" % limit_s) from None
+        found = {"cpp": build_one(run, "cpp")}
+        if run.device.type == "cuda":
+            found["cuda"] = build_one(run, "cuda")
+    finally:
+        arrive(run, "build")
+    await_all(run, "build")
+    missing = sorted({name for one in found.values() for name in one.get("missing", ())})
+    if all("missing" in one for one in found.values()):
+        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
+    return found
+
+
+def build_one(run, kind):
+    """{seconds, compiler}, or {missing: programs}. Raises Failed when it does not end, or ends badly."""
+    path = build_path(os.environ)
+    missing = [name for name in TOOLS[kind] if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))]
+    if missing:
+        return {"missing": missing}
+    folder = tempfile.mkdtemp(prefix="unhang-build-")
+    limit_s = min(run.plan.get("build_timeout_s") or 60.0, max(1.0, run.phase_until - time.monotonic() - 5))
+    run.step("build a %s extension" % ("C++" if kind == "cpp" else "CUDA"), limit_s + 5)
+    try:
+        began = time.monotonic()
+        said = run_bounded(build_words(folder, kind, run.device), limit_s, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
+        return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(said.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if done.returncode:
-        raise Failed("expected an extension to build, found: %s" % " ".join(done.stdout.split())[-300:])
-    return {"built": done.stdout.strip().splitlines()[-1], "cuda": with_cuda}
+
+
+def build_path(environment):
+    """PATH with the folder of the users' Python, where ninja often lies, and CUDA_HOME's compiler."""
+    places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
+    home = environment.get("CUDA_HOME") or "/usr/local/cuda"
+    return os.pathsep.join([*places, os.path.join(home, "bin")])
+
+
+def build_words(folder, kind, device):
+    """argv of the builder; writes the source."""
+    name = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu")
+    with open(name, "w", encoding="ascii") as source:
+        source.write(BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL)
+    function = "answer" if kind == "cpp" else "answer_cuda"
+    return [sys.executable, "-c", BUILD_PROGRAM, folder, name, function, "cpu" if kind == "cpp" else str(device.index or 0)]
+
+
+def run_bounded(words, limit_s, environment):
+    """What a builder says; it and all that it started is ended at the limit. Raises Failed."""
+    with tempfile.TemporaryFile() as said:  # no pipe: what a compiler leaves behind would keep it open
+        builder = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
+        )
+        try:
+            builder.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            working = session_commands(builder.pid)
+            text = "expected an extension to be built within %.0f s, found still at work: %s"
+            raise Failed(text % (limit_s, working[-1] if working else "nobody"), working=working[:8]) from None
+        finally:
+            end_session(builder.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                builder.wait(5)
+        said.seek(0)
+        text = said.read().decode("utf-8", "replace")
+    if builder.returncode:
+        raise Failed("expected an extension to build, found: %s" % build_error(text))
+    return text
+
+
+def build_error(text):
+    """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
+    return (telling or lines or ["nothing said"])[0 if telling else -1][:300]
+
+
+def tool_versions(kind, path):
+    """First telling line of each compiler's --version."""
+    found = {}
+    for name in TOOLS[kind]:
+        program = os.environ.get("CXX") if name == "c++" and os.environ.get("CXX") else name
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": 5, "env": dict(os.environ, PATH=path), "preexec_fn": die_with_parent}
+            lines = subprocess.run([program, "--version"], check=False, **options).stdout.decode("utf-8", "replace").splitlines()
+            found[name] = next((line for line in lines if "release" in line), lines[0] if lines else "")[:120]
+    return found
 
 
 # init.py: Phase init: the communicator comes about --------------------------------------------------------------------------------------------------
@@ -1618,25 +1727,32 @@ def phase_init(run):
 
 def phase_p2p_matrix(run):
     """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
-    torch = run.torch
-    if run.device.type != "cuda" or torch.cuda.device_count() < 2:
-        return {"skip": "fewer than two GPUs here"}
-    if run.local_rank == 0:
-        count, size, rows = torch.cuda.device_count(), 64 << 20, []
-        for source in range(count):
-            held = pattern(torch, torch.device("cuda", source), size // 4, source, run.seed, 256, torch.float32)
-            for target in range(count):
-                if source != target:
-                    run.step("copy from GPU %d to GPU %d" % (source, target))
-                    rows.append(copy_row(torch, held, source, target))
-            held = None
-        run.event("p2p", rows=rows)
-        bad = [row for row in rows if row["wrong"]]
-        if bad:
-            message = "expected exact copies between GPUs, found wrong content from GPU %(from)d to GPU %(to)d" % bad[0]
-            raise Failed(message, wrong=sum(row["wrong"] for row in bad))
-    meet(run, "p2p")
-    return None
+    enough = run.device.type == "cuda" and run.torch.cuda.device_count() > 1
+    try:
+        if enough and run.local_rank == 0:
+            copy_all(run)
+    finally:
+        arrive(run, "p2p")
+    await_all(run, "p2p")
+    return None if enough else {"skip": "fewer than two GPUs here"}
+
+
+def copy_all(run):
+    """Every pair in both directions. Raises Failed for wrong content."""
+    torch, size, rows = run.torch, 64 << 20, []
+    count = torch.cuda.device_count()
+    for source in range(count):
+        held = pattern(torch, torch.device("cuda", source), size // 4, source, run.seed, 256, torch.float32)
+        for target in range(count):
+            if source != target:
+                run.step("copy from GPU %d to GPU %d" % (source, target))
+                rows.append(copy_row(torch, held, source, target))
+        held = None
+    run.event("p2p", rows=rows)
+    bad = [row for row in rows if row["wrong"]]
+    if bad:
+        message = "expected exact copies between GPUs, found wrong content from GPU %(from)d to GPU %(to)d" % bad[0]
+        raise Failed(message, wrong=sum(row["wrong"] for row in bad))
 
 
 def copy_row(torch, held, source, target):
@@ -1827,6 +1943,8 @@ def run_rank(plan, place, descriptor, folder):
     """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))  # PR_SET_PTRACER, anybody of this user: py-spy is no parent of ours
     faulthandler.enable(file=run.stacks)
     faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
     threading.Thread(target=keep_watch, args=(run,), daemon=True).start()

@@ -99,7 +99,7 @@ def test_a_process_that_survives_sigkill_makes_its_node_unfit():
     stuck = [{"e": "unkillable", "rank": 1, "pid": 77, "state": "D", "wchan": "nv_open"}]
     result, found = blamed(node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="nv_open"), stuck))
     assert found[0] == ("gpu001", 1)
-    assert "survives SIGKILL" in result["suspects"][0]["why"]
+    assert "its process 77 survives SIGKILL" in result["suspects"][0]["why"]
     assert "nv_open" in result["suspects"][0]["why"]
     assert result["unfit"] == ["gpu001"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -9,43 +10,123 @@ import sys
 import tempfile
 import time
 
-from .processes import die_with_parent
-from .run import Failed
+from .processes import die_with_parent, end_session, session_commands
+from .run import Failed, arrive, await_all, meet
 
-BUILD_SOURCE = "#include <torch/extension.h>\nint answer() { return 42; }\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"answer\", &answer); }\n"
+# Through torch's own builder, as fused kernels are: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Python.h is what
+# every extension needs; torch's own headers take half a minute of compiling, which would say nothing more.
+BUILD_SOURCE = '#include <Python.h>\nextern "C" int answer() { return PY_MAJOR_VERSION == 3 ? 42 : 0; }\n'
+BUILD_KERNEL = '__global__ void store(int *to) { *to = 42; }\nextern "C" int answer_cuda() {\n'
+BUILD_KERNEL += "  int *device = nullptr, host = 0;\n  if (cudaMalloc(&device, sizeof(int)) != cudaSuccess) return -1;\n  store<<<1, 1>>>(device);\n"
+BUILD_KERNEL += "  cudaMemcpy(&host, device, sizeof(int), cudaMemcpyDeviceToHost);\n  cudaFree(device);\n  return host;\n}\n"
 BUILD_PROGRAM = """
-import sys, time
+import ctypes, sys, sysconfig, time
 from torch.utils import cpp_extension
+folder, sources, function, device = sys.argv[1], sys.argv[2:-2], sys.argv[-2], sys.argv[-1]
+if device != "cpu":
+    import torch
+    torch.cuda.set_device(int(device))
 began = time.time()
-cuda = sys.argv[2] == "cuda"
-source = open(sys.argv[1] + "/x.cpp").read()
-kernel = "__global__ void k(int* x) { *x = 42; }\\nint answer_cuda() { return 42; }\\n"
-module = cpp_extension.load_inline("unhang_build", [source], [kernel] if cuda else [], build_directory=sys.argv[1])
-assert module.answer() == 42
-print("built in %.1f s" % (time.time() - began))
+library = cpp_extension.load(
+    "unhang_" + function, sources, build_directory=folder, is_python_module=False, with_cuda=device != "cpu",
+    extra_include_paths=[sysconfig.get_paths()["include"]],
+)
+built = time.time() - began
+found = getattr(ctypes.CDLL(folder + "/unhang_" + function + ".so"), function)()
+assert found == 42, "the extension answers %d" % found
+print("built in %.1f" % built)
 """
+TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
 
 
 def phase_build(run):
-    """A tiny extension, as fused kernels are built at the start of a training, in a cache of its own: how long does it take, does it end?"""
+    """A C++ extension without GPU, and one with CUDA where there is nvcc, each in a new cache: how long does it take, does it end?"""
     if run.local_rank != 0:
+        meet(run, "build")
         return {"skip": "built by the first rank of each node"}
-    with_cuda = run.device.type == "cuda" and bool(shutil.which("nvcc"))
-    missing = [name for name in ("ninja", "c++") if not shutil.which(name)]
-    if missing:
-        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
-    folder = tempfile.mkdtemp(prefix="unhang-build-")
-    limit_s = max(1.0, run.phase_until - time.monotonic() - 5)
-    run.step("build an extension", limit_s)
     try:
-        with open(os.path.join(folder, "x.cpp"), "w", encoding="ascii") as source:
-            source.write(BUILD_SOURCE)
-        words = [sys.executable, "-c", BUILD_PROGRAM, folder, "cuda" if with_cuda else "cpp"]
-        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s, preexec_fn=die_with_parent, check=False, text=True)
-    except subprocess.TimeoutExpired:
-        raise Failed("expected an extension to be built within %.0f s, found the compiler still at work" % limit_s) from None
+        found = {"cpp": build_one(run, "cpp")}
+        if run.device.type == "cuda":
+            found["cuda"] = build_one(run, "cuda")
+    finally:
+        arrive(run, "build")
+    await_all(run, "build")
+    missing = sorted({name for one in found.values() for name in one.get("missing", ())})
+    if all("missing" in one for one in found.values()):
+        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
+    return found
+
+
+def build_one(run, kind):
+    """{seconds, compiler}, or {missing: programs}. Raises Failed when it does not end, or ends badly."""
+    path = build_path(os.environ)
+    missing = [name for name in TOOLS[kind] if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))]
+    if missing:
+        return {"missing": missing}
+    folder = tempfile.mkdtemp(prefix="unhang-build-")
+    limit_s = min(run.plan.get("build_timeout_s") or 60.0, max(1.0, run.phase_until - time.monotonic() - 5))
+    run.step("build a %s extension" % ("C++" if kind == "cpp" else "CUDA"), limit_s + 5)
+    try:
+        began = time.monotonic()
+        said = run_bounded(build_words(folder, kind, run.device), limit_s, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
+        return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(said.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if done.returncode:
-        raise Failed("expected an extension to build, found: %s" % " ".join(done.stdout.split())[-300:])
-    return {"built": done.stdout.strip().splitlines()[-1], "cuda": with_cuda}
+
+
+def build_path(environment):
+    """PATH with the folder of the users' Python, where ninja often lies, and CUDA_HOME's compiler."""
+    places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
+    home = environment.get("CUDA_HOME") or "/usr/local/cuda"
+    return os.pathsep.join([*places, os.path.join(home, "bin")])
+
+
+def build_words(folder, kind, device):
+    """argv of the builder; writes the source."""
+    name = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu")
+    with open(name, "w", encoding="ascii") as source:
+        source.write(BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL)
+    function = "answer" if kind == "cpp" else "answer_cuda"
+    return [sys.executable, "-c", BUILD_PROGRAM, folder, name, function, "cpu" if kind == "cpp" else str(device.index or 0)]
+
+
+def run_bounded(words, limit_s, environment):
+    """What a builder says; it and all that it started is ended at the limit. Raises Failed."""
+    with tempfile.TemporaryFile() as said:  # no pipe: what a compiler leaves behind would keep it open
+        builder = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
+        )
+        try:
+            builder.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            working = session_commands(builder.pid)
+            text = "expected an extension to be built within %.0f s, found still at work: %s"
+            raise Failed(text % (limit_s, working[-1] if working else "nobody"), working=working[:8]) from None
+        finally:
+            end_session(builder.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                builder.wait(5)
+        said.seek(0)
+        text = said.read().decode("utf-8", "replace")
+    if builder.returncode:
+        raise Failed("expected an extension to build, found: %s" % build_error(text))
+    return text
+
+
+def build_error(text):
+    """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
+    return (telling or lines or ["nothing said"])[0 if telling else -1][:300]
+
+
+def tool_versions(kind, path):
+    """First telling line of each compiler's --version."""
+    found = {}
+    for name in TOOLS[kind]:
+        program = os.environ.get("CXX") if name == "c++" and os.environ.get("CXX") else name
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": 5, "env": dict(os.environ, PATH=path), "preexec_fn": die_with_parent}
+            lines = subprocess.run([program, "--version"], check=False, **options).stdout.decode("utf-8", "replace").splitlines()
+            found[name] = next((line for line in lines if "release" in line), lines[0] if lines else "")[:120]
+    return found

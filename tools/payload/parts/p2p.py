@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from .pattern import pattern
-from .run import Failed, meet
+from .run import Failed, arrive, await_all
 
 
 def phase_p2p_matrix(run):
     """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
-    torch = run.torch
-    if run.device.type != "cuda" or torch.cuda.device_count() < 2:
-        return {"skip": "fewer than two GPUs here"}
-    if run.local_rank == 0:
-        count, size, rows = torch.cuda.device_count(), 64 << 20, []
-        for source in range(count):
-            held = pattern(torch, torch.device("cuda", source), size // 4, source, run.seed, 256, torch.float32)
-            for target in range(count):
-                if source != target:
-                    run.step("copy from GPU %d to GPU %d" % (source, target))
-                    rows.append(copy_row(torch, held, source, target))
-            held = None
-        run.event("p2p", rows=rows)
-        bad = [row for row in rows if row["wrong"]]
-        if bad:
-            message = "expected exact copies between GPUs, found wrong content from GPU %(from)d to GPU %(to)d" % bad[0]
-            raise Failed(message, wrong=sum(row["wrong"] for row in bad))
-    meet(run, "p2p")
-    return None
+    enough = run.device.type == "cuda" and run.torch.cuda.device_count() > 1
+    try:
+        if enough and run.local_rank == 0:
+            copy_all(run)
+    finally:
+        arrive(run, "p2p")
+    await_all(run, "p2p")
+    return None if enough else {"skip": "fewer than two GPUs here"}
+
+
+def copy_all(run):
+    """Every pair in both directions. Raises Failed for wrong content."""
+    torch, size, rows = run.torch, 64 << 20, []
+    count = torch.cuda.device_count()
+    for source in range(count):
+        held = pattern(torch, torch.device("cuda", source), size // 4, source, run.seed, 256, torch.float32)
+        for target in range(count):
+            if source != target:
+                run.step("copy from GPU %d to GPU %d" % (source, target))
+                rows.append(copy_row(torch, held, source, target))
+        held = None
+    run.event("p2p", rows=rows)
+    bad = [row for row in rows if row["wrong"]]
+    if bad:
+        message = "expected exact copies between GPUs, found wrong content from GPU %(from)d to GPU %(to)d" % bad[0]
+        raise Failed(message, wrong=sum(row["wrong"] for row in bad))
 
 
 def copy_row(torch, held, source, target):

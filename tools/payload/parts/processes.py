@@ -35,14 +35,33 @@ def signal_name(code):
         return "signal %d" % -code
 
 
-def end_session(pid):
-    """SIGKILL to a rank's session: its process group, and whatever has its session id."""
-    with contextlib.suppress(OSError):
-        os.killpg(pid, signal.SIGKILL)
+def session_members(session):
+    """pids that have this session id, in the order of their start."""
+    found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
-                    session = int(source.read().rpartition(")")[2].split()[3])
-                if session == pid:
-                    os.kill(int(name), signal.SIGKILL)
+            with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
+                fields = source.read().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    found.append((int(fields[19]), int(name)))
+    return [pid for _, pid in sorted(found)]
+
+
+def session_commands(session):
+    """Command lines of a session's processes, the youngest last."""
+    found = []
+    for pid in session_members(session):
+        with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
+            words = source.read().replace(b"\0", b" ").strip().decode("utf-8", "replace")
+            if words:
+                found.append(words[:200])
+    return found
+
+
+def end_session(pid):
+    """SIGKILL to a session: its process group, and whatever has its session id."""
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    for member in session_members(pid):
+        with contextlib.suppress(OSError):
+            os.kill(member, signal.SIGKILL)

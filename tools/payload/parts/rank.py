@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import os
 import re
@@ -23,6 +24,8 @@ def run_rank(plan, place, descriptor, folder):
     """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))  # PR_SET_PTRACER, anybody of this user: py-spy is no parent of ours
     faulthandler.enable(file=run.stacks)
     faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
     threading.Thread(target=keep_watch, args=(run,), daemon=True).start()

@@ -114,10 +114,20 @@ def wait_for(run, keys, limit_s):
             time.sleep(0.02)
 
 
-def meet(run, name):
-    """All ranks meet at the store, without the network that is under test."""
+def arrive(run, name):
+    """Tells the others at the store that this rank is there, whatever became of it."""
+    run.store.add("met/" + name, 1)
+
+
+def await_all(run, name):
+    """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
     limit_s = run.phase_until - time.monotonic()
     run.step("wait for the others after %s" % name, limit_s)
-    run.store.add("met/" + name, 1)
     while run.store.add("met/" + name, 0) < run.world:
         time.sleep(0.02)
+
+
+def meet(run, name):
+    """All ranks meet at the store."""
+    arrive(run, name)
+    await_all(run, name)

@@ -12,10 +12,10 @@ import time
 
 from .processes import die_with_parent
 
-SPY_S = 3.0  # for all ranks of a node together
-# With native frames first: they name the function of NCCL or of the driver. Reading them stops the process for half a second, so where that
-# fails a look without stopping it is better than none.
-SPY_WAYS = (("--native",), ("--nonblocking",))
+SPY_S = 4.0  # for all ranks of a node together
+# A look without stopping the process takes a hundredth of a second. One with native frames stops it for half a second and more, but it names the function of
+# NCCL or of the driver: it takes the place of the first, where it comes to its end.
+SPY_WAYS = (("--nonblocking", 0.25), ("--native", 0.75))
 
 
 def find_spy(python):
@@ -27,9 +27,9 @@ def find_spy(python):
 def native_stacks(spy, pids, limit_s=SPY_S):
     """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
     found = {}
-    for way in SPY_WAYS:
-        until = time.monotonic() + limit_s / len(SPY_WAYS)
-        looks = {pid: _look(spy, way, pid) for pid in pids if pid not in found}
+    for way, share in SPY_WAYS:
+        until = time.monotonic() + limit_s * share
+        looks = {pid: _look(spy, way, pid) for pid in pids}
         for pid, (process, said) in looks.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
@@ -44,5 +44,5 @@ def native_stacks(spy, pids, limit_s=SPY_S):
 
 def _look(spy, way, pid):
     said = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
-    words = [spy, "dump", *way, "--pid", str(pid)]
+    words = [spy, "dump", way, "--pid", str(pid)]
     return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), said

@@ -42,7 +42,9 @@ def plan_experiments(backend: str, interfaces: Iterable[str] = ()) -> list[Exper
 
 
 def worth_trying(result: dict[str, Any]) -> str | None:
-    """The phase to try again, None where a change of settings could tell nothing (no group came about, or the answer is already exact)."""
+    """The phase to try again, None where a change of settings could tell nothing: no group came about, the answer is exact, or a node is unfit for more."""
+    if result.get("unfit"):
+        return None
     failed = [row["name"] for row in result["phases"] if row["status"] not in ("ok", "skip")]
     blamed = [suspect["phase"] for suspect in result["suspects"]]
     candidates = [name for name in [*failed, *blamed] if name in PHASES and name not in BEFORE_COLLECTIVES]

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
-    parts = (_phases, _bandwidth, _cross_check, _transports, _stands, _experiments, _isolation)
+    parts = (_phases, _bandwidth, _cross_check, _transports, _builds, _stands, _experiments, _isolation)
     lines = [line for part in parts for line in part(result)] + _suspects(result, width)
     lines += ["", f"verdict: {result['verdict']}"]
     if result.get("command"):
@@ -60,6 +60,15 @@ def _transports(result: Mapping[str, Any]) -> list[str]:
     for row in result["transports"]:
         folded.setdefault(visible(row["label"], 200), []).append(f"{row['from']}>{row['to']}")
     lines = [f"via {way}: {', '.join(pairs[:12])}" + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "") for way, pairs in folded.items()]
+    return ["", *lines] if lines else []
+
+
+def _builds(result: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for row in result.get("builds") or []:
+        kind = {"cpp": "C++", "cuda": "CUDA"}[row["kind"]]
+        how = f"built in {row['seconds']:.1f} s" if row["seconds"] else f"not built, missing: {', '.join(row['missing'])}"
+        lines.append(visible(f"{kind} extension on {row['host']}: {how}", 300))
     return ["", *lines] if lines else []
 
 

@@ -34,7 +34,7 @@ def judge(streams: Sequence[Stream], table: Sequence[Mapping[str, Any]] = (), hi
         "schema": SCHEMA, "verdict": _verdict(told, suspects), "world_size": len(told),
         "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, told) for stream in streams],
         "phases": phase_rows(told), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
-        "transports": joined, "p2p": copies,
+        "transports": joined, "p2p": copies, "builds": build_rows(told),
         "evidence": [row for story in told.values() if (row := _evidence(story))], "nodes": [row for stream in streams if (row := _node_evidence(stream))],
         "unfit": sorted({story.host for story in told.values() if story.unkillable}), "experiments": [], "isolation": None,
     }  # fmt: skip
@@ -79,6 +79,20 @@ def phase_rows(told: Mapping[int, Story]) -> list[dict[str, Any]]:
         duration = max((number((story.phases.get(name) or {}).get("duration_s")) for story in told.values()), default=0.0)
         stalled = [number((story.stall or {}).get("waited_s")) for story in told.values() if story.last_phase == name and story.stall]
         rows.append({"name": name, "status": min(ranks, key=WORST.index), "duration_s": round(max([duration, *stalled]), 3), "ranks": ranks})
+    return rows
+
+
+def build_rows(told: Mapping[int, Story]) -> list[dict[str, Any]]:
+    """{host, kind, seconds, tools} per extension that was built, or {host, kind, missing}."""
+    rows = []
+    for story in told.values():
+        found = (story.phases.get("build") or {}).get("result")
+        for kind in ("cpp", "cuda"):
+            one = found.get(kind) if isinstance(found, dict) else None
+            if isinstance(one, dict):
+                tools = {str(name): str(text)[:120] for name, text in one["tools"].items()} if isinstance(one.get("tools"), dict) else {}
+                missing = [str(name) for name in _list(one.get("missing"))]
+                rows.append({"host": story.host, "kind": kind, "seconds": number(one.get("seconds")) or None, "tools": tools, "missing": missing})
     return rows
 
 

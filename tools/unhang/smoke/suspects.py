@@ -33,7 +33,7 @@ class Suspect:
 
     def as_dict(self) -> dict[str, Any]:
         """As it stands in the result."""
-        return {"host": self.host, "rank": self.rank, "gpu": self.gpu, "phase": self.phase, "why": self.why, "next": self.next}
+        return {"host": self.host, "rank": self.rank, "gpu": self.gpu, "phase": self.phase, "why": self.why, "next": self.next, "blind": self.blind}
 
 
 def find_suspects(streams: Sequence[Stream], told: Mapping[int, Story]) -> list[Suspect]:
@@ -78,7 +78,8 @@ def _stopped(told: Mapping[int, Story]) -> list[Suspect]:
     found = []
     for story in told.values():
         if story.unkillable:
-            why = f"its process survives SIGKILL (state {story.unkillable.get('state')}, in {story.unkillable.get('wchan') or 'the kernel'}): the node is unfit"
+            place = f"state {story.unkillable.get('state')}, in {story.unkillable.get('wchan') or 'the kernel'}"
+            why = f"its process {int(number(story.unkillable.get('pid')))} survives SIGKILL ({place}): the node is unfit"
             found.append(_of(story, why, f"drain {story.host} and reboot it; look for Xids and hung tasks in its kernel log"))
         elif story.stall and story.stall.get("reason") == "stopped":
             why = f"its process is stopped (state {story.stall.get('state')}) before collective {_next(story)} was over, all others wait for it"

@@ -1,0 +1,81 @@
+"""The build phase: a real extension by the real compiler, one that never ends, one that fails, and none at all."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import pytest
+from smoke_runs import PATIENT, PAYLOAD, environment, smoke
+
+from unhang.smoke.local import free_port, run_local
+from unhang.smoke.plan import Member, NodePlan, Request, plan_group
+from unhang.smoke.result import judge
+
+KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'  # a compiler that says who it is, and then does not compile
+
+
+def built(tmp_path, script, **plan):
+    """The result of two ranks that build with this compiler (a shell script)."""
+    compiler = tmp_path / "c++"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(0o755)
+    request = Request(backend="gloo", phases=("build",), step_timeout_s=60, environment={"CXX": str(compiler), "OMP_NUM_THREADS": "1"})
+    [node] = plan_group(request, [Member(socket.gethostname(), 2, "lo")], "127.0.0.1", free_port())
+    return judge([run_local(NodePlan(node.host, node.ranks, {**node.document, **plan}), PAYLOAD, [sys.executable], environment=environment())])
+
+
+def commands():
+    """Command lines of all processes."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as source:
+                found.append(source.read().replace(b"\0", b" ").decode("utf-8", "replace"))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_cpp_extension_is_really_built_and_timed():
+    done = smoke("--nproc", 2, *PATIENT, "--phases", "build")
+    assert done.code == 0, done.stdout
+    assert done.phase("build")["ranks"] == {"ok": [0], "skip": [1]}
+    [row] = done.result["builds"]
+    assert (row["kind"], row["missing"]) == ("cpp", [])
+    assert row["seconds"] > 0
+    assert set(row["tools"]) == {"ninja", "c++"}
+
+
+def test_a_compiler_that_never_ends_is_named_and_ended(tmp_path):
+    result = built(tmp_path, "exec sleep 987654", build_timeout_s=8)
+    [suspect] = result["suspects"]
+    assert (result["verdict"], suspect["rank"], suspect["phase"]) == ("fail", 0, "build")
+    assert "to be built within 8 s, found still at work: sleep 987654" in suspect["why"]
+    assert not [words for words in commands() if "sleep 987654" in words]
+
+
+def test_what_a_compiler_leaves_behind_is_named_and_ended_too(tmp_path):
+    result = built(tmp_path, f"sleep 876543 &\n{KNOWN}echo 'source.cpp:1: fatal error: no' >&2\nexit 1", build_timeout_s=8)
+    [suspect] = result["suspects"]
+    assert suspect["phase"] == "build"
+    assert "sleep 876543" in suspect["why"]
+    assert not [words for words in commands() if "sleep 876543" in words]
+
+
+def test_a_compiler_that_fails_is_told_with_its_own_words(tmp_path):
+    result = built(tmp_path, f"{KNOWN}echo 'source.cpp:1:10: fatal error: Python.h: No such file or directory' >&2\nexit 1")
+    [suspect] = result["suspects"]
+    assert suspect["phase"] == "build"
+    assert "Python.h: No such file or directory" in suspect["why"]
+
+
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_without_a_compiler_nothing_is_built_and_it_says_what_is_missing(tmp_path, form):
+    done = smoke("--nproc", 2, *PATIENT, "--phases", "build", "--env", f"PATH={tmp_path}", "--env", f"CUDA_HOME={tmp_path}", form=form)
+    assert done.code == 0
+    if form == "json":
+        assert done.phase("build")["status"] == "skip"
+    else:
+        assert "build           skip" in done.stdout
