@@ -283,7 +283,7 @@ def test_the_table_ends_with_the_verdict_and_the_command_to_repeat_it():
     [
         (("--nproc", "0"), "--nproc: expected a number above 0, found 0"),
         (("--phases", "al_reduce"), "found 'al_reduce'"),
-        (("--drill", "1:stopp"), "expected RANK:FAULT[:PHASE]"),
+        (("--drill", "1:stopp"), "expected RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES"),
         (("--hosts", "gpu[1-"), "expected a node set such as gpu[001-016]"),
         (("--hosts", "gpu*"), "expected host names or node sets"),
         (("--env", "NCCL_ALGO"), "expected NAME=VALUE, found 'NCCL_ALGO'"),

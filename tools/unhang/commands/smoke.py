@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import json
 import os
 import shlex
 import sys
@@ -14,11 +15,16 @@ from typing import Any
 from unhang import project
 from unhang.errors import UserError
 from unhang.smoke import plan as planning
+from unhang.smoke.container import RUNTIMES, Container, choose_container
+from unhang.smoke.course import follow, smoke_course
 from unhang.smoke.cross_check import cross_check
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
-from unhang.smoke.group import Launcher
+from unhang.smoke.folder import Known, next_step, read_result
+from unhang.smoke.group import Wishes, expand_hosts
 from unhang.smoke.known import bandwidth_table, read_baselines
-from unhang.smoke.local import container_program, free_port, payload_path, run_local
+from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
+from unhang.smoke.leaves import read_leaves
+from unhang.smoke.local import free_port, payload_path, run_local
 from unhang.smoke.result import EXIT_CODES, history_rows, judge
 from unhang.smoke.streams import Event, Stream
 
@@ -31,20 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these nodes: names or node sets, such as gpu[01-08]")
     parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="what reaches --hosts: ssh (default) or srun")
     parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="for srun, such as --srun=--partition=gpu --srun=--gres=gpu:8")
-    parser.add_argument("--plan-in", metavar="FOLDER", help="write plans from the surveys in a folder, and start nothing (the playbook does)")
-    parser.add_argument("--judge-in", metavar="FOLDER", help="judge what agents told in a folder, and start nothing (the playbook does)")
+    parser.add_argument("--step-in", metavar="FOLDER", help="write what is to be run next by what lies in a folder, and start nothing (the playbook does)")
+    parser.add_argument("--show-in", metavar="FOLDER", help="show the result in such a folder")
     parser.add_argument("--user", help="of ssh")
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of the usual ones")
     parser.add_argument("--known-hosts", metavar="FILE", help="instead of the usual ones; a key that is not there is refused")
     parser.add_argument("--identity", metavar="FILE", help="private key of ssh")
     parser.add_argument("--leaf", action="append", default=[], metavar="SWITCH=NODES", help="which nodes hang on one switch, for isolation")
+    parser.add_argument("--inventory", metavar="PATH", help="an inventory whose variable unhang_leaf, or groups leaf* and switch*, say so")
     parser.add_argument("--isolate", action=argparse.BooleanOptionalAction, default=True, help="after a failure of three nodes or more: which of them it is")
+    parser.add_argument("--search-timeout", type=float, metavar="SECONDS", default=1200.0, help="for experiments and isolation (default: %(default)s)")
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks per node (default: one per GPU; 2 without GPUs)")
     parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="default: nccl where there are GPUs")
     parser.add_argument("--phases", metavar="NAMES", help=f"only these, or +NAME beside the usual ones: {', '.join(planning.PHASES)}")
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch")
-    parser.add_argument("--container-image", metavar="IMAGE", help="run in this image instead")
-    parser.add_argument("--container-runtime", choices=("docker", "podman", "apptainer"), default="docker")
+    parser.add_argument("--container-image", metavar="IMAGE", help="run in this image; --python is then one of the image")
+    parser.add_argument("--container-runtime", choices=RUNTIMES, help="default: docker; under Slurm pyxis")
+    parser.add_argument("--container-option", action="append", default=[], metavar="OPTION", help="for it, such as --container-option=--device=/dev/infiniband")
     parser.add_argument("--port", type=int, metavar="PORT", help="of the rendezvous (default: a free one)")
     stalled = "one collective that takes longer has stalled (default: 10, more for large messages)"
     parser.add_argument("--step-timeout", type=float, metavar="SECONDS", help=stalled)
@@ -53,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sizes", metavar="SIZE,...", help="messages of the bandwidth phase (default: 1M,32M,256M,1G; without GPUs 64K,1M,8M)")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a setting for all ranks")
     parser.add_argument("--rank-env", action="append", default=[], metavar="RANK:NAME=VALUE", help="a setting for one rank")
-    parser.add_argument("--drill", action="append", default=[], metavar="RANK:FAULT[:PHASE]", help=f"a planned fault: {', '.join(planning.FAULTS)}")
+    drill = f"a planned fault ({', '.join(planning.FAULTS)}) of a RANK, a HOST, HOST+HOST together, or groups of *N nodes and more"
+    parser.add_argument("--drill", action="append", default=[], metavar="WHO:FAULT[:PHASE]", help=drill)
     parser.add_argument("--experiments", action=argparse.BooleanOptionalAction, default=True, help="after a failure: what change of settings cures it")
     earlier = "results (JSON) of earlier runs, or folders of them: what this fleet has reached"
     parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)
@@ -64,25 +74,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 pass, 1 fail with suspects, 2 nothing could be proved."""
     request = request_of(arguments)
-    started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
-    ways = {"--local": arguments.local, "--hosts": arguments.hosts, "--plan-in": arguments.plan_in, "--judge-in": arguments.judge_in}
+    ways = {"--local": arguments.local, "--hosts": arguments.hosts, "--step-in": arguments.step_in, "--show-in": arguments.show_in}
     chosen = [name for name, given in ways.items() if given] or ["--local"]
     if len(chosen) > 1:
         raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
-    if arguments.plan_in:
-        return plan_only(arguments, request)
-    smoke = {"--local": smoke_here, "--hosts": smoke_there, "--judge-in": judge_only}[chosen[0]]
-    result = smoke(arguments, request)
-    name = {"--local": "local", "--hosts": arguments.launcher, "--judge-in": "ansible"}[chosen[0]]
-    result |= {"launcher": name, "started": started.isoformat(timespec="seconds")}
-    result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
+    if chosen == ["--step-in"]:
+        return write_next_step(arguments, request)
+    if chosen == ["--show-in"]:
+        result = read_result(Path(arguments.show_in))
+    else:
+        started, began = datetime.datetime.now(datetime.UTC), time.monotonic()
+        result = smoke_here(arguments, request) if chosen == ["--local"] else smoke_there(arguments, request)
+        name = "local" if chosen == ["--local"] else arguments.launcher
+        result |= {"launcher": name, "started": started.isoformat(timespec="seconds")}
+        result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
     deliver(result, arguments)
     return EXIT_CODES[result["verdict"]]
 
 
 def request_of(arguments: argparse.Namespace) -> planning.Request:
     """Raises UserError for what cannot be meant."""
-    for name, value in (("--nproc", arguments.nproc), ("--port", arguments.port), ("--step-timeout", arguments.step_timeout), ("--timeout", arguments.timeout)):
+    for option in ("nproc", "port", "step_timeout", "timeout", "search_timeout"):
+        name, value = f"--{option.replace('_', '-')}", getattr(arguments, option)
         if value is not None and value <= 0:
             raise UserError(f"{name}: expected a number above 0, found {value}")
     if arguments.port and arguments.port > 65535:
@@ -91,29 +104,24 @@ def request_of(arguments: argparse.Namespace) -> planning.Request:
         backend=arguments.backend, phases=planning.parse_phases(arguments.phases) if arguments.phases else None, step_timeout_s=arguments.step_timeout,
         total_timeout_s=arguments.timeout, max_bytes=planning.parse_size(arguments.max_size) if arguments.max_size else None,
         bandwidth_bytes=tuple(map(planning.parse_size, arguments.sizes.split(","))) if arguments.sizes else None,
-        python=_python(arguments), drills=tuple(map(planning.parse_drill, arguments.drill)), environment=planning.parse_settings(arguments.env, "--env"),
+        python=None if arguments.container_image else arguments.python,
+        drills=tuple(map(planning.parse_drill, arguments.drill)), environment=planning.parse_settings(arguments.env, "--env"),
         rank_environment=planning.parse_rank_settings(arguments.rank_env),
     )  # fmt: skip
-
-
-def _python(arguments: argparse.Namespace) -> str | None:
-    if arguments.python and arguments.container_image:
-        raise UserError("expected --python or --container-image, found both")
-    return str(arguments.python) if arguments.python else None
 
 
 def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
     """The smoke test on this machine, experiments included."""
     host = os.uname().nodename
     payload = payload_path(project.find_project())
-    program = container_program(arguments.container_runtime, arguments.container_image, payload) if arguments.container_image else [sys.executable]
+    container = container_of(arguments, "local")
     backend = request.backend if request.backend != "auto" else "nccl" if local_gpus() else "gloo"
     members = [planning.Member(host, arguments.nproc or local_gpus() or 2, "lo" if backend == "gloo" else None)]
     port = arguments.port or free_port()
 
     def go(wanted: planning.Request, group: list[planning.Member], at: int) -> Stream:
         [node] = planning.plan_group(wanted, group, "127.0.0.1", at)
-        return run_local(node, payload, program, Progress().hear)
+        return run_local(node, payload, container.words() if container else None, Progress().hear, carry=container is not None)
 
     history = history_rows(read_baselines(arguments.baseline))
     result = judge([go(request, members, port)], bandwidth_table(), history)
@@ -135,68 +143,45 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
 
 def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
     """The smoke test over nodes that ssh or Slurm reaches."""
-    from unhang.smoke import group
-
-    hosts = group.expand_hosts(arguments.hosts)
-    launcher = slurm_launcher(arguments) if arguments.launcher == "slurm" else ssh_launcher(arguments)
-    wishes = group.Wishes(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, leaves_of(arguments.leaf))
+    hosts = expand_hosts(arguments.hosts)
+    wishes = wishes_of(arguments)
+    launcher = launcher_of(arguments)
     history = history_rows(read_baselines(arguments.baseline))
-    return group.smoke_group(hosts, launcher, request, wishes, bandwidth_table(), history)
+    return follow(smoke_course(hosts, launcher.survey(hosts), request, wishes, bandwidth_table(), history), launcher.run)
 
 
-def ssh_launcher(arguments: argparse.Namespace) -> Launcher:
-    """fabric, with host keys checked. Raises UserError for files that are not there."""
-    from unhang.smoke import remote
-
-    files = {"ssh_config": arguments.ssh_config, "known_hosts": arguments.known_hosts, "identity": arguments.identity}
-    for name, path in files.items():
-        if path and not Path(path).is_file():
-            raise UserError(f"--{name.replace('_', '-')}: expected a file at {path}, found none")
-    access = remote.Access(payload_path(project.find_project()).read_bytes(), tuple(remote_program(arguments)), arguments.user, **files)
-    hear = Progress().hear
-    return Launcher("fabric", lambda names: remote.survey_all(names, access), lambda plans: remote.run_group(plans, access, hear))
+def wishes_of(arguments: argparse.Namespace) -> Wishes:
+    """How far to go after a failure. Raises UserError."""
+    leaves = (read_leaves(arguments.inventory) if arguments.inventory else {}) | leaves_of(arguments.leaf)
+    return Wishes(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, leaves, arguments.search_timeout)
 
 
-def slurm_launcher(arguments: argparse.Namespace) -> Launcher:
-    """srun. Raises UserError where there is none."""
-    import shutil
+def container_of(arguments: argparse.Namespace, launcher: str) -> Container | None:
+    """The image to run in, if one is named. Raises UserError."""
+    gpus = arguments.backend != "gloo"
+    return choose_container(arguments.container_image, arguments.container_runtime, arguments.python, arguments.container_option, launcher, gpus)
 
-    from unhang.smoke import slurm
 
-    if shutil.which("srun") is None:
-        raise UserError("--launcher slurm: expected srun on PATH, found none; run it where jobs are submitted")
+def launcher_of(arguments: argparse.Namespace) -> Launcher:
+    """What reaches the nodes. Raises UserError for files or programs that are not there."""
     payload = payload_path(project.find_project()).read_bytes()
-    cluster = slurm.Cluster(payload, tuple(remote_program(arguments)), tuple(arguments.srun))
+    container = container_of(arguments, arguments.launcher)
     hear = Progress().hear
-    return Launcher("slurm", lambda names: slurm.survey_all(names, cluster), lambda plans: slurm.run_group(plans, cluster, hear))
+    if arguments.launcher == "slurm":
+        return slurm_launcher(payload, container, arguments.srun, hear)
+    files = {"ssh_config": arguments.ssh_config, "known_hosts": arguments.known_hosts, "identity": arguments.identity}
+    return ssh_launcher(payload, container, arguments.user, files, hear)
 
 
-def plan_only(arguments: argparse.Namespace, request: planning.Request) -> int:
-    """Writes plans; the hosts that take part go to standard output, one a line."""
-    from unhang.smoke import folder, group
-
-    wishes = group.Wishes(arguments.nproc, arguments.port, leaves=leaves_of(arguments.leaf))
-    print("\n".join(folder.plan_folder(Path(arguments.plan_in), request, wishes)))
+def write_next_step(arguments: argparse.Namespace, request: planning.Request) -> int:
+    """The next round, as JSON on standard output."""
+    known = Known(request, wishes_of(arguments), container_of(arguments, "ansible"), bandwidth_table(), history_rows(read_baselines(arguments.baseline)))
+    print(json.dumps(next_step(Path(arguments.step_in), known)))
     return 0
-
-
-def judge_only(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
-    """What came back, judged."""
-    from unhang.smoke.folder import judge_folder
-
-    del request
-    return judge_folder(Path(arguments.judge_in), bandwidth_table(), history_rows(read_baselines(arguments.baseline)))
-
-
-def remote_program(arguments: argparse.Namespace) -> list[str]:
-    """What runs the payload on a node."""
-    return container_program(arguments.container_runtime, arguments.container_image, None) if arguments.container_image else ["python3"]
 
 
 def leaves_of(texts: list[str]) -> dict[str, str]:
     """{host: switch}. Raises UserError."""
-    from unhang.smoke.group import expand_hosts
-
     found: dict[str, str] = {}
     for text in texts:
         switch, sign, nodes = text.partition("=")

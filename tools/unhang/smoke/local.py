@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from unhang.smoke.bootstrap import carried, node_arguments
 from unhang.smoke.plan import NodePlan
 from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
@@ -40,20 +41,15 @@ def agent_command(program: Sequence[str], payload: str, plan: NodePlan) -> list[
     return [*program, payload, "node", "--plan", json.dumps(plan.document, separators=(",", ":"))]
 
 
-def container_program(runtime: str, image: str, payload: Path | None) -> list[str]:
-    """The words that run python3 inside an image with the GPUs and the host's network; the payload, if it is a file here, readable at its own path."""
-    if runtime == "apptainer":
-        return ["apptainer", "exec", "--nv", *(["--bind", str(payload.parent)] if payload else []), image, "python3"]
-    mount = ["--volume", f"{payload.parent}:{payload.parent}:ro"] if payload else []
-    return [runtime, "run", "--rm", "--interactive", "--init", "--gpus", "all", "--network", "host", "--ipc", "host", *mount, image, "python3"]
-
-
 def run_local(
-    plan: NodePlan, payload: Path, program: Sequence[str] | None = None, tell: Tell | None = None, environment: Mapping[str, str] | None = None
-) -> Stream:
-    """Runs one node's part here, to its end or its deadline."""
+    plan: NodePlan, payload: Path, program: Sequence[str] | None = None, tell: Tell | None = None, environment: Mapping[str, str] | None = None,
+    carry: bool = False,
+) -> Stream:  # fmt: skip
+    """Runs one node's part here, to its end or its deadline. carry: the program does not see this machine's files, such as in a container."""
     watched = NodePlan(plan.host, plan.ranks, {**plan.document, "watch_stdin": True})
     words = agent_command(program or [sys.executable], str(payload), watched)
+    if carry and program:
+        words = carried(program, payload.read_bytes(), *node_arguments(plan, watch_stdin=True))
     try:
         agent = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,

@@ -24,7 +24,7 @@ class Request:
     """What the user wants of a group.
 
     phases: None for the usual ones. step_timeout_s: one collective. total_timeout_s: the whole. max_bytes: largest message. drills: planned faults.
-    environment: for all ranks; rank_environment: by rank. python: with the users' torch.
+    environment: for all ranks; rank_environment: by rank. python: with the users' torch. rendezvous_timeout_s: for ranks that do not come.
     """
 
     backend: str = "auto"
@@ -38,6 +38,7 @@ class Request:
     drills: tuple[Mapping[str, Any], ...] = ()
     environment: Mapping[str, str | None] = field(default_factory=dict)
     rank_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rendezvous_timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def plan_group(request: Request, members: Sequence[Member], address: str, port: 
             "bandwidth_ops": list(request.bandwidth_ops) if request.bandwidth_ops else None,
             "bandwidth_bytes": list(request.bandwidth_bytes) if request.bandwidth_bytes else None, "environment": dict(request.environment),
             "rank_environment": {rank: dict(values) for rank, values in request.rank_environment.items()}, "gloo_interface": member.interface,
+            "rendezvous_timeout_s": request.rendezvous_timeout_s,
         }  # fmt: skip
         plans.append(NodePlan(member.host, tuple(range(offset, offset + member.nproc)), {name: value for name, value in document.items() if value is not None}))
         offset += member.nproc
@@ -78,17 +80,26 @@ def plan_group(request: Request, members: Sequence[Member], address: str, port: 
 
 
 def _drills_by_rank(request: Request, members: Sequence[Member]) -> list[dict[str, Any]]:
-    """A drill of a host is one of each of its ranks; that of a host that is not in the group is nobody's."""
-    drills, offset = [], 0
+    """The drills of this group by rank. One of a host is one of each of its ranks; that of a host that is not in the group is nobody's."""
+    first, offset = {}, 0
     for member in members:
-        own = range(offset, offset + member.nproc)
-        for drill in request.drills:
-            if drill.get("host") == member.host:
-                drills += [{name: value for name, value in drill.items() if name != "host"} | {"rank": rank} for rank in own]
-            elif drill.get("rank") in own:
-                drills.append(dict(drill))
+        first[member.host] = range(offset, offset + member.nproc)
         offset += member.nproc
+    drills = []
+    for drill in request.drills:
+        rest = {name: value for name, value in drill.items() if name not in ("hosts", "from_nodes", "rank")}
+        hit = _hit(drill, first, offset, len(members))
+        drills += [{**rest, "rank": rank} for rank in hit]
     return drills
+
+
+def _hit(drill: Mapping[str, Any], ranks: Mapping[str, range], world: int, nodes: int) -> Sequence[int]:
+    """The ranks that a drill falls on in this group."""
+    if "hosts" in drill:
+        return ranks[drill["hosts"][0]] if all(host in ranks for host in drill["hosts"]) else ()
+    if "from_nodes" in drill:
+        return (0,) if nodes >= drill["from_nodes"] else ()
+    return (drill["rank"],) if drill["rank"] < world else ()
 
 
 def with_changes(request: Request, changes: Mapping[str, str | None]) -> Request:
@@ -112,12 +123,19 @@ def parse_phases(text: str) -> tuple[str, ...]:
 
 
 def parse_drill(text: str) -> dict[str, Any]:
-    """RANK:FAULT or RANK:FAULT:PHASE; a host in place of the rank means all of its ranks, in whichever group it is. Raises UserError."""
+    """WHO:FAULT or WHO:FAULT:PHASE. Raises UserError.
+
+    WHO: a rank; a host, which means all of its ranks in whichever group it is; HOST+HOST, the first of them where all are in one group (a bad link, a bad
+    way between switches); *N, rank 0 of groups of N nodes and more.
+    """
     who, _, rest = text.partition(":")
     fault, _, phase = rest.partition(":")
-    if not who or fault not in FAULTS or (phase and phase not in PHASES):
-        raise UserError(f"--drill: expected RANK:FAULT[:PHASE] or HOST:FAULT[:PHASE] with a fault of {', '.join(FAULTS)}, found {text!r}")
-    place: dict[str, Any] = {"rank": int(who)} if who.isdecimal() else {"host": who}
+    hosts = who.split("+")
+    from_nodes = who[1:] if who.startswith("*") else ""
+    if not all(hosts) or fault not in FAULTS or (phase and phase not in PHASES) or (who.startswith("*") and not from_nodes.isdecimal()):
+        wanted = "RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES in place of the rank"
+        raise UserError(f"--drill: expected {wanted}, with a fault of {', '.join(FAULTS)}, found {text!r}")
+    place: dict[str, Any] = {"from_nodes": int(from_nodes)} if from_nodes else {"rank": int(who)} if who.isdecimal() else {"hosts": hosts}
     return {**place, "fault": fault, **({"phase": phase} if phase else {})}
 
 

@@ -21,6 +21,7 @@ from unhang.smoke.bootstrap import carried, node_arguments, shell_line
 from unhang.smoke.plan import NodePlan
 from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, parse_events
 
+SURVEY_PROGRAM = ("python3",)  # never in a container: addresses, routes and GPUs are the node's
 CONNECT_S = 15
 SURVEY_S = 30
 ENDING_S = 30.0
@@ -33,7 +34,7 @@ Tell = Callable[[str, Event], None]
 
 @dataclass(frozen=True)
 class Access:
-    """How nodes are reached. program: what runs the payload there; payload: its content."""
+    """How nodes are reached. program: what runs the ranks' agent there, such as a container's words; the survey is the node's own. payload: its content."""
 
     payload: bytes
     program: tuple[str, ...] = ("python3",)
@@ -103,14 +104,14 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
     except Unreachable as problem:
         return str(problem)
     with connection:
-        said, errors, code = _exchange(connection, shell_line(carried(access.program, access.payload, "survey", "--remove-self")), SURVEY_S, None)
+        said, errors, code = _exchange(connection, shell_line(carried(SURVEY_PROGRAM, access.payload, "survey", "--remove-self")), SURVEY_S, None)
     for line in said.splitlines():
         with contextlib.suppress(ValueError):
             found = json.loads(line)
             if isinstance(found, dict) and found.get("e") == "survey":
                 return found
     last = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
-    return f"{access.program[-1]} did not run there (code {code})" + (f": {last[-1][:200]}" if last else "")
+    return f"{SURVEY_PROGRAM[0]} did not run there (code {code})" + (f": {last[-1][:200]}" if last else "")
 
 
 def run_group(plans: Sequence[NodePlan], access: Access, tell: Tell | None = None) -> list[Stream]:

@@ -9,7 +9,7 @@ import subprocess
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.smoke.bootstrap import carried
@@ -24,11 +24,20 @@ Tell = Callable[[str, Event], None]
 
 @dataclass(frozen=True)
 class Cluster:
-    """arguments: for srun, such as --partition and --gres; program: what runs the payload on a node; payload: its content."""
+    """arguments: for srun, such as --partition and --gres; program: what runs the ranks' agent on a node; payload: its content.
+
+    container: srun's options for the container of the ranks; the survey is the node's own.
+    """
 
     payload: bytes
     program: tuple[str, ...] = ("python3",)
     arguments: tuple[str, ...] = ()
+    container: tuple[str, ...] = ()
+
+
+def survey_words(hosts: Sequence[str], cluster: Cluster) -> list[str]:
+    """argv of the survey on each of these nodes."""
+    return srun_words(hosts, replace(cluster, program=("python3",), container=()), "survey", "--remove-self", "--short-lines")
 
 
 def srun_words(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[str]:
@@ -36,12 +45,12 @@ def srun_words(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[
     count = str(len(hosts))
     words = ["srun", "--quiet", f"--nodelist={','.join(hosts)}", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
     # The folder of the caller need not be there on the nodes.
-    return [*words, "--chdir=/tmp", *cluster.arguments, *carried(cluster.program, cluster.payload, *arguments)]
+    return [*words, "--chdir=/tmp", *cluster.arguments, *cluster.container, *carried(cluster.program, cluster.payload, *arguments)]
 
 
 def survey_all(hosts: Sequence[str], cluster: Cluster) -> dict[str, Mapping[str, Any] | str]:
     """The payload's survey of each node, or why there is none."""
-    said, errors, _ = _srun(srun_words(hosts, cluster, "survey", "--remove-self", "--short-lines"), SURVEY_S, None)
+    said, errors, _ = _srun(survey_words(hosts, cluster), SURVEY_S, None)
     events = [event for line in joined(said.split(b"\n")) if (event := parse_event(line)) and event["e"] == "survey"]
     answers: dict[str, Mapping[str, Any]] = {str(event.get("slurm_node")): event for event in events}
     reason = f"srun brought no answer from it{_last(errors)}"

@@ -1,0 +1,203 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's side of one node of a smoke test. Whatever goes wrong with the node is written to the test's folder, for the result to name; no task fails.
+
+What a node says goes to files as it came, and no further; only what this plugin says itself reaches Ansible's variables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
+from ansible.plugins.action import ActionBase
+
+_PLUGINS = Path(__file__).resolve().parents[1]
+for _folder in (str(_PLUGINS), str(_PLUGINS.parent / "tools")):
+    if _folder not in sys.path:
+        sys.path.append(_folder)  # Ansible loads a plugin by path: its neighbours are found from here
+
+try:
+    from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
+except ImportError:  # not where 2.19 to 2.22 have it
+
+    class AnsibleTimeoutError(BaseException):
+        """Never raised."""
+
+
+from unhang_plugin import smoke_programs as programs
+from unhang_plugin.run_files import write_atomically
+from unhang_plugin.text import clean
+
+PAYLOAD = _PLUGINS.parent / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
+MOST_BYTES = 64 << 20
+LOOK_S = 8  # how long one look may wait on the node for the end
+AGAIN_S = 2
+
+
+class Trouble(Exception):
+    """Why this node gave no answer, in a line."""
+
+
+class ActionModule(ActionBase):
+    """One step on one node: surveyed, started, ended."""
+
+    _supports_check_mode = False
+    _supports_async = True
+
+    def run(self, tmp=None, task_vars=None):
+        """{changed: false, problem: null or a line}; after `started` also place, boot_id, job, deadline_s."""
+        super().run(tmp, task_vars)
+        options = {"state": {"required": True, "choices": ["surveyed", "started", "ended"]}, "folder": {"type": "path", "required": True}}
+        options |= {"round": {"type": "int", "default": 0}, "started": {"type": "dict"}, "reconnect_s": {"type": "int", "default": 60}}
+        _, given = self.validate_argument_spec(argument_spec=options)
+        self.host, self.vars = str(task_vars["inventory_hostname"]), task_vars
+        self.folder = Path(given["folder"])
+        self.place = self.folder / "rounds" / f"{given['round']:03d}"
+        self.reconnect_s = given["reconnect_s"]
+        if given["state"] == "surveyed":
+            return self._guarded(self._survey, self.folder / "surveys")
+        if given["state"] == "started":
+            return self._guarded(self._start, self.place / "events")
+        return self._guarded(lambda: self._end(given["started"] or {}), self.place / "events")
+
+    def _guarded(self, step, folder):
+        """The step's answer; trouble with the node is written beside where its answer would lie."""
+        why = None
+        try:
+            return {"changed": False, "problem": None, **(step() or {})}
+        except AnsibleConnectionFailure as problem:
+            why = f"the connection was lost, or never came about: {clean(problem.message, 300)}"
+        except AnsibleTimeoutError:
+            why = "gave no answer within the task's timeout"
+        except AnsibleError as problem:
+            why = clean(problem.message, 300)
+        except Trouble as problem:
+            why = clean(str(problem), 300)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._file(folder, ".why"), why)
+        return {"changed": False, "problem": why}
+
+    def _file(self, folder, suffix):
+        from unhang.smoke.folder import file_name
+
+        return folder / file_name(self.host, suffix)
+
+    @property
+    def _python(self):
+        named = self._templar.template(self.vars.get("ansible_python_interpreter") or C.config.get_config_value("INTERPRETER_PYTHON") or "python3")
+        return "python3" if str(named).startswith("auto") else str(named)
+
+    def _ask(self, line, content):
+        """{stdout, stderr, rc} of a command on the node. Raises AnsibleConnectionFailure."""
+        return self._low_level_execute_command(line, in_data=content)
+
+    def _told(self, program, **given):
+        """The answer of one of our programs. Raises Trouble."""
+        said = self._ask(programs.program_line(self._python), programs.program_text(program, given))
+        answer = programs.answered(said.get("stdout", ""))
+        if not answer:
+            raise Trouble(f"{self._python} did not do its part there (code {said.get('rc')}): {_last_line(said)}")
+        return answer
+
+    def _survey(self):
+        """Addresses, routes and GPUs. The program comes by standard input: nothing is written on the node."""
+        said = self._ask(f"{programs.program_line(self._python)} survey", PAYLOAD.read_bytes())
+        if '"e": "survey"' not in said.get("stdout", ""):
+            raise Trouble(f"could not be asked: {self._python} did not run there (code {said.get('rc')}): {_last_line(said)}")
+        write_atomically(self._file(self.folder / "surveys", ".json"), said["stdout"])
+
+    def _start(self):
+        """The agent, apart from this connection. Nothing where this round does not need the node."""
+        path = self._file(self.place / "plans", ".json")
+        if not path.is_file():
+            return {}
+        work = json.loads(path.read_text(encoding="utf-8"))
+        put = self._told(programs.PLACE, payload=programs.packed(PAYLOAD.read_bytes()), plan=work["plan"])
+        place = str(put.get("place"))
+        if "unhang-smoke-" not in place or not place.startswith("/"):
+            raise Trouble("answered with no folder of its own")
+        started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"])}
+        program = [word.replace("{place}", place) for word in work["program"] or [self._python]]
+        words = [*program, f"{place}/unhang_smoke.py", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
+        job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": words}, task_vars=self.vars, wrap_async=self._task.async_val)
+        if job.get("failed") or not job.get("results_file"):
+            self._remove(started)
+            raise Trouble(f"could not start the payload: {job.get('msg') or 'no job came about'}")
+        return {**started, "job": str(job["results_file"])}
+
+    def _end(self, started):
+        """Waits for the end, brings what was told, and leaves nothing behind."""
+        if not started.get("place"):
+            return {}
+        try:
+            answer = self._wait(started)
+            if answer.get("events"):
+                events = programs.unpacked(str(answer["events"]), MOST_BYTES)
+                self._file(self.place / "events", ".jsonl").write_bytes(events)
+            if not answer.get("told"):
+                raise Trouble(_without_end(answer, started))
+        except ValueError as problem:
+            raise Trouble(f"its results could not be fetched: {problem}") from None
+        finally:
+            self._remove(started)
+        return {}
+
+    def _wait(self, started):
+        """The last answer of ANSWER. A connection that is lost is tried again, for as long as reconnect_s. Raises AnsibleConnectionFailure, Trouble."""
+        until = time.monotonic() + started["deadline_s"]
+        lost_since = None
+        asked = {"place": started["place"], "job": started["job"], "wait_s": LOOK_S, "most_bytes": MOST_BYTES}
+        while True:
+            last = time.monotonic() > until
+            try:
+                answer = self._told(programs.ANSWER, last=last, **asked)
+            except (AnsibleConnectionFailure, Trouble):
+                lost_since = lost_since or time.monotonic()
+                if time.monotonic() - lost_since > self.reconnect_s:
+                    raise
+                with contextlib.suppress(AnsibleError, AttributeError):
+                    self._connection.reset()
+                time.sleep(AGAIN_S)
+                continue
+            lost_since = None
+            if answer.get("over") or last or not answer.get("place"):
+                return answer
+
+    def _remove(self, started):
+        """What stays on the node is a note of the result."""
+        problem = None
+        try:
+            problem = self._told(programs.REMOVE, place=started["place"], job=started["job"]).get("problem")
+        except (AnsibleError, Trouble) as trouble:
+            problem = str(trouble)
+        if problem:
+            notes = self.folder / "notes"
+            notes.mkdir(parents=True, exist_ok=True)
+            text = f"{self.host}\t{started['place']} could not be removed from the node: {clean(str(problem), 300)}"
+            write_atomically(self._file(notes, f".{self.place.name}.txt"), text)
+
+
+def _last_line(said):
+    lines = [line for line in (said.get("stderr") or said.get("stdout") or "").splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "without a word"
+
+
+def _without_end(answer, started):
+    """Why the agent's own end is not among what it told."""
+    if answer.get("boot_id") != started["boot_id"]:
+        return "the node was rebooted in the middle of the test"
+    if not answer.get("place"):
+        return "the test's folder is gone from the node"
+    if answer.get("problem"):
+        return f"its results could not be fetched: {answer['problem']}"
+    job = answer["job"] if isinstance(answer.get("job"), dict) else {}
+    if answer.get("over"):
+        last = _last_line({"stderr": str(job.get("stderr") or job.get("msg") or "")})
+        return f"the agent ended without telling its end (code {job.get('rc')}): {last}"
+    return "the agent did not end by its deadline"

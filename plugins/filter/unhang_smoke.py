@@ -1,0 +1,42 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of the role smoke_test. The work is done by unhang.smoke, which knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_TOOLS = str(Path(__file__).resolve().parents[2] / "tools")
+if _TOOLS not in sys.path:
+    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment in which unhang is not installed
+
+
+def smoke_hosts(hosts, groups, hostvars):
+    """hosts.json of a test's folder: who is meant, which switch each hangs on by the inventory, what was typed."""
+    from unhang.errors import UserError
+    from unhang.smoke.leaves import VARIABLE, leaf_of
+
+    leaves = {}
+    for host in hosts:
+        own = [name for name, members in groups.items() if host in members and name not in ("all", "ungrouped")]
+        try:
+            leaf = leaf_of(own, {VARIABLE: hostvars[host].get(VARIABLE)})
+        except UserError as problem:
+            raise AnsibleFilterError(f"{host}: {problem}") from None
+        if leaf:
+            leaves[str(host)] = leaf
+    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+    return {"hosts": [str(host) for host in hosts], "leaves": leaves, "command": shlex.join(words)}
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        return {"unhang_smoke_hosts": smoke_hosts}

@@ -1,0 +1,196 @@
+"""The smoke test of several nodes as it unfolds: the group, then by what came back experiments, then the search for the bad node.
+
+A generator, so that one plan serves every launcher: it yields a Round of groups to be started at the same time and is sent the Outcome; what it returns is the
+result. `follow` drives it where nodes are reached from here; the playbook brings outcomes in a folder and has it gone through again from the start.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unhang.smoke.experiments import Experiment, experiment_rounds, narrowed, plan_experiments, worth_trying
+from unhang.smoke.group import Ready, Surveys, Wishes, find_members, meeting_row, plan_members, prepare
+from unhang.smoke.isolation import Answer, Group, isolate
+from unhang.smoke.plan import NodePlan, Request
+from unhang.smoke.rendezvous import other_interfaces
+from unhang.smoke.result import judge
+from unhang.smoke.streams import Stream
+
+FEWEST_TO_ISOLATE = 3
+PAIR_LIMIT_S = 90.0
+PAIR_RENDEZVOUS_S = 25.0
+NOT_TRIED = "not tried"
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Round:
+    """Disjoint groups to be started at the same time. what: for people."""
+
+    what: str
+    groups: tuple[tuple[NodePlan, ...], ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What each group of a round told, in the same order, and how long the round took."""
+
+    groups: Sequence[Sequence[Stream]]
+    duration_s: float
+
+
+Course = Generator[Round, Outcome, dict[str, Any]]
+
+
+def smoke_course(hosts: Sequence[str], surveys: Surveys, request: Request, wishes: Wishes, table: Rows = (), history: Rows = ()) -> Course:
+    """The result over these hosts. Hosts that cannot take part are named, and the others go on without them."""
+    ready = prepare(hosts, surveys, request, wishes)
+    streams: Sequence[Stream] = ()
+    if ready.plans:
+        outcome = yield Round("the group", (tuple(ready.plans),))
+        streams = outcome.groups[0]
+    away = [Stream(host, (), (), reason) for host, reason in ready.absent.items()]
+    result = judge([*streams, *away], table, history)
+    result["rendezvous"] = meeting_row(ready.meeting, streams, wishes.port)
+    if streams and result["verdict"] == "fail":
+        again = _Again(request, wishes, ready)
+        if wishes.experiments:
+            result["experiments"] = yield from _experiment(result, again)
+        if wishes.isolation and len(ready.members) >= FEWEST_TO_ISOLATE:
+            yield from _search(result, again)
+    return result
+
+
+def follow(course: Course, run: Callable[[Sequence[NodePlan]], list[Stream]]) -> dict[str, Any]:
+    """The result; all groups of a round are run at the same time."""
+    try:
+        wanted = next(course)
+        while True:
+            began = time.monotonic()
+            with ThreadPoolExecutor(max_workers=max(1, len(wanted.groups))) as workers:
+                heard = list(workers.map(run, wanted.groups))
+            wanted = course.send(Outcome(heard, time.monotonic() - began))
+    except StopIteration as done:
+        result: dict[str, Any] = done.value
+        return result
+
+
+@dataclass
+class _Again:
+    """Parts of the group, or the group under another setting, with only the failing phase; and how much time that has taken."""
+
+    request: Request
+    wishes: Wishes
+    ready: Ready
+    spent_s: float = field(default=0.0)
+
+    @property
+    def over(self) -> bool:
+        return self.spent_s >= self.wishes.search_s
+
+    def plans(self, request: Request, hosts: Sequence[str], nproc: int | None = None) -> tuple[NodePlan, ...]:
+        """() where they have no place to meet."""
+        members, meeting, _ = find_members({host: self.ready.able[host] for host in hosts}, request, nproc or self.wishes.nproc)
+        return tuple(plan_members(request, members, meeting, None)) if meeting else ()
+
+    def verdicts(self, outcome: Outcome) -> list[str]:
+        """pass, fail or error of each group."""
+        self.spent_s += outcome.duration_s
+        return [str(judge(streams)["verdict"]) for streams in outcome.groups]
+
+
+def _experiment(result: dict[str, Any], again: _Again) -> Generator[Round, Outcome, list[dict[str, Any]]]:
+    """Rows of `experiments`."""
+    backend = next((row["backend"] for row in result["hosts"] if row.get("backend")), "gloo")
+    interfaces = other_interfaces(again.ready.able, again.ready.meeting.interface) if again.ready.meeting else []
+    rounds = experiment_rounds(result, plan_experiments(backend, interfaces))
+    try:
+        experiment, phase = next(rounds)
+        while True:
+            experiment, phase = rounds.send((yield from _one(experiment, phase, again)))
+    except StopIteration as done:
+        rows: list[dict[str, Any]] = done.value
+        return rows
+
+
+def _one(experiment: Experiment, phase: str, again: _Again) -> Generator[Round, Outcome, tuple[str, float]]:
+    members = again.ready.members
+    hosts = [members[0].host] if experiment.alone else [member.host for member in members]
+    plans = again.plans(narrowed(again.request, phase, experiment), hosts, 1 if experiment.alone else None)
+    if again.over or not plans:
+        return NOT_TRIED, 0.0
+    outcome = yield Round(f"experiment: {experiment.name}", (plans,))
+    return again.verdicts(outcome)[0], outcome.duration_s
+
+
+def phase_of_search(result: Mapping[str, Any]) -> str | None:
+    """The phase that parts of the group are to go through; None where the search could tell nothing."""
+    found = worth_trying(dict(result))
+    if found:
+        return found
+    # Nodes that did not come to the rendezvous may be well, and the way to them broken.
+    blamed = {suspect["phase"] for suspect in result["suspects"]}
+    return "init" if result["verdict"] == "fail" and blamed == {"rendezvous"} else None
+
+
+def _search(result: dict[str, Any], again: _Again) -> Generator[Round, Outcome, None]:
+    """Adds `isolation`, and whom it found to the suspects."""
+    phase = phase_of_search(result)
+    if phase is None:
+        return
+    request = replace(
+        again.request, phases=(phase,), total_timeout_s=min(again.request.total_timeout_s, PAIR_LIMIT_S), rendezvous_timeout_s=PAIR_RENDEZVOUS_S
+    )
+    search = isolate([member.host for member in again.ready.members], again.wishes.leaves)
+    rounds = 0
+    try:
+        groups = next(search)
+        while not again.over:
+            rounds += 1
+            groups = search.send((yield from _try(request, groups, rounds, again)))
+        result["isolation"] = _row(Answer(rounds=rounds), f"given up after {again.spent_s:.0f} s and {rounds} rounds without an answer: --search-timeout")
+    except StopIteration as done:
+        _conclude(result, done.value, phase)
+
+
+def _try(request: Request, groups: Sequence[Group], number: int, again: _Again) -> Generator[Round, Outcome, list[bool]]:
+    """Which groups of one round pass. One without a place to meet fails, without being started."""
+    planned = [again.plans(request, group) for group in groups]
+    able = tuple(plans for plans in planned if plans)
+    verdicts = iter(again.verdicts((yield Round(f"search for the bad node, round {number}", able))) if able else ())
+    return [next(verdicts) == "pass" if plans else False for plans in planned]
+
+
+def _row(answer: Answer, text: str) -> dict[str, Any]:
+    return {
+        "rounds": answer.rounds, "answer": text, "bad_nodes": list(answer.bad_nodes), "bad_links": [list(link) for link in answer.bad_links],
+        "leaves": [list(pair) for pair in answer.leaves], "from_nodes": answer.from_nodes, "unresolved": list(answer.unresolved),
+    }  # fmt: skip
+
+
+def _conclude(result: dict[str, Any], answer: Answer, phase: str) -> None:
+    """Adds the answer, and a suspect for each thing found. Who did not come to the rendezvous for want of a way is no suspect any more."""
+    result["isolation"] = _row(answer, answer.text)
+    found = []
+    for node in answer.bad_nodes:
+        why = "the group fails with it and passes without it; it failed with two partners that are good"
+        found.append(_suspect(node, phase, why, f"drain {node}; unhang audit --limit {node}"))
+    for one, other in answer.bad_links:
+        why = f"{one} and {other} fail together and are good with others: a bad link between two good nodes"
+        found.append(_suspect(None, phase, why, "cables, switch ports and routes between the two"))
+    for leaf, other in answer.leaves:
+        found.append(_suspect(None, phase, f"fails only across leaf {leaf} and {other}", "uplinks, routes and firewalls between these switches"))
+    if answer.from_nodes:
+        then = "limits that grow with the group: open files, sockets, memory, channels; the fabric's oversubscription"
+        found.append(_suspect(None, phase, f"fails only from {answer.from_nodes} nodes on", then))
+    kept = [row for row in result["suspects"] if not (found and row["phase"] == "rendezvous")]
+    blamed = {row["host"] for row in kept if row["host"]}
+    result["suspects"] = kept + [row for row in found if row["host"] not in blamed]
+
+
+def _suspect(host: str | None, phase: str, why: str, then: str) -> dict[str, Any]:
+    return {"host": host, "rank": None, "gpu": None, "phase": phase, "why": why, "next": then, "blind": False}
