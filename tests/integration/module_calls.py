@@ -25,4 +25,16 @@ def call_module(fleet, name, module, check=False, **options):
     said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     done = subprocess.run(fleet.bed.inside(argv, audits.PROJECT), env=environment, timeout=audits.DEADLINE_S, **said)
     sys.stdout.write(f"{module} {options}\n{done.stdout}\n{done.stderr}\n")  # pytest shows it when a test fails
-    return json.loads(done.stdout[done.stdout.index("{") :])
+    return parse_answer(done.stdout)
+
+
+def read_answer(process):
+    """The answer of a call that was started with command_of's words."""
+    said, _ = process.communicate(timeout=audits.DEADLINE_S)
+    sys.stdout.write(said)
+    return parse_answer(said)
+
+
+def parse_answer(said):
+    """The answer out of what `ansible` prints: after the host's name and what became of it."""
+    return json.JSONDecoder().raw_decode(said, said.index(" => {") + 4)[0]

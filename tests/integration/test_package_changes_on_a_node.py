@@ -1,83 +1,237 @@
-"""The module package_change on a booted node: real apt and dpkg, a repository of small packages, real systemd around them."""
+"""The module package_change on a booted node: real apt and dpkg, a repository of small packages, real systemd around them; and what may go wrong half way."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import signal
+import subprocess
+
+import audits
 import pytest
-from module_calls import call_module
-from repository import APT, build_package, serve
+from module_calls import call_module, command_of, read_answer
+from repository import APT, FOLDER, build_package, packages_index, serve
 from role_plays import state_of
 
 NODE = "gpu001"
 OLD, NEW = "535.261.03-1", "535.309.01-1"
-STATE = "20261120T070000Z-gpu_driver"
-FOLDER = f"/var/lib/unhang/states/{STATE}"
 PIN = "/etc/apt/preferences.d/unhang-driver"
+NAMES = ("nvidia-driver", "libnvidia-ml1")
+# A script that waits until it is told to go on, so that a test can do its worst meanwhile.
+HALTS = "[ -e /run/go ] || { touch /run/reached; while [ ! -e /run/go ]; do sleep 0.1; done; }"
 
 
 def driver(folder, version, **scripts):
-    """The packages of a driver: the library carries a file, the driver wants the library of its own version."""
-    library = build_package(folder, "libnvidia-ml1", version, ["/usr/lib/nvidia/libnvidia-ml.so.1"])
-    return [library, build_package(folder, "nvidia-driver", version, ["/usr/share/nvidia/version"], f"Depends: libnvidia-ml1 (= {version})\n", **scripts)]
+    """The packages of a driver: the driver wants the library of its own version."""
+    library = build_package(folder, "libnvidia-ml1", version, ["/usr/lib/nvidia/libnvidia-ml.so.1", "/etc/nvidia/settings -> /usr/lib/nvidia"])
+    return [library, build_package(folder, "nvidia-driver", version, [f"/usr/share/nvidia/{version}"], f"Depends: libnvidia-ml1 (= {version})\n", **scripts)]
 
 
-@pytest.fixture
-def node(fleet, tmp_path):
-    """A node with the old driver, whose repository has both."""
-    serve(fleet, NODE, [*driver(tmp_path, OLD), *driver(tmp_path, NEW)])
+def equip(fleet, folder, *more, **scripts):
+    """The old driver on the node, whose repository has both; scripts: of the new one."""
+    files = [*driver(folder, OLD), *driver(folder, NEW, **scripts), *more]
+    serve(fleet, NODE, files)
+    # Whatever a test left half way: the node is every test's.
+    cleaning = f"systemctl kill --signal=KILL unhang-packages; rm -rf {PIN} /run/go /run/reached; dpkg --force-all --purge {' '.join(NAMES)}"
+    fleet.undo.callback(fleet.shell, NODE, f"({cleaning}) 2>&1; :")
     fleet.shell(NODE, f"{APT} install nvidia-driver={OLD} libnvidia-ml1={OLD}")
-    return fleet
+    fleet.shell(NODE, "rm -f /run/go /run/reached")
+    return files
+
+
+def begun(fleet):
+    """Id of a saved state."""
+    return call_module(fleet, NODE, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
+
+
+def request(version, **options):
+    """What the driver's role asks for."""
+    stanzas = [{"package": "src:nvidia-driver", "version": version}]
+    more = {"update_cache": False, "root_free_min_mib": 20, **options}
+    return {"install": {"nvidia-driver": version}, "expect": {"libnvidia-ml1": version}, "pin": {"file": PIN, "stanzas": stanzas}, **more}
 
 
 def change(fleet, check=False, **options):
-    """package_change with a saved state."""
-    return call_module(fleet, NODE, "package_change", check, **{"state_id": STATE, **options})
+    """An answer of package_change."""
+    return call_module(fleet, NODE, "package_change", check, **options)
 
 
-def request(version):
-    """What the driver's role asks for."""
-    stanzas = [{"package": "src:nvidia-driver", "version": version}]
-    return {"install": {"nvidia-driver": version}, "expect": {"libnvidia-ml1": version}, "pin": {"file": PIN, "stanzas": stanzas}}
+def restore(fleet, state_id):
+    """An answer of state_restore."""
+    return call_module(fleet, NODE, "state_restore", id=state_id, lock_timeout_s=20)
 
 
 def versions(fleet):
-    """{package: version} of the driver."""
-    said = fleet.shell(NODE, "dpkg-query -W -f '${Package} ${Version} ${db:Status-Abbrev}\\n' nvidia-driver libnvidia-ml1")
-    return {line.split()[0]: line.split()[1] for line in said.splitlines() if line.split()[2] == "ii"}
+    """Versions of the driver's packages that are installed to their end."""
+    said = fleet.shell(NODE, "dpkg-query -W -f '${Version} ${db:Status-Abbrev}\\n' " + " ".join(NAMES))
+    return [line.split()[0] for line in said.splitlines() if line.split()[1] == "ii"]
 
 
-RESTORE = (
-    "import json, sys; sys.path.insert(0, '/srv/unhang'); from unhang_node.change.package_restore import restore_packages; "
-    "print(json.dumps(restore_packages('/', '{folder}', 20, {check})))"
-)
+@contextlib.contextmanager
+def halted(fleet, state_id, **options):
+    """A call of package_change that has come to the script that halts, as a process that is read with read_answer."""
+    argv, environment = command_of(fleet, NODE, "package_change", False, {"state_id": state_id, **request(NEW, **options)})
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(fleet.bed.inside(argv, audits.PROJECT), env=environment, start_new_session=True, **streams) as process:
+        try:
+            audits.wait_until(lambda: fleet.nodes[NODE].place("/run/reached").exists() or process.poll() is not None, "the package's script is reached")
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
-def restore(fleet, check=False):
-    """What rollback calls, on the node."""
-    import json
-    from pathlib import Path
-
-    import audits
-
-    for path in (audits.PROJECT / "module_utils").rglob("*.py"):
-        fleet.nodes[NODE].write(f"/srv/unhang/{path.relative_to(audits.PROJECT / 'module_utils')}", Path(path).read_text())
-    code = RESTORE.format(folder=FOLDER, check=check)
-    return json.loads(fleet.shell(NODE, f'python3 -c "{code}"; rm -rf /srv/unhang').splitlines()[-1])
+def saved_packages(fleet, state_id):
+    """packages.json of a state."""
+    return json.loads(fleet.shell(NODE, f"cat /var/lib/unhang/states/{state_id}/packages.json"))
 
 
-def test_a_driver_goes_up_with_its_library_and_comes_back(node):
-    before = state_of(node, NODE)
-    foretold = change(node, check=True, **request(NEW))
-    assert state_of(node, NODE) == before
-    done = change(node, **request(NEW))
+def test_a_driver_goes_up_with_its_library_and_comes_back(fleet, tmp_path):
+    equip(fleet, tmp_path)
+    before = state_of(fleet, NODE)
+    foretold = change(fleet, check=True, **request(NEW, update_cache=True))
+    assert state_of(fleet, NODE) == before
+    state_id = begun(fleet)
+    done = change(fleet, state_id=state_id, **request(NEW, update_cache=True))
     assert done["changed"]
     assert done["changes"] == foretold["changes"]
     assert [(row["name"], row["action"], row["after"]) for row in done["changes"]] == [("libnvidia-ml1", "upgrade", NEW), ("nvidia-driver", "upgrade", NEW)]
-    assert versions(node) == {"nvidia-driver": NEW, "libnvidia-ml1": NEW}
-    again = state_of(node, NODE)
-    assert not change(node, **request(NEW))["changed"]
-    assert state_of(node, NODE) == again
-    assert len(restore(node, check=True)) == 2
-    assert versions(node) == {"nvidia-driver": NEW, "libnvidia-ml1": NEW}
-    assert len(restore(node)) == 2
-    assert versions(node) == {"nvidia-driver": OLD, "libnvidia-ml1": OLD}
-    assert restore(node) == []
+    assert versions(fleet) == [NEW, NEW]
+    again = state_of(fleet, NODE)
+    assert not change(fleet, state_id=state_id, **request(NEW))["changed"]
+    assert state_of(fleet, NODE) == again
+    assert restore(fleet, state_id)["changed"]
+    assert versions(fleet) == [OLD, OLD]
+    assert not fleet.nodes[NODE].place(PIN).exists()
+    assert not restore(fleet, state_id)["changed"]
+
+
+def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path):
+    rival = build_package(tmp_path, "nvidia-tesla-driver", "1", fields="Conflicts: nvidia-driver\n")
+    equip(fleet, tmp_path, rival, build_package(tmp_path, "nvidia-driver-525", "525.1-1", fields=f"Depends: nvidia-driver (= {NEW})\n"))
+    state_id = begun(fleet)
+    before = state_of(fleet, NODE)
+
+    def refused(**options):
+        answer = change(fleet, state_id=state_id, update_cache=False, root_free_min_mib=20, **options)
+        assert state_of(fleet, NODE) == before
+        return " ".join(answer["refused"])
+
+    assert f"expected nvidia-driver 525.147.05-1, found on offer: {NEW}, {OLD}" in refused(install={"nvidia-driver": "525.147.05-1"})
+    assert "no repository of this node has a package of that name" in refused(install={"nvidia-driver-470": ""})
+    assert f"nvidia-driver {OLD} would be removed" in refused(install={"nvidia-tesla-driver": ""})
+    # The name says 525, and what comes is another driver.
+    assert f"expected libnvidia-ml1 525.*, found that {NEW} comes" in refused(install={"nvidia-driver-525": ""}, expect={"libnvidia-ml1": "525.*"})
+    fleet.shell(NODE, "apt-mark hold libnvidia-ml1", undo="apt-mark unhold libnvidia-ml1")
+    before = state_of(fleet, NODE)
+    assert "libnvidia-ml1 is on hold, and not by unhang" in refused(install={"nvidia-driver": NEW})
+
+
+def test_a_package_whose_script_fails_can_be_taken_back(fleet, tmp_path):
+    equip(fleet, tmp_path, postinst="echo no such device >&2; exit 1")
+    state_id = begun(fleet)
+    failed = change(fleet, state_id=state_id, **request(NEW))
+    assert failed["stopped_at"] == "applying"
+    assert "nvidia-driver is not configured" in failed["msg"]
+    assert any("nvidia-driver" in line for line in failed["audit"])
+    assert saved_packages(fleet, state_id)["status"] == "failed"
+    again = change(fleet, state_id=state_id, **request(NEW))
+    assert "dpkg --configure -a" in again["msg"]
+    assert restore(fleet, state_id)["changed"]
+    assert versions(fleet) == [OLD, OLD]
+    assert fleet.shell(NODE, "dpkg --audit") == ""
+
+
+def test_a_dpkg_that_was_killed_is_found_and_repaired(fleet, tmp_path):
+    equip(fleet, tmp_path, postinst=HALTS)
+    state_id = begun(fleet)
+    with halted(fleet, state_id) as call:
+        fleet.shell(NODE, "systemctl kill --signal=KILL unhang-packages.service")
+        assert read_answer(call)["stopped_at"] == "applying"
+    assert "nvidia-driver" in fleet.shell(NODE, "dpkg --audit")
+    assert "allow repair: true" in change(fleet, state_id=state_id, **request(NEW))["msg"]
+    fleet.shell(NODE, "touch /run/go")
+    repaired = change(fleet, state_id=state_id, repair=True, **request(NEW))
+    assert [(row["name"], row["action"]) for row in repaired["changes"]] == [("nvidia-driver", "configure")]
+    assert versions(fleet) == [NEW, NEW]
+    assert fleet.shell(NODE, "dpkg --audit") == ""
+
+
+def test_after_a_power_cut_in_the_middle_of_dpkg_the_node_comes_back(fleet, tmp_path):
+    equip(fleet, tmp_path, postinst=HALTS)
+    state_id = begun(fleet)
+    with halted(fleet, state_id):
+        fleet.nodes[NODE].power_off()
+    fleet.nodes[NODE].boot()
+    assert saved_packages(fleet, state_id)["status"] == "applying"
+    assert change(fleet, state_id=state_id, **request(NEW))["half_configured"] == ["nvidia-driver"]
+    assert restore(fleet, state_id)["changed"]
+    assert versions(fleet) == [OLD, OLD]
+    assert fleet.shell(NODE, "dpkg --audit") == ""
+
+
+def test_a_connection_that_is_lost_does_not_end_dpkg(fleet, tmp_path):
+    equip(fleet, tmp_path, postinst=HALTS)
+    state_id = begun(fleet)
+    with halted(fleet, state_id) as call:
+        os.killpg(call.pid, signal.SIGKILL)
+        fleet.shell(NODE, "pkill -KILL -f 'sshd: [r]oot'; :")
+    locked = change(fleet, state_id=state_id, **request(NEW, lock_timeout_s=0))
+    assert "an earlier change of packages" in locked["msg"]
+    fleet.shell(NODE, "touch /run/go")
+    late = change(fleet, state_id=state_id, **request(NEW))
+    assert not late["changed"]
+    assert versions(fleet) == [NEW, NEW]
+
+
+def test_whoever_has_apts_lock_is_waited_for_and_named(fleet, tmp_path):
+    equip(fleet, tmp_path)
+    state_id = begun(fleet)
+    code = "import fcntl,time; f=open(chr(47)+'var/lib/dpkg/lock-frontend','w'); fcntl.lockf(f,fcntl.LOCK_EX); open('/run/reached','w'); time.sleep(600)"
+    fleet.shell(NODE, f'systemd-run --quiet --unit=unattended python3 -c "{code}" unattended-upgrade', undo="systemctl stop unattended; :")
+    audits.wait_until(lambda: fleet.nodes[NODE].place("/run/reached").exists(), "the lock is taken")
+    refused = change(fleet, state_id=state_id, **request(NEW, lock_timeout_s=1))
+    assert "/var/lib/dpkg/lock-frontend (pid " in refused["msg"]
+    assert "unattended-upgrade" in refused["msg"]
+    assert versions(fleet) == [OLD, OLD]
+    fleet.shell(NODE, "systemctl stop unattended")
+    assert change(fleet, state_id=state_id, **request(NEW))["changed"]
+
+
+def test_a_version_that_the_mirror_has_dropped_is_built_again_and_comes_back(fleet, tmp_path):
+    files = equip(fleet, tmp_path)
+    fleet.shell(NODE, "echo changed by hand > /usr/lib/nvidia/libnvidia-ml.so.1")
+    listed = fleet.shell(NODE, "find /usr/lib/nvidia /usr/share/nvidia /etc/nvidia -printf '%p %m %u %l\\n' | sort")
+    fleet.plant(NODE, f"{FOLDER}/Packages", packages_index([path for path in files if NEW in path.name]))
+    state_id = begun(fleet)
+    done = change(fleet, state_id=state_id, **request(NEW, update_cache=True))
+    assert sorted(done["repacked"]) == sorted(NAMES)
+    assert versions(fleet) == [NEW, NEW]
+    fleet.shell(NODE, f"rm {FOLDER}/*.deb")
+    assert restore(fleet, state_id)["changed"]
+    assert versions(fleet) == [OLD, OLD]
+    assert fleet.shell(NODE, "find /usr/lib/nvidia /usr/share/nvidia /etc/nvidia -printf '%p %m %u %l\\n' | sort") == listed
+    assert fleet.shell(NODE, "cat /usr/lib/nvidia/libnvidia-ml.so.1") == "changed by hand\n"
+    fleet.shell(NODE, f"mkdir -p {FOLDER}")
+
+
+@pytest.mark.parametrize("full", ["/boot", "/opt"])
+def test_a_file_system_that_is_full(fleet, tmp_path, full):
+    """/boot is looked at beforehand; /opt stands for what no estimate knows: dpkg itself finds it full."""
+    kernel = build_package(tmp_path, "linux-image-6.1.0-99-amd64", "6.1.99-1", ["/boot/vmlinuz-6.1.0-99-amd64"])
+    big = build_package(tmp_path, "nvidia-big", "1", ["/opt/big"])
+    (tmp_path / "nvidia-big-1/opt/big").write_bytes(os.urandom(3 << 20))
+    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tmp_path / "nvidia-big-1"), str(big)], check=True, capture_output=True)
+    equip(fleet, tmp_path, kernel, big)
+    fleet.shell(NODE, f"mount -t tmpfs -o size=1M small {full}", undo=f"umount {full}")
+    state_id = begun(fleet)
+    name = "linux-image-6.1.0-99-amd64" if full == "/boot" else "nvidia-big"
+    answer = change(fleet, state_id=state_id, install={name: ""}, update_cache=False, root_free_min_mib=20, repair=True)
+    if full == "/boot":
+        assert "free on the file system of /boot" in answer["refused"][0]
+    else:
+        assert "No space left on device" in answer["msg"]
+        restore(fleet, state_id)
+    assert fleet.shell(NODE, "dpkg --audit") == ""
+    assert name not in fleet.shell(NODE, "dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n'")

@@ -7,16 +7,19 @@ import shutil
 from collections import namedtuple
 
 from ..parse.apt_output import said_lines
+from . import saved_states
 from .files import place_of, write_text
+from .node_lock import stay_at_work
 from .package_apt import ALLOW, BARE, DPKG, Refused, inside, make_view, offers_of, private_folder, run, simulate, sizes_of, update, words_of
 from .package_holds import PIN_FILE
 from .package_installed import read_installed, version_of
 from .package_judging import is_met, not_offered, refusals, unexpected, versions_after, whole
 from .package_locks import wait_for_locks
+from .package_manager import settle_journal
 from .package_pins import plan_pin
 from .package_saved import folder_of, mark, remove_new
 from .package_space import MIB, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
-from .package_unit import WORK, run_apart, wait_for_earlier
+from .package_unit import KILLED, WORK, run_apart, wait_for_earlier
 from .package_way_back import fetch_new, save_way_back
 
 DEFAULTS = {
@@ -74,7 +77,7 @@ def _looked_at(plan, writes):
     if missing:
         return plan._replace(refused=missing + warnings)
     if plan.installed.interrupted and writes:
-        run_apart(rootfs, [inside(rootfs, ["dpkg", "--configure", "-a"])], request["deadline_s"])
+        settle_journal(rootfs)
         plan = plan._replace(installed=read_installed(rootfs))
     try:
         steps = simulate(view, _fixing(plan) + plan.words, request["recommends"])
@@ -145,6 +148,8 @@ def apply_change(plan):
     """Done. Raises ValueError when there is no way back, or the package manager has not come to its end; OSError."""
     request = plan.request
     folder = folder_of(request["state_id"]) if request["state_id"] else ""
+    if folder:
+        stay_at_work(saved_states.folder_of(request["rootfs"], request["state_id"]))
     fetched, repacked = [], []
     if plan.steps:
         try:
@@ -153,11 +158,12 @@ def apply_change(plan):
             _mark(plan, folder, "failed", "nothing was touched: {}".format(problem))
             return NOTHING._replace(stopped_at="fetching", said=str(problem))
     if plan.pin and plan.pin[1] != plan.pin[2]:
+        saved_states.keep_files(request["rootfs"], request["state_id"], [plan.pin[0]])
         write_text(place_of(request["rootfs"], plan.pin[0]), plan.pin[2])
     if not changes_of(plan):
         return NOTHING
     _mark(plan, folder, "applying", "")
-    code, log = run_apart(request["rootfs"], _commands(plan, folder), request["deadline_s"])
+    code, log = run_apart(request["rootfs"], _commands(plan, folder), request["deadline_s"], folder)
     done = _read_back(plan, code, log)._replace(fetched=fetched, repacked=repacked)
     _mark(plan, folder, "failed" if done.stopped_at else "done", done.said)
     if folder and not done.stopped_at:
@@ -212,6 +218,7 @@ def _read_back(plan, code, log):
         return NOTHING._replace(after=after, log=lines[-3:])
     said = "; ".join(wrong + [line for line in told if line not in wrong] + ["{} is not configured".format(name) for name in broken])
     said = said or "apt-get ended with {}".format(code)
+    said = "the package manager was killed half way; " + said if code == KILLED else said
     said = "{}; apt: {}".format(said, " | ".join(lines))
     return NOTHING._replace(after=after, stopped_at="applying", said=said, log=lines, audit=audit(plan.request["rootfs"]))
 

@@ -33,6 +33,16 @@ def select_packages(rootfs, hold, unhold, lock_timeout_s):
         time.sleep(PAUSE_S)
 
 
+def settle_journal(rootfs):
+    """After a dpkg that was cut off: its journal goes into its database, without which apt does nothing. Runs no script of a package.
+
+    Raises OSError, ValueError with what dpkg said.
+    """
+    said = call(["dpkg"] + ([] if rootfs == "/" else ["--root=" + rootfs]) + ["--set-selections"], "")
+    if said:
+        raise ValueError("dpkg --set-selections: " + said)
+
+
 def call(command, text):
     """None when the command succeeded, else the one line that it gave for it. Raises OSError."""
     try:

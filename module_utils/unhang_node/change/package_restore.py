@@ -11,7 +11,7 @@ from .package_apt import ALLOW, BARE, DPKG, Refused, inside, make_view, run, sim
 from .package_installed import read_automatic, read_installed, version_of
 from .package_judging import whole
 from .package_locks import wait_for_locks
-from .package_manager import select_packages
+from .package_manager import select_packages, settle_journal
 from .package_saved import mark, read_saved
 from .package_unit import WORK, run_apart, wait_for_earlier
 
@@ -59,12 +59,12 @@ def _check_kept(rootfs, folder, saved, steps):
 def _go_back(rootfs, folder, saved, steps, installed):
     mark(rootfs, folder, "restoring")
     if installed.interrupted:
-        run_apart(rootfs, [inside(rootfs, ["dpkg", "--configure", "-a"])], DEADLINE_S)
+        settle_journal(rootfs)
         steps = plan_restore(saved, read_installed(rootfs))
-    _code, log = run_apart(rootfs, _commands(rootfs, folder, saved, steps), DEADLINE_S)
+    _code, log = run_apart(rootfs, _commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
     still = plan_restore(saved, read_installed(rootfs))
     if still:  # apt could not: a package that does not configure bars its way; dpkg goes through
-        _code, log = run_apart(rootfs, _plain_commands(rootfs, folder, saved, still), DEADLINE_S)
+        _code, log = run_apart(rootfs, _plain_commands(rootfs, folder, saved, still), DEADLINE_S, folder)
     now = read_installed(rootfs)
     still = plan_restore(saved, now)
     broken = whole(now, now.packages)

@@ -54,8 +54,11 @@ def wait_for_earlier(timeout_s):
     return "waited {:.0f} s for an earlier change of packages ({})".format(waited_s, UNIT) if waited_s > PAUSE_S else ""
 
 
-def run_apart(rootfs, commands, deadline_s):
-    """(exit code, what was printed) of commands run one after the other until one fails. Raises StillAtWork, OSError."""
+def run_apart(rootfs, commands, deadline_s, folder=""):
+    """(exit code, what was printed) of commands run one after the other until one fails. Raises StillAtWork, OSError.
+
+    folder: of a saved state, a path of the node: it counts as being worked on until the command ends (node_lock.stay_at_work).
+    """
     work = place_of(rootfs, WORK)
     os.makedirs(work, mode=0o700, exist_ok=True)
     for name in ("log", "code"):
@@ -64,7 +67,9 @@ def run_apart(rootfs, commands, deadline_s):
     until = time.monotonic() + deadline_s
     code = 0
     for command in commands:
-        code = _run_one(work, command, until, deadline_s)
+        # --close: what a package starts must not keep it.
+        kept = ["flock", "--shared", "--close", place_of(rootfs, folder)] if folder else []
+        code = _run_one(work, kept + command, until, deadline_s)
         if code:
             break
     return code, read_log(rootfs)

@@ -73,5 +73,5 @@ def said_lines(text, limit=6):
     """The lines that tell what went wrong, the last ones at all where none does."""
     lines = [line.strip() for line in text.replace("\r", "\n").splitlines() if line.strip()]
     telling = [line for line in text.splitlines() if _SAID.match(line)]
-    once = list(dict.fromkeys(" ".join(line.split()) for line in telling)) or lines[-limit:]
-    return once[:limit]
+    once = list(dict.fromkeys(" ".join(line.split()) for line in telling))
+    return once[:limit] if once else lines[-3:]

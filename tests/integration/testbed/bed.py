@@ -164,10 +164,24 @@ class Testbed:
         lines = [f"{node.address} {node.host_key}\n" for node in self.nodes.values()]
         (self.folder / "known_hosts").write_text("".join(lines))
 
+    def renew(self, node):
+        """The node as it was before its first boot, and booted."""
+        node.power_off()
+        inner = f"{self.inner_state}/{node.name}"
+        node.unmount()
+        self.run(["rm", "-rf", *(f"{inner}/{part}" for part in ("upper", "work", "root", "console"))], check=True)
+        node.mount()
+        self._install_keys(node)
+        if self.prepare:
+            self.prepare(node)
+        self.write_known_hosts()
+        node.boot()
+
     def _install_keys(self, node):
         """A host key of the node's own, and the bed's key for root and for auditor."""
         private = self.folder / f"{node.name}.host_key"
-        make_key(private)
+        if not private.exists():
+            make_key(private)
         node.host_key = private.with_suffix(".host_key.pub").read_text().rsplit(" ", 1)[0]
         node.write("/etc/ssh/ssh_host_ed25519_key", private.read_bytes(), mode=0o600)
         public = (self.folder / "id_ed25519.pub").read_text()

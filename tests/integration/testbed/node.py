@@ -59,6 +59,10 @@ class Node:
         self.write("/etc/machine-id", uuid.uuid5(uuid.NAMESPACE_DNS, self.name).hex + "\n", mode=0o444)
         self.write("/etc/systemd/network/10-testbed.network", NETWORK_UNIT.format(address=self.address))
 
+    def unmount(self):
+        """Takes the overlay away; the node is off."""
+        self._mounting("umount", f"{self.bed.inner_state}/{self.name}/root")
+
     def _mounting(self, *argv):
         done = self.bed.run(argv)
         if done.returncode:

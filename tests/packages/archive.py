@@ -1,0 +1,147 @@
+"""Debian's real packages of today, fetched once through this machine's own apt into .cache and served to test nodes as one signed flat repository.
+
+Versions are read off the archive's index, so that what is asked for is there. A set is resolved over the node's own list of packages, and only what the
+node lacks is fetched. Nothing is fetched that lies there already.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+KEY = "[arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+COMPONENTS = "main contrib non-free non-free-firmware"
+DEADLINE_S = 900
+ORIGIN = "unhang-test"
+_INST = re.compile(r"^Inst (\S+) (?:\[[^\]]*\] )?\((\S+) .*\[(\w+)\]\)", re.M)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """A set of packages. words: as apt-get install takes them; pins: {source: version}."""
+
+    words: tuple
+    pins: tuple = ()
+
+
+def mirrors():
+    """(archive, security updates): where this machine's own apt gets Debian's packages from."""
+    said = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)"], capture_output=True, text=True, check=True).stdout
+    known = sorted(uri for uri in set(said.split()) if uri.rstrip("/").endswith(("/debian", "/debian-security")))
+    main = [uri for uri in known if uri.rstrip("/").endswith("/debian")]
+    security = [uri for uri in known if uri not in main]
+    assert main, "expected Debian's archive among this machine's apt sources; run this on Debian"
+    assert security, "expected Debian's security archive among this machine's apt sources"
+    return main[0], security[0]
+
+
+class Archive:
+    """One release, as apt on this machine sees it: lists and fetched packages in `folder`, installed what the file `status` says."""
+
+    def __init__(self, folder, release, status, backports=False):
+        self.folder, self.release, self.status = Path(folder), release, Path(status)
+        for inner in ("etc/apt/apt.conf.d", "etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"):
+            (self.folder / inner).mkdir(parents=True, exist_ok=True)
+        for proxy in Path("/etc/apt/apt.conf.d").glob("*prox*"):
+            shutil.copy(proxy, self.folder / "etc/apt/apt.conf.d")
+        main, security = mirrors()
+        lines = [f"deb {KEY} {main} {release} {COMPONENTS}", f"deb {KEY} {security} {release}-security {COMPONENTS}"]
+        lines += [f"deb {KEY} {main} {release}-backports {COMPONENTS}"] if backports else []
+        (self.folder / "etc/apt/sources.list").write_text("\n".join(lines) + "\n")
+        self.apt("apt-get", "update")
+
+    def apt(self, program, *arguments, check=True):
+        """A program of apt over this release."""
+        settings = [f"Dir={self.folder}", f"Dir::State::status={self.status}", "Acquire::Languages=none", "APT::Architecture=amd64"]
+        options = [word for setting in settings for word in ("-o", setting)]
+        done = subprocess.run([program, "-q", *options, *arguments], capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+        assert not check or done.returncode == 0, f"{program} {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+        return done.stdout
+
+    @functools.cache  # noqa: B019 - one archive lives as long as the session
+    def versions(self, package):
+        """Versions on offer, newest first."""
+        lines = self.apt("apt-cache", "madison", package, check=False).splitlines()
+        return [line.split("|")[1].strip() for line in lines if line.endswith("Packages")]
+
+    def version(self, package, beginning):
+        """The newest version that begins so."""
+        found = [version for version in self.versions(package) if version.startswith(beginning)]
+        assert found, f"{package} {beginning}* is not offered any more ({', '.join(self.versions(package))}): choose another transition"
+        return found[0]
+
+    def fetch(self, wanted):
+        """Files of everything that the set brings to the node, fetched where they are not there yet."""
+        pins = [f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n" for source, version in wanted.pins]
+        (self.folder / "etc/apt/preferences.d/set").write_text("\n".join(pins))
+        install = ["install", "--no-install-recommends", "-y", *wanted.words]
+        said = self.apt("apt-get", "--simulate", *install)
+        pool = self.folder / "var/cache/apt/archives"
+        files = [pool / "{}_{}_{}.deb".format(name.split(":")[0], version.replace(":", "%3a"), arch) for name, version, arch in _INST.findall(said)]
+        if not all(path.is_file() for path in files):
+            self.apt("apt-get", "--download-only", *install)
+        missing = [path.name for path in files if not path.is_file()]
+        assert not missing, f"expected these to be fetched: {missing}"
+        return files
+
+
+class Repository:
+    """A signed flat repository in a folder. files: packages, linked into it."""
+
+    def __init__(self, folder, files):
+        self.folder, self.home = Path(folder), Path(folder).with_suffix(".gnupg")
+        self.folder.mkdir(parents=True)
+        self.home.mkdir(mode=0o700)
+        for path in files:
+            self.add(path)
+        self._gpg("--quick-generate-key", "--passphrase", "", ORIGIN, "ed25519", "sign", "never")
+        self.key = self._gpg("--armor", "--export", ORIGIN)
+        self.index()
+
+    def add(self, path):
+        """Another package; index has to follow."""
+        place = self.folder / path.name
+        if not place.exists():
+            try:
+                os.link(path, place)
+            except OSError:
+                shutil.copy(path, place)
+
+    def remove(self, pattern):
+        """Packages that the mirror drops; index has to follow."""
+        for path in self.folder.glob(pattern):
+            path.unlink()
+
+    def index(self):
+        """Packages, Release and its signature, anew."""
+        for old in ("Packages", "Release", "InRelease"):
+            (self.folder / old).unlink(missing_ok=True)
+        database = self.folder.with_suffix(".db")
+        self._write("Packages", ["apt-ftparchive", "--db", str(database), "packages", "."])
+        release = self.folder.with_suffix(".release")  # outside: else its own unfinished text is listed in it
+        options = ["-o", f"APT::FTPArchive::Release::Origin={ORIGIN}", "-o", f"APT::FTPArchive::Release::Label={ORIGIN}"]
+        with release.open("w") as output:
+            subprocess.run(["apt-ftparchive", *options, "release", "."], cwd=self.folder, stdout=output, check=True, timeout=DEADLINE_S)
+        (self.folder / "InRelease").write_text(self._gpg("--clearsign", "--output", "-", str(release)))
+
+    def spoil_signature(self):
+        """What is signed is changed after the fact."""
+        place = self.folder / "InRelease"
+        place.write_text(place.read_text().replace(f"Label: {ORIGIN}", "Label: somebody-else"))
+
+    def close(self):
+        """Ends gpg's agent."""
+        subprocess.run(["gpgconf", "--homedir", str(self.home), "--kill", "all"], check=False, capture_output=True)
+
+    def _write(self, name, command):
+        with (self.folder / name).open("w") as output:
+            subprocess.run(command, cwd=self.folder, stdout=output, stderr=subprocess.PIPE, check=True, timeout=DEADLINE_S)
+
+    def _gpg(self, *arguments):
+        command = ["gpg", "--homedir", str(self.home), "--batch", "--yes", "--pinentry-mode", "loopback", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=DEADLINE_S).stdout

@@ -1,0 +1,167 @@
+"""Booted nodes of two Debian releases, and on their bridge a signed repository of Debian's own driver packages. For `make test-packages`.
+
+    deb12, deb13    a fresh node of bookworm and of trixie for each test (Equipped)
+    versions        versions that the archives offer, by what they are for
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+import module_calls
+from archive import ORIGIN, Archive, Repository, Wanted
+from four_nodes import CACHE, Fleet
+from repository import build_package
+from testbed import Testbed
+from testbed.bed import CONTROLLER
+from testbed.tree import ready_tree
+
+MORE = ("unattended-upgrades", "dkms")
+TREES = {"deb12": ("bookworm", MORE), "deb13": ("trixie", MORE)}
+PORT = 8080
+NEEDED = ("mmdebstrap", "systemd-nspawn", "apt-ftparchive", "gpg", "ssh")
+PROPRIETARY = ("nvidia-driver", "nvidia-kernel-dkms")
+T470 = ("nvidia-tesla-470-driver", "nvidia-tesla-470-kernel-dkms")
+T535 = ("nvidia-tesla-535-driver", "nvidia-tesla-535-kernel-dkms")
+SOURCE = "nvidia-graphics-drivers"
+CONTROL_PACKAGE = "unhang-control"  # goes up whenever it can: what shows that an upgrade did run
+
+
+@dataclasses.dataclass
+class Equipped:
+    """A node and its repository. fleet: as integration tests have it; versions: by what they are for."""
+
+    fleet: Fleet
+    name: str
+    repository: Repository
+    faults: Path
+    versions: dict
+
+    def shell(self, command, timeout_s=900):
+        """Standard output of a root shell's command on the node, which must succeed."""
+        return self.fleet.nodes[self.name].shell(command, timeout_s=timeout_s)
+
+    def call(self, module, check=False, **options):
+        """A module's answer on the node."""
+        return module_calls.call_module(self.fleet, self.name, module, check, **options)
+
+    def installed(self, *patterns):
+        """{package: version} of what is installed to its end, by patterns of dpkg-query."""
+        patterns = " ".join(f"'{pattern}'" for pattern in patterns or ("*",))
+        said = self.shell(f"dpkg-query -W -f '${{Package}} ${{Version}} ${{db:Status-Abbrev}}\\n' {patterns} 2>/dev/null || :")
+        return {line.split()[0]: line.split()[1] for line in said.splitlines() if line.split()[-1] in ("ii", "hi")}
+
+    def install(self, words, version, source=SOURCE):
+        """A driver set as an administrator installs it, its source pinned for the time."""
+        self.fleet.nodes[self.name].write("/etc/apt/preferences.d/set", f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n")
+        self.shell(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install {' '.join(words)} && rm /etc/apt/preferences.d/set")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def needed():
+    """What the tests of this folder need is told at once."""
+    assert os.geteuid() == 0, "make test-packages boots nodes, which takes root on Linux"
+    missing = [program for program in NEEDED if shutil.which(program) is None]
+    assert not missing, f"not installed: {', '.join(missing)}; `make test-packages` installs what tests/system-packages.txt lists"
+
+
+@pytest.fixture(scope="session")
+def archives():
+    """Debian's two releases as apt on this machine sees them, over what the nodes have installed."""
+    folder = CACHE.parent / "packages"
+    found = {}
+    for name, tree in TREES.items():
+        status = ready_tree(CACHE, *tree) / "var/lib/dpkg/status"
+        found[name] = Archive(folder / name, tree[0], status, backports=tree[0] == "bookworm")
+    return found
+
+
+@pytest.fixture(scope="session")
+def versions(archives):
+    """What is on offer today, by what it is for."""
+    deb12, deb13 = archives["deb12"], archives["deb13"]
+    return {
+        "deb12": {
+            "older": deb12.version("nvidia-driver", "535.216"),
+            "old": deb12.versions("nvidia-driver")[1],
+            "new": deb12.versions("nvidia-driver")[0],
+            "470": deb12.versions(T470[0])[-1],
+            "headers": deb12.version("linux-headers-amd64", "6.1."),
+            "new headers": deb12.version("linux-headers-amd64", "6.12."),
+        },
+        "deb13": {"550": deb13.version("nvidia-driver", "550."), "535": deb13.version(T535[0], "535.")},
+    }
+
+
+def sets_of(versions):
+    """The sets that the nodes are to have at hand."""
+    sets = {"deb12": [Wanted(PROPRIETARY, ((SOURCE, versions["deb12"][age]),)) for age in ("older", "old", "new")]}
+    sets["deb12"] += [Wanted(T470, ((f"{SOURCE}-tesla-470", versions["deb12"]["470"]),)), Wanted(("nvidia-tesla-driver",))]
+    sets["deb12"] += [Wanted((f"linux-headers-amd64={versions['deb12'][age]}",)) for age in ("headers", "new headers")]
+    sets["deb13"] = [Wanted(PROPRIETARY, ((SOURCE, versions["deb13"]["550"]),)), Wanted(T535, ((f"{SOURCE}-tesla-535", versions["deb13"]["535"]),))]
+    return sets
+
+
+@pytest.fixture(scope="session")
+def package_bed(archives, versions, tmp_path_factory):
+    """(booted nodes, repository by node, file of faults): everything is served before the first node asks."""
+    folder = tmp_path_factory.mktemp("mirror")
+    controls = [build_package(folder, CONTROL_PACKAGE, version) for version in ("1", "2")]
+    with contextlib.ExitStack() as stack:
+        repositories = {}
+        for name, wanted in sets_of(versions).items():
+            files = {path for one in wanted for path in archives[name].fetch(one)}
+            repositories[name] = Repository(folder / name, [*sorted(files), *controls])
+            stack.callback(repositories[name].close)
+        faults = folder / "faults.json"
+        faults.write_text("{}")
+
+        def prepare(node):
+            key = f"/usr/share/keyrings/{ORIGIN}.asc"
+            node.write(key, repositories[node.name].key)
+            node.write("/etc/apt/sources.list", f"deb [signed-by={key}] http://{CONTROLLER}:{PORT}/{node.name}/ ./\n")
+
+        bed = stack.enter_context(Testbed(CACHE, list(TREES), prepare=prepare, trees=TREES))
+        mirror = [sys.executable, str(Path(__file__).with_name("mirror.py")), str(folder), CONTROLLER, str(PORT), str(faults)]
+        server = stack.enter_context(subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True))
+        stack.callback(server.kill)
+        assert server.stdout.readline() == "ready\n"
+        yield bed, repositories, faults
+
+
+def _equipped(name, package_bed, versions, work):
+    bed, repositories, faults = package_bed
+    node = bed.nodes[name]
+    with contextlib.ExitStack() as undo:
+        undo.callback(faults.write_text, "{}")
+        node.shell("apt-get -q update")
+        yield Equipped(Fleet(bed, None, work, undo), name, repositories[name], faults, versions[name])
+    bed.renew(node)
+
+
+@pytest.fixture
+def deb12(package_bed, versions, tmp_path):
+    """A fresh node of bookworm, its lists of packages fetched."""
+    yield from _equipped("deb12", package_bed, versions, tmp_path)
+
+
+@pytest.fixture
+def deb13(package_bed, versions, tmp_path):
+    """A fresh node of trixie, its lists of packages fetched."""
+    yield from _equipped("deb13", package_bed, versions, tmp_path)
+
+
+def pytest_collection_modifyitems(items):
+    """Real packages, and builds of kernel modules, take minutes on a slow machine."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(3600))

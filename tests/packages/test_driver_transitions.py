@@ -1,0 +1,126 @@
+"""Real drivers of Debian's archive go up, down and into another family of packages on booted nodes, are held there, and come back.
+
+Which versions these are is read off the archive's index. Debian 12's 525 (nvidia-tesla-driver) cannot be had any more: its last packages are empty and
+install 535, so the step up from an older branch is 470 to 535, and within the branch 535.216 to 535.261 to what the security archive has.
+"""
+
+from __future__ import annotations
+
+import conftest
+
+PIN = "/etc/apt/preferences.d/unhang-driver"
+LOOKED_AT = "/etc /var/lib/dpkg /var/lib/apt /var/cache/apt /var/cache/debconf /var/lib/unhang /var/lib/dkms /usr /var/tmp /boot"
+UNATTENDED = f"""Unattended-Upgrade::Origins-Pattern {{ "origin={conftest.ORIGIN}"; }};
+Unattended-Upgrade::Allow-downgrade "false";
+"""
+
+
+def request(words, version, source, library):
+    """What a role asks for to have a whole source at one version."""
+    pin = {"file": PIN, "stanzas": [{"package": f"src:{source}", "version": version}]}
+    return {
+        "install": dict.fromkeys(words, version), "pin": pin, "expect": {library: f"{driver_of(version)}-*"}, "allow_downgrade": True,
+        "allow_remove": ["*nvidia*", "libcuda1", "libnv*"], "root_free_min_mib": 50,
+    }  # fmt: skip
+
+
+def driver_of(version):
+    """535.261.03 of 535.261.03-1."""
+    return version.split(":")[-1].split("-")[0]
+
+
+def files_of(node):
+    """Names, modes, times and sums of everything that a change could have touched; of folders the times are left out."""
+    return node.shell(f"find {LOOKED_AT} -type d -printf '%p %m %U %G\\n' -o -printf '%p %m %U %G %s %T@ %l\\n' 2>/dev/null | sort").splitlines()
+
+
+def drivers(node):
+    """Versions of the driver's packages, without revisions."""
+    found = node.installed("*nvidia*", "libcuda1")
+    others = ("nvidia-modprobe", "nvidia-persistenced", "nvidia-xconfig", "nvidia-settings")  # sources of their own
+    return {driver_of(version) for name, version in found.items() if driver_of(version)[:3].isdigit() and not name.startswith(others)}
+
+
+def begun(node):
+    """Id of a saved state."""
+    return node.call("saved_state", state="begun", role="gpu_driver", run="r1")["id"]
+
+
+def check_change(node, wanted):
+    """Foretold, done, and a second time: what was asked for is there whole, the id of the state comes back."""
+    files = files_of(node)
+    foretold = node.call("package_change", check=True, **wanted)
+    assert foretold["changed"], foretold.get("msg")
+    assert files_of(node) == files
+    state_id = begun(node)
+    done = node.call("package_change", state_id=state_id, **wanted)
+    assert done["changed"], done.get("msg")
+    assert done["changes"] == foretold["changes"]
+    assert done["after"] == foretold["after"]
+    assert node.shell("dpkg --audit") == ""
+    files = files_of(node)
+    assert not node.call("package_change", state_id=state_id, **{**wanted, "update_cache": False})["changed"]
+    assert files_of(node) == files
+    return state_id
+
+
+def check_way_back(node, state_id, before):
+    """The saved state brings every package back."""
+    assert node.call("state_restore", id=state_id)["changed"]
+    assert node.installed() == before
+    assert node.shell("dpkg --audit") == ""
+    assert not node.fleet.nodes[node.name].place(PIN).exists()
+
+
+def test_an_older_branch_goes_up_into_another_family_of_packages_and_comes_back(deb12):
+    old = deb12.versions["old"]
+    deb12.install(conftest.T470, deb12.versions["470"], f"{conftest.SOURCE}-tesla-470")
+    before = deb12.installed()
+    state_id = check_change(deb12, request(conftest.PROPRIETARY, old, conftest.SOURCE, "libnvidia-ml1"))
+    assert drivers(deb12) == {driver_of(old)}
+    assert not deb12.installed("nvidia-tesla-470-driver")
+    check_way_back(deb12, state_id, before)
+
+
+def test_a_newer_driver_goes_down_into_another_family_of_packages_and_comes_back(deb13):
+    deb13.install(conftest.PROPRIETARY, deb13.versions["550"])
+    before, wanted = deb13.installed(), deb13.versions["535"]
+    state_id = check_change(deb13, request(conftest.T535, wanted, f"{conftest.SOURCE}-tesla-535", "libnvidia-tesla-535-ml1"))
+    assert drivers(deb13) == {driver_of(wanted)}
+    check_way_back(deb13, state_id, before)
+
+
+def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(deb12):
+    older, old, new = (deb12.versions[age] for age in ("older", "old", "new"))
+    deb12.install((*conftest.PROPRIETARY, f"{conftest.CONTROL_PACKAGE}=1"), older)
+    check_change(deb12, request(conftest.PROPRIETARY, old, conftest.SOURCE, "libnvidia-ml1"))
+    assert drivers(deb12) == {driver_of(old)}
+    assert deb12.call("package_pin", what=["driver"], driver_version=driver_of(old))["changed"]
+    held = deb12.installed()
+
+    deb12.fleet.plant(deb12.name, "/etc/apt/apt.conf.d/60test", UNATTENDED)
+    said = deb12.shell("unattended-upgrade --verbose --debug 2>&1")
+    assert deb12.installed() == {**held, conftest.CONTROL_PACKAGE: "2"}, said
+    deb12.shell(f"apt-get -q -y --allow-downgrades install {conftest.CONTROL_PACKAGE}=1")
+    deb12.shell("DEBIAN_FRONTEND=noninteractive apt-get -q -y full-upgrade")
+    assert deb12.installed() == {**held, conftest.CONTROL_PACKAGE: "2"}
+
+    wanted = request(conftest.PROPRIETARY, new, conftest.SOURCE, "libnvidia-ml1")
+    told = deb12.call("package_change", check=True, **wanted)
+    assert "is on hold by unhang; change_held: true lets it move" in told["msg"]
+    state_id = begun(deb12)
+    done = deb12.call("package_change", state_id=state_id, change_held=True, **wanted)
+    assert done["changed"], done.get("msg")
+    assert drivers(deb12) == {driver_of(new)}
+    deb12.call("package_pin", what=["driver"], driver_version=driver_of(new))
+    deb12.shell("DEBIAN_FRONTEND=noninteractive apt-get -q -y full-upgrade")
+    assert drivers(deb12) == {driver_of(new)}
+
+
+def test_a_name_that_stands_for_another_driver_is_refused(deb12):
+    """Debian 12's nvidia-tesla-driver says 525 and brings 535."""
+    offered = deb12.call("package_offers", names=["nvidia-tesla-driver"])["offers"]["nvidia-tesla-driver"][0]["version"]
+    assert offered.startswith("525.")
+    wanted = {"install": {"nvidia-tesla-driver": offered}, "expect": {"libnvidia-ml1": f"{driver_of(offered)}-*"}}
+    answer = deb12.call("package_change", check=True, **wanted)
+    assert any(line.startswith(f"expected libnvidia-ml1 {driver_of(offered)}-*, found that 535.") for line in answer["refused"]), answer
