@@ -146,9 +146,11 @@ def cancel_steps(rootfs, why):
 
 
 def back_steps(rootfs, release, before):
-    """What makes `release` the default again. before: before_of() of then, restored to the letter once every kernel that came since is gone."""
-    loader = loaders.read_loader(rootfs)
-    newer = sorted(set(kernels.installed_releases(rootfs)) - set(before["releases"]))
+    """What makes `release` the default again. before: before_of() of then, restored to the letter once every kernel is gone that came since or was tried."""
+    loader, record = loaders.read_loader(rootfs), read_record(rootfs)
+    tried = {record["release"]} if record.get("release") and record["status"] != "confirmed" else set()
+    installed = set(kernels.installed_releases(rootfs))
+    newer = (installed - set(before["releases"])) | (installed & tried)
     steps = steps_of.no_one_shot_steps(rootfs, loader)
     if newer:
         steps += steps_of.default_steps(rootfs, loader, loaders.entry_for(rootfs, loader, release))

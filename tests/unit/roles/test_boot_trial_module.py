@@ -1,0 +1,363 @@
+"""The module boot_trial over planted boot files: what it writes, in which order, when it refuses, and that it takes everything back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+from fakes.ansible_module import run_module, tree
+from fakes.boot_tree import (
+    NEW,
+    OLD,
+    entry_id,
+    fake_tools,
+    grub_cfg,
+    grubenv,
+    kernel_files,
+    plant_bls_node,
+    plant_grub_node,
+    plant_systemd_boot_node,
+    running_files,
+)
+from fakes.node_tree import plant
+
+from unhang_node.change import boot_trial
+from unhang_node.change.boot_restore import reboot_needed, restore_boot
+from unhang_node.parse.grub import parse_grubenv
+from unhang_node.root import Root
+from unhang_node.section import Unread
+from unhang_node.sections.boot import read_boot
+from unhang_node.sections.mounts import read_mounts
+
+GPUS = ["GPU-0", "GPU-1"]
+
+
+@pytest.fixture(autouse=True)
+def tools(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{fake_tools(tmp_path / 'bin')}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def node(tmp_path):
+    return plant_grub_node(tmp_path / "node")
+
+
+def call(node, state, check=False, **options):
+    return run_module("boot_trial", check=check, state=state, rootfs=str(node), **options)
+
+
+def arm(node, **options):
+    call(node, "prepared")
+    return call(node, "armed", release=NEW, gpus=GPUS, **options)
+
+
+def environment(node):
+    return parse_grubenv((node / "boot/grub/grubenv").read_bytes())
+
+
+def boots(node):
+    """(release of an ordinary boot, entry of the next boot alone), as the audit reads them."""
+    root = Root([str(node)])
+    facts = read_boot(root, Unread(), read_mounts(root))
+    return facts["default_release"], facts["one_shot_entry"]
+
+
+def started(node, release, boot="boot-2"):
+    """The node after a boot: GRUB has cleared the one-shot entry."""
+    values = {name: value for name, value in environment(node).items() if name != "next_entry"}
+    plant(node, {**running_files(release, boot), "/boot/grub/grubenv": grubenv(**values)})
+
+
+def test_a_newer_kernel_does_not_boot_by_itself_once_the_running_one_is_prepared(node):
+    assert boots(node) == (NEW, None)
+    before = tree(node)
+    foretold = call(node, "prepared", check=True)
+    assert foretold["changed"]
+    assert tree(node) == before
+    done = call(node, "prepared")
+    assert [row["what"] for row in done["changes"]] == [row["what"] for row in foretold["changes"]]
+    assert boots(node) == (OLD, None)
+    assert "panic=30" in (node / "boot/grub/grub.cfg").read_text()
+    assert call(node, "prepared")["changed"] is False
+
+
+def test_the_environment_block_keeps_its_size_and_what_others_wrote(node):
+    arm(node)
+    data = (node / "boot/grub/grubenv").read_bytes()
+    assert len(data) == 1024
+    assert environment(node) == {"theirs": "kept", "saved_entry": entry_id(OLD), "next_entry": entry_id(NEW)}
+
+
+def test_the_next_boot_alone_takes_the_new_kernel(node):
+    assert arm(node)["standing"] == "armed"
+    assert boots(node) == (OLD, entry_id(NEW))
+    assert (node / "etc/systemd/system/sysinit.target.wants/unhang-boot-trial.service").is_symlink()
+    assert call(node, "armed", release=NEW, gpus=GPUS)["changed"] is False
+    before = tree(node)
+    assert call(node, "armed", check=True, release=NEW, gpus=GPUS, confirm_within_s=60)["changed"]
+    assert tree(node) == before
+
+
+def test_the_guard_is_a_script_that_a_shell_can_read(node):
+    arm(node, confirm_within_s=77)
+    script = node / "etc/unhang/boot-trial"
+    subprocess.run(["sh", "-n", str(script)], check=True)
+    assert f"= '{NEW}' ] || exit 0" in script.read_text()
+    assert "-lt 77 ]" in script.read_text()
+    assert "grub-editenv /boot/grub/grubenv unset next_entry" in script.read_text()
+
+
+@pytest.mark.parametrize(("watchdog", "theirs", "fed"), [(True, "", True), (False, "", False), (True, "[Manager]\nRuntimeWatchdogSec=20\n", False)])
+def test_a_watchdog_is_fed_where_there_is_one_and_nobody_else_feeds_it(node, watchdog, theirs, fed):
+    plant(node, {**({"/sys/class/watchdog/watchdog0/": ""} if watchdog else {}), "/etc/systemd/system.conf": theirs})
+    arm(node)
+    assert (node / "etc/systemd/system.conf.d/50-unhang-boot-trial.conf").exists() is fed
+
+
+def test_after_any_step_a_power_cut_leaves_the_old_kernel_the_default(tmp_path):
+    count = len(boot_trial.prepare_steps(str(plant_grub_node(tmp_path / "count")), "panic=30"))
+    for done in range(count + 1):
+        # The kernel is installed after the last of these steps, and update-grub runs then: so each cut is looked at with the new kernel in no menu yet.
+        node = plant_grub_node(tmp_path / f"cut-{done}", kernels=(OLD,))
+        for step in boot_trial.prepare_steps(str(node), "panic=30")[:done]:
+            step.act()
+        assert boots(node) == (OLD, None)
+        assert call(node, "prepared")["standing"] == "prepared"
+        assert boots(node) == (OLD, None)
+
+
+def test_after_any_step_of_confirming_a_power_cut_leaves_a_node_that_boots_and_can_be_confirmed(tmp_path):
+    for done in range(12):
+        node = plant_grub_node(tmp_path / f"cut-{done}")
+        arm(node)
+        started(node, NEW)
+        steps = boot_trial.confirm_steps(str(node), NEW, GPUS)
+        for step in steps[:done]:
+            step.act()
+        default, one_shot = boots(node)
+        guarded = (node / "etc/unhang/boot-trial").exists()
+        assert one_shot is None
+        # A guard that goes back to a default that is the new kernel would never end.
+        assert default == OLD or not guarded
+        assert call(node, "confirmed", release=NEW, gpus=GPUS)["standing"] == "confirmed"
+        assert boots(node) == (NEW, None)
+
+
+def test_what_runs_on_trial_becomes_the_default_when_it_is_confirmed(node):
+    arm(node)
+    started(node, NEW)
+    assert call(node, "inspected")["standing"] == "on_trial"
+    done = call(node, "confirmed", release=NEW, gpus=GPUS)
+    assert done["standing"] == "confirmed"
+    assert boots(node) == (NEW, None)
+    assert "panic=" not in (node / "boot/grub/grub.cfg").read_text()
+    assert not (node / "etc/unhang").exists()
+    assert not (node / "etc/systemd/system/unhang-boot-trial.service").exists()
+    kept = (node / "etc/apt/apt.conf.d/52unhang-kernel").read_text()
+    assert "6\\.1\\.0-55-amd64$" in kept
+    assert "6\\.1\\.0-56-amd64$" in kept
+    assert call(node, "confirmed", release=NEW, gpus=GPUS)["changed"] is False
+    assert call(node, "cancelled")["changed"] is False
+
+
+def test_a_kernel_that_lost_a_gpu_is_not_confirmed(node):
+    arm(node)
+    started(node, NEW)
+    before = tree(node)
+    refused = call(node, "confirmed", release=NEW, gpus=["GPU-0"])
+    assert refused["failed"]
+    assert "GPU-1" in refused["msg"]
+    assert tree(node) == before
+
+
+@pytest.mark.parametrize("release", [OLD, "6.1.0-40-amd64"])
+def test_another_kernel_than_the_one_asked_for_is_not_confirmed(node, release):
+    arm(node)
+    started(node, release)
+    refused = call(node, "confirmed", release=NEW, gpus=GPUS)
+    assert f"expected {NEW} to run on trial, found {release} running" in refused["msg"]
+    assert call(node, "inspected")["standing"] == "fell_back"
+
+
+def test_a_kernel_that_fell_back_is_remembered_and_stays_off(node):
+    arm(node)
+    started(node, OLD)
+    plant(node, {"/var/lib/unhang/boot-trial-fell-back": f"{NEW} was not confirmed within 900 s after its start\n"})
+    done = call(node, "cancelled")
+    assert done["standing"] == "fell_back"
+    assert "was not confirmed within 900 s" in done["why"]
+    assert boots(node) == (OLD, None)  # although the newer kernel is still on the disk
+    assert not (node / "etc/unhang").exists()
+    assert call(node, "cancelled")["changed"] is False
+
+
+def test_a_trial_that_is_under_way_keeps_its_guard_when_it_is_cancelled(node):
+    arm(node)
+    started(node, NEW)
+    done = call(node, "cancelled", why="2 GPUs are gone")
+    assert done["standing"] == "on_trial"
+    assert boots(node) == (OLD, None)
+    assert (node / "etc/unhang/boot-trial").exists()
+    started(node, OLD, "boot-3")
+    assert call(node, "cancelled")["why"] == "2 GPUs are gone"
+    assert not (node / "etc/unhang").exists()
+
+
+def test_once_the_new_kernel_is_gone_everything_is_as_it_was(tmp_path):
+    node = plant_grub_node(tmp_path / "node", kernels=(OLD,))
+    before = tree(node)
+    call(node, "prepared")
+    plant(node, kernel_files(NEW))
+    arm(node)
+    for path in kernel_files(NEW):
+        (node / path.lstrip("/")).unlink()
+    (node / f"lib/modules/{NEW}").rmdir()
+    assert call(node, "cancelled")["standing"] == "cancelled"
+    after = {path: content for path, content in tree(node).items() if not path.startswith(("/var", "/etc/systemd"))}
+    assert after == {path: content for path, content in before.items() if not path.startswith(("/var", "/etc/systemd"))}
+
+
+REFUSED = {
+    "btrfs": ({"source": "/dev/sda1", "fs_type": "btrfs", "device": "0:35"}, "btrfs"),
+    "zfs": ({"source": "rpool/ROOT", "fs_type": "zfs", "device": "0:40"}, "zfs"),
+    "lvm": ({"source": "/dev/mapper/vg-root", "fs_type": "ext4", "device": "254:0"}, "LVM"),
+    "md": ({"source": "/dev/md0", "fs_type": "ext4", "device": "9:0"}, "RAID"),
+    "nfs": ({"source": "server:/root", "fs_type": "nfs", "device": "0:50"}, "no block device"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_where_grub_cannot_clear_its_one_shot_entry_nothing_is_written(tmp_path, case):
+    where, why = REFUSED[case]
+    node = plant_grub_node(tmp_path / "node", **where)
+    before = tree(node)
+    for state in ("prepared", "armed"):
+        refused = call(node, state, release=NEW)
+        assert why in refused["refused"][0]
+        assert "again and again" in refused["msg"]
+    assert tree(node) == before
+
+
+def test_a_node_without_a_boot_loader_on_its_disk_gets_its_kernel_elsewhere(tmp_path):
+    node = tmp_path / "node"
+    plant(node, running_files(source="server:/root", fs_type="nfs", device="0:50"))
+    refused = call(node, "prepared")
+    assert "boots from the network or from an image" in refused["msg"]
+    assert call(node, "inspected")["loader"]["refused"] == refused["msg"]
+
+
+def test_somebody_elses_one_shot_entry_is_left_alone(node):
+    plant(node, {"/boot/grub/grubenv": grubenv(next_entry="1>4")})
+    refused = call(node, "prepared")
+    assert "'1>4', which somebody else set" in refused["msg"]
+
+
+def test_a_default_that_nobody_prepared_is_no_default_to_fall_back_to(node):
+    refused = call(node, "armed", release=NEW)
+    assert f"expected {OLD} to be the default" in refused["msg"]
+
+
+@pytest.mark.parametrize(
+    ("files", "removed", "said"),
+    [
+        ({f"/boot/initrd.img-{NEW}": ""}, (), f"/boot/initrd.img-{NEW}"),
+        ({}, (f"boot/initrd.img-{NEW}",), f"update-initramfs -c -k {NEW}"),
+        ({}, (f"lib/modules/{NEW}/modules.dep",), "modules.dep"),
+        ({}, (f"boot/vmlinuz-{NEW}",), "expected the image"),
+    ],
+)
+def test_a_kernel_that_cannot_come_up_is_not_armed(node, files, removed, said):
+    call(node, "prepared")
+    plant(node, files)
+    for path in removed:
+        (node / path).unlink()
+    refused = call(node, "armed", release=NEW)
+    assert said in refused["msg"]
+    assert boots(node) == (OLD, None)
+
+
+MODULES = {
+    "dkms": (["updates/dkms/nvidia.ko.xz", "updates/dkms/nvidia-uvm.ko.xz"], ["nvidia", "nvidia_uvm"], []),
+    "Debian's names": (["updates/dkms/nvidia-current.ko", "updates/dkms/nvidia-current-uvm.ko"], ["nvidia", "nvidia_uvm"], []),
+    "a branch's names": (["updates/dkms/nvidia-tesla-535.ko", "updates/dkms/nvidia-tesla-535-peermem.ko"], ["nvidia", "nvidia_peermem"], []),
+    "Ubuntu's prebuilt": (["kernel/nvidia-535-server/nvidia.ko"], ["nvidia"], []),
+    "kmod packages": (["weak-updates/lustre/lnet.ko", "extra/gdrdrv.ko"], ["gdrdrv", "lnet"], []),
+    "not built": ([], ["gdrdrv"], [f"no gdrdrv was built for {NEW}"]),
+    "only the kernel's own": ([], ["mlx5_core"], ["the one that is loaded now comes from outside"]),
+}
+
+
+@pytest.mark.parametrize("case", MODULES)
+def test_modules_that_are_loaded_now_have_to_be_there_for_the_new_kernel(node, case):
+    built, names, said = MODULES[case]
+    call(node, "prepared")
+    plant(node, kernel_files(NEW, built))
+    answer = call(node, "armed", release=NEW, modules=names)
+    assert bool(answer.get("failed")) is bool(said)
+    for words in said:
+        assert words in answer["msg"]
+
+
+def test_a_failed_build_is_named_with_the_line_of_its_log(node):
+    log = "make[1]: Entering directory\n/var/lib/dkms/nvidia/470.1/build/nv-mmap.c:333:14: error: implicit declaration of function\nmake: *** [all] Error 2\n"
+    call(node, "prepared")
+    plant(node, {"/var/lib/dkms/nvidia/470.1/build/make.log": log})
+    refused = call(node, "armed", release=NEW, modules=["nvidia"])
+    assert "nv-mmap.c:333:14: error: implicit declaration of function (/var/lib/dkms/nvidia/470.1/build/make.log)" in refused["msg"]
+
+
+def test_systemd_boot_is_told_by_its_own_tool(tmp_path):
+    node = plant_systemd_boot_node(tmp_path / "node")
+    call(node, "prepared")
+    assert boots(node) == (OLD, None)
+    assert call(node, "armed", release=NEW, gpus=GPUS)["standing"] == "armed"
+    assert boots(node) == (OLD, f"debian-{NEW}.conf")
+    entry = node / f"boot/efi/loader/entries/debian-{NEW}.conf"
+    assert "options root=/dev/sda2 quiet panic=30\n" in entry.read_text()
+    (node / f"sys/firmware/efi/efivars/LoaderEntryOneShot-{'4a67b082-0a4c-41cf-b6c7-440b29bb8c4f'}").unlink()
+    plant(node, running_files(NEW, "boot-2"))
+    assert call(node, "confirmed", release=NEW, gpus=GPUS)["standing"] == "confirmed"
+    assert boots(node) == (NEW, None)
+    assert "panic" not in entry.read_text()
+
+
+def test_grub_with_loader_entries_is_told_by_its_environment_block(tmp_path):
+    node = plant_bls_node(tmp_path / "node")
+    call(node, "prepared")
+    assert boots(node) == (OLD, None)
+    assert call(node, "armed", release=NEW, gpus=GPUS)["standing"] == "armed"
+    assert boots(node) == (OLD, f"abc-{NEW}")
+    assert "panic=30" in (node / f"boot/loader/entries/abc-{NEW}.conf").read_text()
+    call(node, "cancelled", why="no")
+    assert boots(node) == (OLD, None)
+
+
+def test_a_saved_state_brings_the_boot_default_back_to_the_letter(tmp_path):
+    node = plant_grub_node(tmp_path / "node", kernels=(OLD,))
+    folder = "/var/lib/unhang/states/20261120T070000Z-kernel"
+    plant(node, {folder + "/state.json": json.dumps({"schema": "unhang/saved-state/1", "id": folder[-22:], "steps": [], "folders": []})})
+    cfg = grub_cfg([OLD])
+    call(node, "prepared", state_id=folder[-23:])
+    plant(node, kernel_files(NEW))
+    call(node, "armed", release=NEW, gpus=GPUS)
+    call(node, "prepared")
+    started(node, NEW)
+    call(node, "confirmed", release=NEW, gpus=GPUS)
+    assert reboot_needed(str(node), folder) == OLD
+    before = tree(node)
+    assert [row["what"] for row in restore_boot(str(node), folder, True)]
+    assert tree(node) == before
+    restore_boot(str(node), folder, False)
+    assert boots(node) == (OLD, None)  # the new kernel is still on the disk
+    started(node, OLD, "boot-3")
+    assert reboot_needed(str(node), folder) is None
+    for path in kernel_files(NEW):
+        (node / path.lstrip("/")).unlink()
+    (node / f"lib/modules/{NEW}").rmdir()
+    restore_boot(str(node), folder, False)
+    assert (node / "boot/grub/grub.cfg").read_text() == cfg
+    assert environment(node) == {"theirs": "kept"}
+    assert not (node / "etc/default/grub.d/zz-unhang-boot-trial.cfg").exists()
+    assert restore_boot(str(node), folder, False) == []
