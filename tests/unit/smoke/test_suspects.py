@@ -109,6 +109,36 @@ def test_a_process_in_state_d_is_told_with_the_place_in_the_kernel():
     assert "hangs in the kernel (state D, in uvm_ioctl)" in result["suspects"][0]["why"]
 
 
+@pytest.mark.parametrize("echo", [
+    stall(0, 7, state="D", wchan="folio_wait", reason="witness"),
+    [{"e": "exit", "rank": 0, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 7}],
+    [{"e": "exit", "rank": 0, "code": -10, "signal": "SIGUSR1", "phase": "all_reduce", "seq": 7}],
+    [{"e": "exit", "rank": 0, "code": 1, "signal": None, "phase": "all_reduce", "seq": 7}],
+    end("error", 0, "all_reduce", "RuntimeError: connection reset by peer"),
+], ids=["a witness that reads a page", "the watchdog's abort", "our own signal", "code 1 without a word", "an error"])  # fmt: skip
+def test_the_stopped_rank_is_named_alone_whatever_its_peers_do_about_it(echo):
+    _, found = blamed(node(0, echo), node(1, stall(1, 7, state="T", reason="stopped")), node(2, stall(2, 7, reason="witness")))
+    assert found == [("gpu001", 1)]
+
+
+def test_an_abort_is_told_when_nothing_else_explains_it():
+    crash = [{"e": "exit", "rank": 1, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 6}]
+    _, found = blamed(node(0, end("error", 0, "all_reduce", "connection closed")), node(1, crash))
+    assert found == [("gpu001", 1)]
+
+
+def test_a_node_that_was_never_there_explains_no_abort_of_others():
+    crash = [{"e": "exit", "rank": 1, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 6}]
+    _, found = blamed(node(0), node(1, crash), Stream("gpu009", (), (), "cannot be reached by ssh: timed out"))
+    assert found == [("gpu009", None), ("gpu001", 1)]
+
+
+def test_a_witness_in_state_d_is_a_hint_where_there_is_nothing_better():
+    result, found = blamed(node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="nv_open", reason="witness")))
+    assert found == [("gpu001", 1)]
+    assert "nv_open" in result["suspects"][0]["why"]
+
+
 def test_results_that_are_cut_off_are_told_and_the_others_stand():
     result, found = blamed(node(0, stall(0, 7)), node(1, ended=False))
     assert found == [("gpu001", None)]

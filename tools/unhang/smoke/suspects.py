@@ -17,6 +17,7 @@ from unhang.smoke.streams import Story, Stream, number
 NEXT_LOOK_AT_NODE = "unhang audit --limit {host}; look at the kernel log and the driver there"
 OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 CONSEQUENCE_CODES = (1, 3)  # a phase said no; the rank ended itself after a stall
+ECHOES = ("SIGABRT", "SIGUSR1")  # what torch's watchdog ends with when a peer is gone; what asks a rank for its stacks
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,13 @@ class Suspect:
 
 def find_suspects(streams: Sequence[Stream], told: Mapping[int, Story]) -> list[Suspect]:
     """Suspects, the most certain first; [] when all ranks ended well."""
-    certain = [*_hosts(streams, told), *_stopped(told), *_died(told)]
+    certain = [*_hosts(streams, told), *_stopped(told), *_died(told, echo=False)]
+    if not any(suspect.rank is not None or suspect.phase != "launch" for suspect in certain):
+        certain += _died(told, echo=True)
     refused = _refused(told, {suspect.host for suspect in certain})
     if certain or refused:
         return _once([*certain, *refused])
-    return _once(_behind(told) or _errors(told) or _all_in(told))
+    return _once(_behind(told) or _stuck_witnesses(told) or _errors(told) or _all_in(told))
 
 
 def _once(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -84,22 +87,36 @@ def _stopped(told: Mapping[int, Story]) -> list[Suspect]:
         elif story.stall and story.stall.get("reason") == "stopped":
             why = f"its process is stopped (state {story.stall.get('state')}) before collective {_next(story)} was over, all others wait for it"
             found.append(_of(story, why, "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container"))
-        elif story.stall and story.stall.get("state") == "D":
-            where = story.stall.get("wchan") or "the kernel"
-            found.append(_of(story, f"its process hangs in the kernel (state D, in {where})", NEXT_LOOK_AT_NODE.format(host=story.host)))
+        elif _in_kernel(story) and (story.stall or {}).get("reason") != "witness":
+            found.append(_hangs(story))
     return found
+
+
+def _in_kernel(story: Story) -> bool:
+    return (story.stall or {}).get("state") == "D"
+
+
+def _hangs(story: Story) -> Suspect:
+    where = (story.stall or {}).get("wchan") or "the kernel"
+    return _of(story, f"its process hangs in the kernel (state D, in {where})", NEXT_LOOK_AT_NODE.format(host=story.host))
+
+
+def _stuck_witnesses(told: Mapping[int, Story]) -> list[Suspect]:
+    """In state D when another's trouble had them looked at: on a busy machine a page that is being read, so no more than a hint."""
+    return [_hangs(story) for story in told.values() if _in_kernel(story)]
 
 
 def _next(story: Story) -> int:
     return int(number((story.stall or story.exit or {}).get("seq")))
 
 
-def _died(told: Mapping[int, Story]) -> list[Suspect]:
+def _died(told: Mapping[int, Story], echo: bool) -> list[Suspect]:
+    """Ranks that ended. echo: those alone that end so when another is stopped, hangs or died: torch's watchdog aborts, gloo's peers raise."""
     found = []
     for story in told.values():
-        if story.exit is None:
+        code, name = (story.exit.get("code"), story.exit.get("signal")) if story.exit else (0, None)
+        if story.exit is None or (name in ECHOES or (code == 1 and not name)) != echo:
             continue
-        code, name = story.exit.get("code"), story.exit.get("signal")
         if name:
             why = f"its process was ended by {name} after {_next(story)} collectives"
             found.append(_of(story, why, _after_signal(str(name), story.host)))
