@@ -74,7 +74,7 @@ def not_offered(request, offers):
     for name, version in sorted(request["install"].items()):
         known = [row["version"] for row in offers.get(name.split(":")[0], ())]
         if not known:
-            told.append("expected {} {}, found that no repository of this node has a package of that name".format(name, version).replace("  ", " "))
+            told.append("expected {}, found that no repository of this node has a package of that name".format("{} {}".format(name, version).strip()))
         elif version and version not in known:
             told.append("expected {} {}, found on offer: {}".format(name, version, ", ".join(known[:8])))
     return told
