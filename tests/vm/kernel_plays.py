@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from fakes.role_play import PROJECT, environment, read_play, write_play
 
 DEADLINE_S = 3600
+# Long enough for a boot on a machine that has other things to do: an emulated second can take many.
+PATIENCE = {"kernel_confirm_within_s": 900, "kernel_settle_s": 60, "kernel_update_cache": False, "kernel_trial_options": "panic=5"}
+GPUS = "/root/gpus.json"
 
 
 @dataclass(frozen=True)
 class Site:
-    """One machine, and the policy that its node has. patience: variables that make a test of waiting short without making it a race."""
+    """One machine, the policy that its node has, and variables of the role."""
 
     machine: object
     policy: dict
-    patience: dict
+    variables: dict
 
     def play(self, *arguments, **variables):
         """Played of one run of the role."""
@@ -38,9 +41,20 @@ class Site:
         options += " -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=8"
         host = {
             "ansible_host": "127.0.0.1", "ansible_port": self.machine.port, "ansible_user": "root", "ansible_ssh_common_args": options,
-            "ansible_python_interpreter": "/usr/bin/python3", "unhang_policy": self.policy, **self.patience, **variables,
+            "ansible_python_interpreter": "/usr/bin/python3", "unhang_policy": self.policy, **self.variables, **variables,
         }  # fmt: skip
         inventory = work / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": {"vm": host}}}))
         command = [sys.executable, "-m", "ansible.cli.playbook", str(write_play(work, "kernel")), "-i", str(inventory), *arguments]
         return command, {"cwd": PROJECT, "env": environment(work), "stdin": subprocess.DEVNULL}
+
+
+def site_of(machine):
+    """A Site whose policy names the newer kernel."""
+    return Site(machine, {"kernel": {"version": machine.image.new}}, {**PATIENCE, "unhang_nvml_recording": GPUS})
+
+
+def boots(machine):
+    """What GRUB was told: {saved_entry, next_entry} where they are set."""
+    lines = machine.shell("grub-editenv /boot/grub/grubenv list").splitlines()
+    return {name: value for name, _equals, value in (line.partition("=") for line in lines) if name in ("saved_entry", "next_entry") and value}

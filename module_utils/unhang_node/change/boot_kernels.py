@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from ..root import Root
-from ..sections.installed_kernels import DEP_LIMIT_BYTES, DKMS, MODULES
+from ..sections.installed_kernels import DEP_LIMIT_BYTES, MODULES
 from ..sections.reading import names_if_there, there
+from .dkms_state import read_builds, why_not_built
 
 RELEASE_FILE = "/proc/sys/kernel/osrelease"
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
@@ -59,7 +60,9 @@ def missing_modules(rootfs, release, names):
     for line in listing.splitlines():
         path = line.partition(":")[0]
         (outside if _FROM_OUTSIDE.match(path) else inside).add(module_of_file(path))
-    return [(name, _why_missing(root, release, name, inside)) for name in sorted(set(names)) if name.replace("-", "_") not in outside]
+    missing = [name for name in sorted(set(names)) if name.replace("-", "_") not in outside]
+    builds = read_builds(root) if missing else []
+    return [(name, _why_missing(root, release, name, inside, builds)) for name in missing]
 
 
 def module_of_file(path):
@@ -68,27 +71,19 @@ def module_of_file(path):
     return _NVIDIA_FILE.sub("nvidia", name)
 
 
-def _why_missing(root, release, name, inside):
+def _why_missing(root, release, name, inside, builds):
     if name.replace("-", "_") in inside:
         return "only the kernel's own {} is there for {}, and the one that is loaded now comes from outside".format(name, release)
-    return "no {} was built for {}{}".format(name, release, _dkms_words(root, release, name))
+    failed = [build for build in builds if build.kernel == release and build.state == "failed"]
+    # What a source builds is not written down where its build failed, so the one whose name fits is told, else all.
+    fitting = [build for build in failed if _stem(build.module) == _stem(name)] or failed
+    for build in fitting:
+        return "no {} was built for {}: {}".format(name, release, why_not_built(builds, build.module, release, build.version))
+    return "no {} was built for {}; install its package for that kernel, or with DKMS that kernel's headers".format(name, release)
 
 
-def _dkms_words(root, release, name):
-    """Where DKMS wrote why a build failed, or what would build it."""
-    for module in names_if_there(root, DKMS):
-        if not (module.replace("-", "_").startswith(name.partition("_")[0]) or name.startswith(module.replace("-", "_"))):
-            continue
-        for version in names_if_there(root, "{}/{}".format(DKMS, module)):
-            log = "{}/{}/{}/build/make.log".format(DKMS, module, version)
-            if there(root, log):
-                return "; its build failed: " + _first_error(root.text(log, _MIB), log)
-    return "; install its package for that kernel, or with DKMS that kernel's headers"
-
-
-def _first_error(text, log):
-    lines = [line.strip() for line in text.splitlines() if re.search(r"\berror\b|\bError \d|\*\*\*", line)]
-    return "{} ({})".format(lines[0][:300], log) if lines else log
+def _stem(name):
+    return re.split(r"[-_]", name)[0]
 
 
 def boot_space(rootfs, release):

@@ -301,11 +301,12 @@ def test_modules_that_are_loaded_now_have_to_be_there_for_the_new_kernel(node, c
 
 
 def test_a_failed_build_is_named_with_the_line_of_its_log(node):
-    log = "make[1]: Entering directory\n/var/lib/dkms/nvidia/470.1/build/nv-mmap.c:333:14: error: implicit declaration of function\nmake: *** [all] Error 2\n"
+    log = f"DKMS make.log for nvidia-470.1 for kernel {NEW} (x86_64)\nFri Nov 20\nnv-mmap.c:333:14: error: implicit declaration\nmake: *** Error 2\n"
     call(node, "prepared")
-    plant(node, {"/var/lib/dkms/nvidia/470.1/build/make.log": log})
+    plant(node, {"/var/lib/dkms/nvidia/470.1/build/make.log": log, "/var/lib/dkms/nvidia/470.1/source/": ""})
     refused = call(node, "armed", release=NEW, modules=["nvidia"])
-    assert "nv-mmap.c:333:14: error: implicit declaration of function (/var/lib/dkms/nvidia/470.1/build/make.log)" in refused["msg"]
+    assert f"does not build for kernel {NEW}: nv-mmap.c:333:14: error: implicit declaration" in refused["msg"]
+    assert "/var/lib/dkms/nvidia/470.1/build/make.log line 3" in refused["msg"]
 
 
 def test_systemd_boot_is_told_by_its_own_tool(tmp_path):

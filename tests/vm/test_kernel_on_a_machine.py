@@ -1,0 +1,121 @@
+"""The role kernel on a real machine under emulation: real packages, GRUB, initrds and reboots; one that comes up, and every way in which one does not."""
+
+from __future__ import annotations
+
+import json
+
+from kernel_plays import GPUS, boots
+
+
+def record(machine):
+    return json.loads(machine.shell("cat /var/lib/unhang/boot_trial.json"))
+
+
+def default_of(machine):
+    return boots(machine)["saved_entry"].rpartition(">gnulinux-")[2]
+
+
+def test_without_a_word_the_kernel_is_installed_and_neither_booted_nor_the_default(image, installation):
+    played, seen, _frozen = installation
+    assert played.code == 0
+    assert "is installed and does not boot by itself" in played.said
+    assert f"vmlinuz-{image.new}" in seen["kernels"]
+    assert f"vmtest/1.0, {image.new}" in seen["kernels"]  # built by DKMS for the kernel that is to boot
+    assert image.old in seen["boots"]["saved_entry"]
+    assert "next_entry" not in seen["boots"]
+
+
+def test_power_that_is_lost_before_the_reboot_starts_the_old_kernel_and_the_next_run_finishes(image, prepared):
+    machine = prepared.machine
+    machine.power_off()
+    machine.switch_on()
+    machine.wait_for_ssh()
+    assert machine.shell("uname -r").strip() == image.old
+    assert prepared.play(kernel_reboot=True).code == 0
+    assert machine.shell("uname -r; lsmod | grep -o ^vmtest").split() == [image.new, "vmtest"]
+    assert default_of(machine).startswith(image.new)
+    assert "next_entry" not in boots(machine)
+    assert machine.shell("ls /etc/unhang 2>&1 || true").strip().endswith("No such file or directory")
+    again = prepared.play(kernel_reboot=True)
+    assert (again.code, again.changed) == (0, {"vm": 0})
+    machine.power_off()
+    machine.switch_on()
+    machine.wait_for_ssh()
+    assert machine.shell("uname -r").strip() == image.new
+
+
+def test_a_kernel_whose_initrd_is_broken_leaves_the_machine_on_the_old_one_and_is_not_tried_again(image, prepared):
+    machine = prepared.machine
+    machine.shell(f"dd if=/dev/urandom of=/boot/initrd.img-{image.new} bs=64k count=64 conv=notrunc status=none")
+    played = prepared.play(kernel_reboot=True)
+    assert played.code != 0
+    assert f"expected {image.new} to come up, found {image.old}" in played.said
+    assert "Kernel panic" in machine.console()
+    assert machine.shell("uname -r").strip() == image.old
+    assert default_of(machine).startswith(image.old)
+    assert record(machine)["status"] == "fell_back"
+    again = prepared.play(kernel_reboot=True)
+    assert again.code != 0
+    assert "was tried and fell back" in again.said
+
+
+def test_a_kernel_that_comes_up_without_its_network_is_left_by_the_node_itself(image, prepared):
+    machine = prepared.machine
+    # Its driver is taken out of the new kernel's modules, as a build for the wrong kernel would have it.
+    machine.shell(f"find /lib/modules/{image.new} -name 'virtio_net.ko*' -delete; depmod {image.new}")
+    played = prepared.play(kernel_reboot=True, kernel_confirm_within_s=120)
+    assert played.code != 0
+    assert f"{image.new} was not confirmed within 120 s after its start" in played.said
+    assert f"unhang: {image.new} is on trial" in machine.console()
+    assert machine.shell("uname -r").strip() == image.old
+    assert record(machine)["status"] == "fell_back"
+
+
+def test_a_kernel_under_which_a_gpu_is_gone_is_taken_back(image, prepared):
+    machine = prepared.machine
+    unit = "[Unit]\nConditionKernelVersion={}\nBefore=ssh.service\n[Service]\nType=oneshot\nExecStart=/bin/cp /root/{}.json " + GPUS + "\n"
+    for name, release, layer in (("lost", image.new, {"device_count": 1}), ("whole", image.old, {})):
+        machine.write(f"/root/{name}.json", json.dumps({"base": "h200x2.json", **layer}))
+        machine.write(f"/etc/systemd/system/{name}.service", unit.format(release, name))
+        machine.shell(f"mkdir -p /etc/systemd/system/multi-user.target.wants; ln -s ../{name}.service /etc/systemd/system/multi-user.target.wants/")
+    played = prepared.play(kernel_reboot=True, kernel_settle_s=10)
+    assert played.code != 0
+    assert "expected the 2 GPUs of before, found 1 of them gone: GPU-" in played.said
+    assert machine.shell("uname -r").strip() == image.old
+    assert record(machine)["status"] == "fell_back"
+    assert "GPUs of before" in record(machine)["why"]
+    assert image.new in machine.shell("journalctl --list-boots >/dev/null; last -x 2>/dev/null || true") or f"Linux version {image.new}" in machine.console()
+
+
+def test_a_module_that_does_not_build_keeps_the_kernel_from_booting(image, fresh):
+    machine = fresh.machine
+    machine.shell("echo '#error too old for this kernel' >>/usr/src/vmtest-1.0/vmtest.c")
+    played = fresh.play(kernel_reboot=True)
+    assert played.code != 0
+    assert f"does not build for kernel {image.new}" in played.said
+    assert "too old for this kernel" in played.said
+    assert machine.shell("uname -r").strip() == image.old
+    assert default_of(machine).startswith(image.old)
+    assert "next_entry" not in boots(machine)
+
+
+def test_where_grub_cannot_write_the_role_refuses_and_writes_nothing(fresh):
+    machine = fresh.machine
+    machine.shell("mkfs.btrfs -q /dev/vdb && mount /dev/vdb /mnt && cp -a /boot/. /mnt/ && umount /mnt && mount /dev/vdb /boot")
+    looked_at = "find /boot /etc /var/lib/dpkg /lib/modules -xdev -newer /root/mark -type f"
+    machine.shell("touch /root/mark")
+    played = fresh.play(kernel_reboot=True)
+    assert played.code != 0
+    assert "btrfs" in played.said
+    assert "again and again" in played.said
+    assert machine.shell(looked_at).split() == []
+
+
+def test_a_preview_writes_nothing_and_says_what_would_come(image, fresh):
+    machine = fresh.machine
+    machine.shell("touch /root/mark")
+    played = fresh.play("--check", "--diff", kernel_reboot=True)
+    assert played.code == 0
+    assert f"+linux-image-{image.new}" in played.said
+    assert f"+linux-headers-{image.new}" in played.said
+    assert machine.shell("find / -xdev -newer /root/mark -type f -not -path '/var/log/*' -not -path '/root/.ansible/*' -not -path '/var/tmp/*'").split() == []
