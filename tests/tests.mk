@@ -20,3 +20,9 @@ test-integration: system-packages ## Integration tests alone, as root on Linux
 .PHONY: test-packages
 test-packages: $(DEV_STAMP) ## Driver packages resolved by apt on today's index of the archives
 	$(PYTHON) -m pytest tests/packages $(TEST_ARGS)
+
+.PHONY: test-vm
+test-vm: system-packages ## A real kernel upgrade on an emulated machine, as root on Linux: trial boots that succeed, and all that do not
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTHON) -m pytest --timeout 3600 tests/vm $(TEST_ARGS)
