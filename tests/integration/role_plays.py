@@ -10,14 +10,19 @@ from fakes.role_play import read_play, write_play
 LOOKED_AT = ("/etc", "/var/lib/dpkg/status", "/var/lib/apt/extended_states", "/var/lib/unhang", "/usr/local", "/root", "/run/systemd/system")
 
 
-def play_role(fleet, role, name, policy, *arguments, **variables):
-    """Played of one role on one node."""
+def command_of_role(fleet, role, name, policy, *arguments, **variables):
+    """(argv, environment) of one role on one node."""
     work = fleet.work / f"play-{len(list(fleet.work.glob('play-*')))}"
     work.mkdir()
     inventory = work / "hosts.json"
     inventory.write_text(audits.inventory_of(fleet.bed, {"training": [name]}, {"unhang_policy": policy, **variables}))
     environment = {**audits.environment_of(fleet.bed, work), "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
-    command = fleet.bed.inside(["ansible-playbook", str(write_play(work, role)), "-i", str(inventory), *arguments], audits.PROJECT)
+    return fleet.bed.inside(["ansible-playbook", str(write_play(work, role)), "-i", str(inventory), *arguments], audits.PROJECT), environment
+
+
+def play_role(fleet, role, name, policy, *arguments, **variables):
+    """Played of one role on one node."""
+    command, environment = command_of_role(fleet, role, name, policy, *arguments, **variables)
     said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     return read_play(subprocess.run(command, env=environment, timeout=audits.DEADLINE_S, **said))
 

@@ -1,0 +1,48 @@
+"""Stand-ins for what holds GPUs on a node: services of the known names, a job, and the programs that exchange kernel modules."""
+
+from __future__ import annotations
+
+DEVICE = "/dev/nvidia0"
+ORDER = "/run/order"
+UNITS = ("nvidia-dcgm", "nvidia-persistenced", "nvidia-fabricmanager")
+UNIT = """\
+[Service]
+ExecStartPre=/bin/sh -c 'echo start %p >>{order}'
+ExecStart=/bin/sh -c 'exec 3<{device}; exec sleep infinity'
+ExecStop=/bin/sh -c 'echo stop %p >>{order}'
+"""
+# Loading a module is what dpkg has, as at a boot; the list of what was called is the proof.
+PROGRAM = '#!/bin/sh\necho "{name} $*" >>{order}\n{body}\n'
+BODIES = {"rmmod": "", "nvidia-smi": "", "modprobe": '[ "$1" != nvidia ] || /usr/local/sbin/testbed-driver'}
+
+
+def start(fleet, name, units=UNITS):
+    """The services run, each with a device open, until the test ends."""
+    fleet.shell(name, f"touch {DEVICE} {ORDER}", undo=f"rm -f {DEVICE} {ORDER}")
+    for unit in units:
+        fleet.plant(name, f"/etc/systemd/system/{unit}.service", UNIT.format(order=ORDER, device=DEVICE))
+        fleet.shell(name, f"systemctl start {unit}", undo=f"systemctl stop {unit}")
+    called(fleet, name)
+
+
+def called(fleet, name):
+    """What was started, stopped and run since the last look, in order."""
+    return fleet.shell(name, f"cat {ORDER}; : >{ORDER}").splitlines()
+
+
+def process_of(fleet, name, unit):
+    """The number of a service's main process, 0 when it does not run."""
+    return int(fleet.shell(name, f"systemctl show -p MainPID --value {unit}"))
+
+
+def start_job(fleet, name, user):
+    """A process of a user with the GPU open, until the test ends; gives its number."""
+    command = f"exec 3<{DEVICE}; exec sleep infinity"
+    fleet.shell(name, f"systemd-run -q --unit=job --uid={user} sh -c '{command}'", undo="systemctl stop job 2>/dev/null || :")
+    return process_of(fleet, name, "job")
+
+
+def plant_programs(fleet, name, **bodies):
+    """rmmod, modprobe and nvidia-smi; bodies: other shell text for one of them."""
+    for program, body in {**BODIES, **bodies}.items():
+        fleet.plant(name, f"/usr/local/sbin/{program}", PROGRAM.format(name=program, order=ORDER, body=body), 0o755)

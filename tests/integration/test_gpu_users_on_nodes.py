@@ -1,0 +1,101 @@
+"""Who holds the GPUs of a booted node, and what the role gpu_driver does about it: real systemd services, a real job, modules exchanged by stand-ins."""
+
+from __future__ import annotations
+
+import subprocess
+
+import audits
+import gpu_daemons
+import pytest
+from driver_node import NEW, OLD, prepare
+from module_calls import call_module
+from role_plays import command_of_role, play_role, state_of
+
+NODE = "gpu001"
+POLICY = {"driver": {"version": NEW, "flavour": "proprietary"}}
+RELOAD = {"driver": {**POLICY["driver"], "reload": True}}
+DCGM, PERSISTENCED, FABRIC = gpu_daemons.UNITS
+
+
+@pytest.fixture
+def busy(fleet, tmp_path):
+    """A node with the old driver and the services that hold its GPU."""
+    prepare(fleet, NODE, tmp_path)
+    gpu_daemons.start(fleet, NODE)
+    return fleet
+
+
+def loaded(fleet):
+    """What the kernel says that it has loaded."""
+    return fleet.shell(NODE, "cat /proc/driver/nvidia/version")
+
+
+def test_every_holder_is_told_with_its_service_and_a_job_stops_the_role(busy):
+    job = gpu_daemons.start_job(busy, NODE, "auditor")
+    users = call_module(busy, NODE, "gpu_users", state="listed")["users"]
+    assert {row["pid"]: (row["user"], row["service"]) for row in users["processes"]} == {
+        job: ("auditor", None),
+        **{gpu_daemons.process_of(busy, NODE, unit): ("root", f"{unit}.service") for unit in gpu_daemons.UNITS},
+    }
+    before = state_of(busy, NODE)
+    refused = play_role(busy, "gpu_driver", NODE, POLICY)
+    assert refused.failed == {NODE: 1}
+    assert f"found process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.said
+    assert state_of(busy, NODE) == before
+    assert gpu_daemons.called(busy, NODE) == []
+
+
+def test_services_stop_in_order_and_start_again_and_fabric_manager_is_left_alone(busy):
+    fabric = gpu_daemons.process_of(busy, NODE, FABRIC)
+    assert play_role(busy, "gpu_driver", NODE, POLICY).code == 0
+    assert gpu_daemons.called(busy, NODE) == [f"stop {DCGM}", f"stop {PERSISTENCED}", f"start {PERSISTENCED}", f"start {DCGM}"]
+    assert gpu_daemons.process_of(busy, NODE, FABRIC) == fabric
+    assert OLD in loaded(busy)
+
+
+def test_where_nobody_uses_the_gpus_the_modules_are_exchanged_without_a_reboot(busy):
+    gpu_daemons.plant_programs(busy, NODE)
+    foretold = play_role(busy, "gpu_driver", NODE, RELOAD, "--check")
+    assert gpu_daemons.called(busy, NODE) == []
+    applied = play_role(busy, "gpu_driver", NODE, RELOAD)
+    assert applied.code == 0
+    assert applied.changed == foretold.changed
+    assert NEW in loaded(busy)
+    told = gpu_daemons.called(busy, NODE)
+    assert told[:3] == [f"stop {unit}" for unit in (DCGM, PERSISTENCED, FABRIC)]
+    assert told[-3:] == [f"start {unit}" for unit in (FABRIC, PERSISTENCED, DCGM)]
+    assert told.index("rmmod nvidia") < told.index("modprobe nvidia")
+    assert play_role(busy, "gpu_driver", NODE, RELOAD).changed == {NODE: 0}
+
+
+def test_a_module_that_does_not_go_leaves_the_old_one_and_the_services_running(busy):
+    gpu_daemons.plant_programs(busy, NODE, rmmod='[ "$1" != nvidia ]')
+    failed = play_role(busy, "gpu_driver", NODE, RELOAD)
+    assert failed.failed == {NODE: 1}
+    assert "failed with 1: rmmod nvidia" in failed.said
+    assert all(gpu_daemons.process_of(busy, NODE, unit) for unit in gpu_daemons.UNITS)
+    assert '"status": "failed"' in busy.shell(NODE, "cat /var/lib/unhang/states/*/state.json")
+
+
+def test_a_connection_that_is_lost_during_the_exchange_does_not_end_it(busy):
+    gpu_daemons.plant_programs(busy, NODE, rmmod="while [ ! -e /run/go ]; do sleep 0.1; done")
+    busy.undo.callback(busy.shell, NODE, "rm -f /run/go")
+    argv, environment = command_of_role(busy, "gpu_driver", NODE, RELOAD)
+    with subprocess.Popen(
+        argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as play:
+        audits.wait_until(lambda: "rmmod" in busy.shell(NODE, f"cat {gpu_daemons.ORDER}"), "the first module goes")
+        busy.shell(NODE, "pkill -KILL -P $(systemctl show -p MainPID --value ssh)")  # every connection of this node
+        play.wait(audits.DEADLINE_S)
+    busy.shell(NODE, "touch /run/go")
+    audits.wait_until(lambda: busy.shell(NODE, "systemctl is-active unhang-gpu-reload || :").strip() == "inactive", "the exchange ends")
+    assert NEW in loaded(busy)
+    assert all(gpu_daemons.process_of(busy, NODE, unit) for unit in gpu_daemons.UNITS)
+    finished = play_role(busy, "gpu_driver", NODE, RELOAD)
+    assert finished.code == 0
+    assert call_module(busy, NODE, "gpu_users", state="listed")["waiting"] == []
+
+
+def test_a_service_that_nobody_knows_is_not_stopped(fleet):
+    refused = call_module(fleet, NODE, "gpu_users", state="stopped", services=["sshd.service"])
+    assert "expected services that are known to use GPUs, found sshd.service" in refused["msg"]
