@@ -20,11 +20,11 @@ def command_of_role(fleet, role, name, policy, *arguments, **variables):
     return fleet.bed.inside(["ansible-playbook", str(write_play(work, role)), "-i", str(inventory), *arguments], audits.PROJECT), environment
 
 
-def play_role(fleet, role, name, policy, *arguments, **variables):
+def play_role(fleet, role, name, policy, *arguments, deadline_s=audits.DEADLINE_S, **variables):
     """Played of one role on one node."""
     command, environment = command_of_role(fleet, role, name, policy, *arguments, **variables)
     said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    return read_play(subprocess.run(command, env=environment, timeout=audits.DEADLINE_S, **said))
+    return read_play(subprocess.run(command, env=environment, timeout=deadline_s, **said))
 
 
 def state_of(fleet, name):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from driver_node import NEW, OLD, prepare
+import gpu_daemons
+from driver_node import KERNEL, NEW, OLD, prepare
+from repository import APT, build_package
 from role_plays import play_role, state_of
 
 NODE = "gpu001"
@@ -45,3 +47,45 @@ def test_a_driver_goes_up_is_held_and_counts_after_the_reboot(fleet, tmp_path):
     fleet.nodes[NODE].order_reboot()
     assert rules(fleet) == set()
     assert play_role(fleet, "gpu_driver", NODE, POLICY).changed == {NODE: 0}
+
+
+def test_a_kernel_without_headers_is_refused_before_anything_is_touched(fleet, tmp_path):
+    prepare(fleet, NODE, tmp_path, headers=False)
+    before = state_of(fleet, NODE)
+    refused = play_role(fleet, "gpu_driver", NODE, POLICY)
+    assert refused.failed == {NODE: 1}
+    assert f"expected headers of {KERNEL}, the kernel that boots next" in refused.said
+    assert f"install linux-headers-{KERNEL}" in refused.said
+    assert state_of(fleet, NODE) == before
+
+
+def test_a_module_that_was_not_built_is_told_with_its_kernel_and_the_log_and_not_booted(fleet, tmp_path):
+    prepare(fleet, NODE, tmp_path)
+    fleet.shell(NODE, f"rm /srv/driver/nvidia-{NEW}.ko && touch /srv/driver/nvidia-{NEW}.ko")  # what the build brings is no module
+    log = f"/var/lib/dkms/nvidia-current/{NEW}/build/make.log"
+    fleet.plant(NODE, log, "CC [M] nvidia/nv.o\nnvidia/nv-mm.h:88:12: error: too few arguments to function 'get_user_pages'\n")
+    fleet.shell(NODE, f"mkdir -p /var/lib/dkms/nvidia-current/{NEW}/source", undo="rm -rf /var/lib/dkms")
+    failed = play_role(fleet, "gpu_driver", NODE, POLICY)
+    assert failed.failed == {NODE: 1}
+    assert f"expected nvidia module {NEW} in {KERNEL}, the kernel that boots next" in failed.said
+    assert "error: too few arguments to function" in failed.said
+    assert "do not boot it" in failed.said
+
+
+def test_fabric_manager_changes_with_the_driver_on_a_node_with_nvswitch_and_is_not_restarted(fleet, tmp_path):
+    names = ("nvidia-fabricmanager-535", "libnvidia-nscq-535")
+    prepare(fleet, NODE, tmp_path, more=[build_package(tmp_path, name, f"{version}-1") for name in names for version in (OLD, NEW)])
+    fleet.shell(NODE, f"{APT} install nvidia-fabricmanager-535={OLD}-1 libnvidia-nscq-535={OLD}-1")
+    gpu_daemons.start(fleet, NODE, ["nvidia-fabricmanager"])
+    fleet.shell(NODE, "mkdir -p /srv/hardware/driver/nvidia-nvswitch/devices/0000:c4:00.0")
+    running = gpu_daemons.process_of(fleet, NODE, "nvidia-fabricmanager")
+    assert play_role(fleet, "gpu_driver", NODE, POLICY).code == 0
+    installed = fleet.shell(NODE, "dpkg-query -W -f '${Version}\\n' " + " ".join(names)).split()
+    assert {*installed, *driver_of(fleet)} == {f"{NEW}-1"}
+    together = [line for line in fleet.shell(NODE, "cat /var/log/apt/history.log").splitlines() if line.startswith("Upgrade: ")]
+    assert [name for name in ("nvidia-driver:", *names) if name not in together[-1]] == []
+    applied = play_role(fleet, "fabric_manager", NODE, POLICY)
+    assert applied.changed == {NODE: 1}  # its service, for the next boot
+    assert "would break NVLS" in applied.said
+    assert play_role(fleet, "fabric_manager", NODE, POLICY).changed == {NODE: 0}
+    assert gpu_daemons.process_of(fleet, NODE, "nvidia-fabricmanager") == running

@@ -11,14 +11,14 @@ from unhang_node.parse.nvidia_driver import upstream_version
 
 
 def check_driver(case: Case, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """{faults: lines that forbid a boot, notes, pending: the line that says what only a reboot brings, or None, builds: DKMS folders whose log says why}.
+    """{faults: lines that forbid a boot, notes, pending: the line that says what only a reboot brings, or None, kernel: the release that boots next}.
 
     case: of the node as it is now. plan: of plan_driver.
     """
     version = str(plan["version"])
     faults = [*_package_faults(case, version), *_boot_faults(case, version)]
     pending = _pending(case, version)
-    return {"faults": faults, "notes": list(_other_kernels(case, version)), "pending": pending, "builds": build_folders(case, version) if faults else []}
+    return {"faults": faults, "notes": list(_other_kernels(case, version)), "pending": pending, "kernel": boot_release(case) or ""}
 
 
 def _package_faults(case: Case, version: str) -> Iterator[str]:
@@ -57,12 +57,6 @@ def _dkms_states(case: Case, version: str, release: str) -> str:
         row for row in case.fact("kernel.dkms") or () if row["module"].startswith("nvidia") and row["version"] == version and row["kernel"] in (None, release)
     ]
     return "".join(f" (DKMS says {row['module']} {row['version']}: {row['state']})" for row in rows)
-
-
-def build_folders(case: Case, version: str) -> list[str]:
-    """DKMS' folders of this driver: the log of a build that failed lies in build/make.log below them."""
-    rows = case.fact("kernel.dkms") or ()
-    return sorted({f"/var/lib/dkms/{row['module']}/{row['version']}" for row in rows if row["module"].startswith("nvidia") and row["version"] == version})
 
 
 def _other_kernels(case: Case, version: str) -> Iterator[str]:

@@ -1,0 +1,88 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that tells what DKMS has built, and why not; how lies in module_utils/unhang_node/change/dkms_state.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: dkms_builds
+short_description: Tell which kernel modules DKMS has built, and the line of the log where a build failed
+version_added: "0.3.0"
+description:
+  - Reads DKMS's folders and the log of a build that failed. Runs and changes nothing.
+options:
+  module:
+    description: Name of the modules, or a pattern of names.
+    type: str
+    default: "*"
+  version:
+    description: Version that has to be built. Any when it is left out.
+    type: str
+  kernel:
+    description: Release of the kernel for which RV(why_not) tells.
+    type: str
+    required: true
+  rootfs:
+    description: Folder that stands for the node's V(/), such as a mounted image.
+    type: path
+    default: /
+attributes:
+  check_mode:
+    description: Reading is the same in check mode.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: See whether the driver was built for the kernel that boots next
+  dkms_builds:
+    module: nvidia*
+    version: 535.261.03
+    kernel: 6.1.0-50-amd64
+  register: built
+"""
+
+RETURN = r"""
+builds:
+  description: Everything of these modules, each with kernel and state (added, built, installed, failed) and, where it failed, the log and its line.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{module: nvidia-current, version: 535.261.03, kernel: 6.1.0-50-amd64, state: installed, log: null, number: null, line: null}]
+why_not:
+  description: Why the kernel has no such module, in one line; empty when it has.
+  returned: success
+  type: str
+  sample: ""
+"""
+
+import fnmatch
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.dkms_state import read_builds, why_not_built
+from ansible.module_utils.unhang_node.root import Root
+
+OPTIONS = {
+    "module": {"type": "str", "default": "*"},
+    "version": {"type": "str"},
+    "kernel": {"type": "str", "required": True},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def main():
+    """Reads, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    pattern, version, kernel = (module.params[name] for name in ("module", "version", "kernel"))
+    try:
+        builds = read_builds(Root([module.params["rootfs"]]))
+    except OSError as problem:
+        module.fail_json(msg=f"{problem.filename}: {problem.strerror}")
+    named = [build._asdict() for build in builds if fnmatch.fnmatchcase(build.module, pattern)]
+    module.exit_json(changed=False, builds=named, why_not=why_not_built(builds, pattern, kernel, version))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The role gpu_driver over Debian's real driver packages on booted nodes: into another family and back, up and held, built by DKMS or refused."""
+
+from __future__ import annotations
+
+import conftest
+import pytest
+from role_plays import play_role
+from test_dkms_builds import install_headers
+from test_driver_transitions import driver_of, drivers, files_of
+
+DEADLINE_S = 3600  # a build takes minutes, and many on a machine that is shared
+
+
+def play(node, policy, *arguments, **variables):
+    """Played of the role."""
+    return play_role(node.fleet, "gpu_driver", node.name, policy, *arguments, deadline_s=DEADLINE_S, **variables)
+
+
+def policy_for(version, **more):
+    """The policy that names a package's driver."""
+    return {"driver": {"version": driver_of(version), "flavour": "proprietary", "held": True, **more}}
+
+
+def lay_kernel(node, release):
+    """An image and a boot menu for a kernel of which only the headers are there: it is the one that boots next."""
+    menu = f"menuentry 'Debian' --id one {{\\n  linux /boot/vmlinuz-{release} root=/dev/sda1 ro\\n}}\\n"
+    node.shell(f"mkdir -p /boot/grub && touch /boot/vmlinuz-{release} && printf \"{menu}\" >/boot/grub/grub.cfg")
+
+
+def test_a_newer_driver_goes_down_into_another_family_and_stays_there(deb13):
+    deb13.install(conftest.PROPRIETARY, deb13.versions["550"])
+    before, files, policy = deb13.installed(), files_of(deb13), policy_for(deb13.versions["535"])
+    foretold = play(deb13, policy, "--check", "--diff")
+    assert foretold.code == 0
+    assert files_of(deb13) == files
+    applied = play(deb13, policy)
+    assert applied.code == 0
+    assert applied.changed == foretold.changed
+    assert drivers(deb13) == {driver_of(deb13.versions["535"])}
+    assert "nvidia-tesla-535" in deb13.shell("cat /etc/modprobe.d/nvidia.conf")
+    files = files_of(deb13)
+    assert play(deb13, policy).changed == {deb13.name: 0}
+    assert files_of(deb13) == files
+    after = deb13.installed()
+    deb13.shell("apt-get -q -y full-upgrade")
+    assert {name: version for name, version in deb13.installed().items() if name in after and "unhang" not in name} == {
+        name: version for name, version in after.items() if "unhang" not in name
+    }
+    state = deb13.shell("ls /var/lib/unhang/states").split()[0]
+    assert deb13.call("state_restore", id=state)["changed"]
+    assert deb13.installed() == before
+
+
+def test_the_driver_goes_up_and_its_module_is_built_for_the_kernel_that_boots_next(deb12):
+    kernel = install_headers(deb12, deb12.versions["headers"])
+    lay_kernel(deb12, kernel)
+    deb12.install(conftest.PROPRIETARY, deb12.versions["old"])
+    applied = play(deb12, policy_for(deb12.versions["new"]))
+    assert applied.code == 0
+    assert drivers(deb12) == {driver_of(deb12.versions["new"])}
+    said = deb12.shell("dkms status")
+    assert f"nvidia-current/{driver_of(deb12.versions['new'])}, {kernel}, x86_64: installed" in said
+    assert play(deb12, policy_for(deb12.versions["new"])).changed == {deb12.name: 0}
+
+
+def test_a_branch_too_old_for_the_kernel_is_not_booted_and_comes_back(deb12):
+    kernel = install_headers(deb12, deb12.versions["new headers"])
+    lay_kernel(deb12, kernel)
+    before = deb12.installed()
+    failed = play(deb12, policy_for(deb12.versions["470"]))
+    assert failed.failed == {deb12.name: 1}
+    assert f"does not build for kernel {kernel}" in failed.said
+    assert "make.log line" in failed.said
+    assert "do not boot it" in failed.said
+    state = deb12.shell("ls /var/lib/unhang/states").split()[0]
+    assert deb12.call("state_restore", id=state)["changed"]
+    assert deb12.installed() == before
+
+
+@pytest.mark.parametrize(("asked", "says"), [("525.147.05", "of Debian 12 installs 535"), ("535.99.99", "On offer: nvidia-driver 535.")])
+def test_what_the_archive_does_not_have_is_refused_with_what_it_has(deb12, asked, says):
+    files = files_of(deb12)
+    refused = play(deb12, {"driver": {"version": asked, "flavour": "proprietary"}})
+    assert refused.failed == {deb12.name: 1}
+    assert says in refused.said
+    assert files_of(deb12) == files
