@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -37,11 +38,28 @@ from unhang_plugin.text import clean
 PAYLOAD = _PLUGINS.parent / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
 MOST_BYTES = 64 << 20
 LOOK_S = 8  # how long one look may wait on the node for the end
+ANSWER_S = 30
 AGAIN_S = 2
 
 
 class Trouble(Exception):
     """Why this node gave no answer, in a line."""
+
+
+@contextlib.contextmanager
+def within(limit_s):
+    """A connection over which nothing comes any more may keep ssh for a quarter of an hour: here it is given up. Raises Trouble."""
+
+    def late(*_):
+        raise Trouble(f"gave no answer within {limit_s} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(limit_s)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class ActionModule(ActionBase):
@@ -156,7 +174,8 @@ class ActionModule(ActionBase):
         while True:
             last = time.monotonic() > until
             try:
-                answer = self._told(programs.ANSWER, last=last, **asked)
+                with within(LOOK_S + ANSWER_S):
+                    answer = self._told(programs.ANSWER, last=last, **asked)
             except (AnsibleConnectionFailure, Trouble):
                 lost_since = lost_since or time.monotonic()
                 if time.monotonic() - lost_since > self.reconnect_s:
@@ -173,7 +192,8 @@ class ActionModule(ActionBase):
         """What stays on the node is a note of the result."""
         problem = None
         try:
-            problem = self._told(programs.REMOVE, place=started["place"], job=started["job"]).get("problem")
+            with within(ANSWER_S):
+                problem = self._told(programs.REMOVE, place=started["place"], job=started["job"]).get("problem")
         except (AnsibleError, Trouble) as trouble:
             problem = str(trouble)
         if problem:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue.strict_yaml import load_yaml
+from unhang.catalogue.strict_yaml import YamlFault, load_yaml
 from unhang.errors import UserError
 from unhang.smoke.result import SCHEMA
 
@@ -15,9 +15,12 @@ TABLE = Path(__file__).resolve().parents[1] / "catalogue" / "tables" / "bandwidt
 
 
 def bandwidth_table() -> list[dict[str, Any]]:
-    """Rows of the catalogue's table `bandwidth`."""
-    content, _ = load_yaml(TABLE)
-    return list(content["tables"]["bandwidth"]["rows"])
+    """Rows of the catalogue's table `bandwidth`. Raises UserError."""
+    try:
+        content, _ = load_yaml(TABLE)
+        return list(content["tables"]["bandwidth"]["rows"])
+    except (YamlFault, KeyError, TypeError) as problem:
+        raise UserError(f"{TABLE}: expected the table bandwidth, found: {problem}; unhang catalogue --check says more") from None
 
 
 def read_baselines(paths: Iterable[str]) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,37 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin of this name; nothing of it runs on a node as a module."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gate_outcome
+short_description: Ends the admission of a node with its outcome
+description:
+  - Used by playbooks/preprovision.yml. A node that passes is ok, one that fails has failed.
+  - One with which nothing could be proved ends as unreachable, as long as no node failed, so that ansible-playbook ends with 4 and not with 2.
+options:
+  decisions:
+    description: By host its outcome (pass, fail, not proved) and reasons.
+    type: dict
+    required: true
+author: [unhang maintainers (@unhang)]
+"""
+
+EXAMPLES = r"""
+- name: Decide
+  gate_outcome:
+    decisions: {gpu001: {outcome: pass, reasons: []}}
+"""
+
+RETURN = r"""
+msg:
+  description: The outcome and its reasons in one line.
+  type: str
+  returned: always
+"""
+
+if __name__ == "__main__":
+    from ansible.module_utils.basic import AnsibleModule
+
+    AnsibleModule(argument_spec={}).fail_json(msg="expected the action plugin gate_outcome, found the module alone; set ANSIBLE_CONFIG to unhang's ansible.cfg")

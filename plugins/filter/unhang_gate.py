@@ -1,0 +1,56 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of playbooks/preprovision.yml. The work is done by unhang.gate, which knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_TOOLS = str(Path(__file__).resolve().parents[2] / "tools")
+if _TOOLS not in sys.path:
+    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment in which unhang is not installed
+
+
+def gate_group(hosts, hostvars, reference=""):
+    """Who is tested together, the reference first. hostvars: of which preprovision_alone is the result of each host's own smoke test."""
+    from unhang.gate import fit_for_the_group
+
+    if reference and reference not in hosts:
+        wanted = "expected preprovision_reference to be among the hosts of this run"
+        raise AnsibleFilterError(f"{wanted}, found {reference} beside {', '.join(map(str, hosts))}; add it to --limit")
+    return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None)
+
+
+def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()):
+    """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}."""
+    from unhang.gate import Seen, decide
+
+    try:
+        judged = json.loads(audit) if isinstance(audit, str) else json.loads(json.dumps(audit, default=str))
+    except ValueError:
+        judged = None
+    group = json.loads(json.dumps(together, default=str)) or None
+    seen = Seen(judged or None, _alone(hosts, hostvars), group, str(reference) or None, [str(one) for one in severities])
+    return decide([str(host) for host in hosts], seen)
+
+
+def gate_lines(decisions):
+    """One line a host for people."""
+    return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
+
+
+def _alone(hosts, hostvars):
+    found = {str(host): hostvars[host].get("preprovision_alone") for host in hosts}
+    return {host: json.loads(json.dumps(result, default=str)) for host, result in found.items() if result is not None}
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        return {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions, "unhang_gate_lines": gate_lines}

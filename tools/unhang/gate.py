@@ -1,0 +1,112 @@
+"""Whether a node may join a cluster: pass, fail, or not proved, from what the audit found and what the smoke tests said. Values in, values out.
+
+Nothing but `fail` means fail: a rule's verdict `unknown`, `skip` or `waived` keeps nobody out. But a node that could not be looked at, or with which nothing
+could be proved, does not pass either: that is an outcome of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
+NOT_READ = ("node-unreachable", "node-timeout", "node-failed", "node-answer-invalid", "node-missing")  # rules of nodes that the audit could not look at
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """audit: findings document, None when nothing could be judged. alone: by host its smoke test's result. together: of the group, None when there was none.
+
+    reference: a node that is known to be good, or None. severities: of findings that fail a node.
+    """
+
+    audit: Result | None
+    alone: Mapping[str, Result]
+    together: Result | None
+    reference: str | None
+    severities: Sequence[str]
+
+
+def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None) -> list[str]:
+    """Who is tested together: the reference first, and those that passed alone, for one bad node would hide the others. [] when nothing could come of it."""
+    able = [host for host in hosts if (alone.get(host) or {}).get("verdict") == "pass"]
+    if reference is not None and reference not in able:
+        return []
+    order = ([reference] if reference is not None else []) + [host for host in able if host != reference]
+    return order if len(order) > 1 else []
+
+
+def decide(hosts: Sequence[str], seen: Seen) -> dict[str, dict[str, Any]]:
+    """{host: {outcome, reasons}}. Reasons are one line each."""
+    ill = _ill_reference(seen)
+    return {host: _decide(host, seen, ill, len(hosts)) for host in hosts}
+
+
+def _ill_reference(seen: Seen) -> str | None:
+    """Why the reference proves nothing for the others."""
+    if seen.reference is None:
+        return None
+    reasons = [*_failures(seen.reference, seen), *_gaps(seen.reference, seen)]
+    return f"the reference {seen.reference} is not good itself ({reasons[0]}): nothing was proved together with it" if reasons else None
+
+
+def _decide(host: str, seen: Seen, ill: str | None, count: int) -> dict[str, Any]:
+    failures = _failures(host, seen)
+    gaps = _gaps(host, seen) + ([ill] if ill and host != seen.reference else [])
+    if failures:
+        return {"outcome": FAIL, "reasons": failures}
+    if gaps:
+        return {"outcome": NOT_PROVED, "reasons": gaps}
+    return {"outcome": PASS, "reasons": [] if count > 1 else ["alone: no other node was within the limit"]}
+
+
+def _failures(host: str, seen: Seen) -> list[str]:
+    """What said no, about this node."""
+    return _once([
+        *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _found(host, seen)
+          if finding.get("severity") in seen.severities and finding["rule"] not in NOT_READ),
+        *(f"alone: {suspect['why']}" for suspect in _suspects(seen.alone.get(host)) if not suspect.get("blind")),
+        *(f"together: {suspect['why']}" for suspect in _suspects(seen.together) if not suspect.get("blind") and _meant(host, suspect, seen)),
+    ])  # fmt: skip
+
+
+def _gaps(host: str, seen: Seen) -> list[str]:
+    """What could not be looked at, or proved nothing."""
+    gaps = [] if seen.audit is not None else ["audit: nothing could be judged"]
+    gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _found(host, seen) if finding["rule"] in NOT_READ]
+    alone = seen.alone.get(host)
+    blind = [suspect["why"] for suspect in _suspects(alone) if suspect.get("blind")]
+    if blind:
+        gaps += [f"alone: {why}" for why in blind]
+    elif alone is None or alone.get("verdict") == "error":
+        gaps.append("alone: the smoke test proved nothing")
+    group = {row["host"] for row in (seen.together or {}).get("hosts") or []}
+    gaps += [f"together: {suspect['why']}" for suspect in _suspects(seen.together) if suspect.get("blind") and suspect["host"] == host]
+    if host in group and (seen.together or {}).get("verdict") == "error" and not gaps:
+        gaps.append("together: the smoke test proved nothing")
+    return _once(gaps)
+
+
+def _found(host: str, seen: Seen) -> list[Result]:
+    """Findings with the verdict fail that name this host."""
+    rows = (seen.audit or {}).get("findings") or []
+    return [row for row in rows if row.get("verdict") == "fail" and (row.get("host") == host or host in (row.get("hosts") or []))]
+
+
+def _suspects(result: Result | None) -> list[Result]:
+    return list((result or {}).get("suspects") or [])
+
+
+def _meant(host: str, suspect: Result, seen: Seen) -> bool:
+    """Whether a suspect of the group is this host, or lies between nodes of which it is one. The reference is known to be good with the others."""
+    if suspect["host"] is not None:
+        return bool(suspect["host"] == host)
+    links = ((seen.together or {}).get("isolation") or {}).get("bad_links") or []
+    group = {node for link in links for node in link} if links else {row["host"] for row in (seen.together or {}).get("hosts") or []}
+    return host in group and host != seen.reference
+
+
+def _once(lines: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(lines))
