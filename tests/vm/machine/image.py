@@ -1,6 +1,6 @@
 """The disk that every machine starts from: Debian with GRUB and one kernel, and beside it a repository with a newer kernel. Built once per recipe.
 
-    disk.qcow2   one partition, ext4; GRUB in its boot sector; the older kernel alone
+    disk.qcow2   one partition, ext4; GRUB in its boot sector; the older kernel alone; a module from outside the kernel that DKMS built for it, loaded
     /srv/repo    on that disk: the newer kernel and its headers, as apt knows a repository of files
     key          the private key that root's account there knows
     image.json   {"old": release, "new": release, "host_key": text}
@@ -27,6 +27,8 @@ PACKAGES = (
 )
 DISK_MIB = 4096
 START_MIB = 1
+MODULE = "vmtest"
+MODULE_SOURCE = f"/usr/src/{MODULE}-1.0"
 # What the system's own init does is not needed to write a boot sector, and takes a minute under emulation.
 FIRST_BOOT = """#!/bin/sh
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -45,6 +47,11 @@ FILES = {
     "/etc/initramfs-tools/modules": "virtio_pci\nvirtio_blk\next4\nbtrfs\n",
     "/etc/apt/sources.list": "deb [trusted=yes] file:/srv/repo ./\n",
     "/etc/default/locale": "",
+    f"{MODULE_SOURCE}/{MODULE}.c": '#include <linux/module.h>\nMODULE_LICENSE("GPL");\n',
+    f"{MODULE_SOURCE}/Makefile": f"obj-m := {MODULE}.o\n",
+    f"{MODULE_SOURCE}/dkms.conf": f'PACKAGE_NAME="{MODULE}"\nPACKAGE_VERSION="1.0"\nBUILT_MODULE_NAME[0]="{MODULE}"\nDEST_MODULE_LOCATION[0]="/extra"\n'
+    f'MAKE[0]="make -C $kernel_source_dir M=$dkms_tree/{MODULE}/1.0/build modules"\nAUTOINSTALL="yes"\n',
+    f"/etc/modules-load.d/{MODULE}.conf": f"{MODULE}\n",
     "/first-boot": FIRST_BOOT,
 }
 MASKED = (
@@ -82,12 +89,26 @@ def ready_image(cache):
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        old, new = newest_two(run(["apt-cache", "search", "--names-only", f"^linux-image-[0-9.-]+-{FLAVOUR}$"]))
-        folder = cache / f"image-{recipe_key(old, new)}"
-        if not (folder / "image.json").is_file():
+        folder = image_folder(cache)
+        if folder is None or not (folder / "image.json").is_file():
+            run(["apt-get", "-q", "update"])  # what an old index names may be gone
+            old, new = newest_two(listed_kernels())
+            folder = cache / f"image-{recipe_key(old, new)}"
             build(folder, old, new)
     found = json.loads((folder / "image.json").read_text(encoding="utf-8"))
     return Image(folder, found["old"], found["new"], found["host_key"])
+
+
+def image_folder(cache):
+    """Where the image of this recipe and of the kernels that apt's index has now would lie; None where it has none."""
+    with contextlib.suppress(ImageError):
+        return cache / f"image-{recipe_key(*newest_two(listed_kernels()))}"
+    return None
+
+
+def listed_kernels():
+    """What apt's index has of this flavour."""
+    return run(["apt-cache", "search", "--names-only", f"^linux-image-[0-9.-]+-{FLAVOUR}$"])
 
 
 def newest_two(listed):
@@ -105,7 +126,7 @@ def recipe_key(old, new):
 
 def build(folder, old, new):
     """Builds beside its place and moves it there whole."""
-    for remains in folder.parent.glob("image-*.partial"):
+    for remains in folder.parent.glob("image-*"):  # of earlier recipes and kernels, too: each is 700 MB
         shutil.rmtree(remains)
     partial = folder.with_suffix(".partial")
     partial.mkdir()
@@ -124,8 +145,6 @@ def build(folder, old, new):
     shutil.rmtree(tree)
     shutil.rmtree(partial / "repo")
     (partial / "image.json").write_text(json.dumps({"old": old, "new": new, "host_key": host_key}), encoding="utf-8")
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(folder)
     os.rename(partial, folder)
 
 
@@ -155,6 +174,7 @@ def make_tree(tree, old, repository, partial):
     argv += [f"--customize-hook=sync-in {files} /", f"--customize-hook=sync-in {repository} /srv/repo"]
     argv += ['--customize-hook=mkdir -m 0700 -p "$1/root/.ssh"', f"--customize-hook=copy-in {partial}/key.pub /root/.ssh"]
     argv += ['--customize-hook=mv "$1/root/.ssh/key.pub" "$1/root/.ssh/authorized_keys"']
+    argv += [f'--customize-hook=chroot "$1" dkms install {MODULE}/1.0 -k {old}']
     argv += [f'--customize-hook=chroot "$1" systemctl -q mask {MASKED}', '--customize-hook=chroot "$1" systemctl -q enable systemd-networkd']
     run([*argv, SUITE, str(tree)])
     run(["chroot", str(tree), "apt-get", "-q", "update"])

@@ -22,6 +22,7 @@ BOOT_DEADLINE_S = 900  # a boot takes one minute, and on a busy machine many
 COMMAND_DEADLINE_S = 600
 PAUSE_S = 1.0
 MEMORY_MIB = 768
+SECOND_DISK_MIB = 300
 
 
 class MachineError(Exception):
@@ -42,6 +43,7 @@ class Machine:
     def __init__(self, image, folder, start=None, extra=()):
         self.image, self.folder, self.start, self.extra = image, folder, start, tuple(extra)
         self.disk = folder / "disk.qcow2"
+        self.second_disk = folder / "second.qcow2"  # empty, /dev/vdb
         self.port = None
         self.process = None
 
@@ -50,6 +52,7 @@ class Machine:
         (self.folder / "known_hosts").write_text("")
         backing = self.start.disk if self.start else self.image.disk
         _run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", str(backing), str(self.disk)])
+        _run(["qemu-img", "create", "-q", "-f", "qcow2", str(self.second_disk), f"{SECOND_DISK_MIB}M"])
         self.switch_on(["-incoming", f"exec:cat '{self.start.memory}'"] if self.start else [])
         if self.start:
             self._until(lambda: self.qmp("query-status")["status"] != "inmigrate", "the machine goes on", COMMAND_DEADLINE_S)
@@ -64,7 +67,9 @@ class Machine:
         """Starts qemu on this machine's disk."""
         argv = ["qemu-system-x86_64", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(MEMORY_MIB)]
         argv += ["-nodefaults", "-display", "none", "-chardev", f"file,id=console,path={self.folder / 'console'},append=on", "-serial", "chardev:console"]
-        argv += ["-drive", f"file={self.disk},if=virtio,format=qcow2,cache=unsafe", "-qmp", f"unix:{self._socket()},server=on,wait=off"]
+        for disk in (self.disk, self.second_disk):
+            argv += ["-drive", f"file={disk},if=virtio,format=qcow2,cache=unsafe"]
+        argv += ["-qmp", f"unix:{self._socket()},server=on,wait=off"]
         # The guest reaches nothing but this machine's test, and that only because the test asked first.
         argv += ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22", "-device", "virtio-net-pci,netdev=net", *self.extra, *more]
         log = open(self.folder / "qemu.log", "ab")  # noqa: SIM115 (qemu keeps it)
@@ -88,7 +93,6 @@ class Machine:
     def freeze(self):
         """Stops the machine for good, and gives what another one can go on from. Everything that ran in it runs on there."""
         memory = self.folder / "memory"
-        self.shell("sync")
         self.qmp("stop")
         self.qmp("migrate", {"uri": f"exec:cat >'{memory}'"})
         self._until(lambda: self.qmp("query-migrate").get("status") == "completed", "its memory is saved", COMMAND_DEADLINE_S)
@@ -124,6 +128,13 @@ class Machine:
         if done.returncode:
             raise MachineError(f"{command!r} ended with {done.returncode}: {(done.stdout + done.stderr)[-800:]}")
         return done.stdout
+
+    def write(self, path, text):
+        """Writes a file there."""
+        argv = ["ssh", *self.ssh_arguments(), "root@127.0.0.1", f"cat >'{path}'"]
+        done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
+        if done.returncode:
+            raise MachineError(f"could not write {path}: {done.stderr[-400:]}")
 
     def wait_for_ssh(self, deadline_s=BOOT_DEADLINE_S):
         """Until ssh answers."""
