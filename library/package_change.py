@@ -26,6 +26,11 @@ options:
     type: list
     elements: str
     default: []
+  remove_sources:
+    description: Patterns of source packages. What is installed of them goes, apart from what O(install) names; a driver of another family is left so.
+    type: list
+    elements: str
+    default: []
   allow_remove:
     description: Patterns of names that may go because the request cannot be had beside them. Any other removal is refused.
     type: list
@@ -127,7 +132,8 @@ author:
 EXAMPLES = r"""
 - name: One driver, its whole source pinned, with a way back
   package_change:
-    install: {nvidia-driver: 535.261.03-1, nvidia-kernel-dkms: 535.261.03-1}
+    install: {nvidia-driver: 535.261.03-1, nvidia-kernel-dkms: 535.261.03-1, libnvidia-ml1: 535.261.03-1}
+    remove_sources: ["nvidia-graphics-drivers-*"]
     pin:
       file: /etc/apt/preferences.d/unhang-driver
       stanzas:
@@ -233,6 +239,7 @@ PIN = {"file": {"type": "str", "required": True}, "stanzas": {"type": "list", "e
 OPTIONS = {
     "install": {"type": "dict", "default": {}},
     "remove": {"type": "list", "elements": "str", "default": []},
+    "remove_sources": {"type": "list", "elements": "str", "default": []},
     "allow_remove": {"type": "list", "elements": "str", "default": []},
     "state_id": {"type": "str", "default": ""},
     "allow_no_rollback": {"type": "bool", "default": False},

@@ -58,7 +58,7 @@ installed:
   description: Those that are installed.
   returned: success
   type: dict
-  sample: {nvidia-driver: {version: 535.261.03-1, architecture: amd64, held: false, state: installed}}
+  sample: {nvidia-driver: {version: 535.261.03-1, architecture: amd64, held: false, state: installed, source: nvidia-graphics-drivers}}
 warnings_of_update:
   description: What went wrong while the lists were fetched. The lists from before count then.
   returned: success

@@ -18,7 +18,9 @@ test-integration: system-packages ## Integration tests alone, as root on Linux
 	$(PYTHON) -m pytest tests/integration $(TEST_ARGS)
 
 .PHONY: test-packages
-test-packages: $(DEV_STAMP) ## Driver packages resolved by apt on today's index of the archives
+test-packages: system-packages ## Real drivers of Debian's archive installed, changed, held and taken back on booted nodes; DKMS builds; real dnf. As root on Debian
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/packages/system-packages.txt
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTHON) -m pytest tests/packages $(TEST_ARGS)
 
 .PHONY: test-vm

@@ -91,10 +91,10 @@ class Archive:
 
 
 class Repository:
-    """A signed flat repository in a folder. files: packages, linked into it."""
+    """A signed flat repository in a folder. files: packages, linked into it; database: where apt-ftparchive keeps what it has read."""
 
-    def __init__(self, folder, files):
-        self.folder, self.home = Path(folder), Path(folder).with_suffix(".gnupg")
+    def __init__(self, folder, files, database):
+        self.folder, self.home, self.database = Path(folder), Path(folder).with_suffix(".gnupg"), database
         self.folder.mkdir(parents=True)
         self.home.mkdir(mode=0o700)
         for path in files:
@@ -121,8 +121,9 @@ class Repository:
         """Packages, Release and its signature, anew."""
         for old in ("Packages", "Release", "InRelease"):
             (self.folder / old).unlink(missing_ok=True)
-        database = self.folder.with_suffix(".db")
-        self._write("Packages", ["apt-ftparchive", "--db", str(database), "packages", "."])
+        # Sums of packages that were summed up before are kept: a gigabyte takes a minute. One kind of sum is enough.
+        sums = [word for kind in ("MD5", "SHA1", "SHA512") for word in ("-o", f"APT::FTPArchive::{kind}=false")]
+        self._write("Packages", ["apt-ftparchive", "--db", str(self.database), *sums, "packages", "."])
         release = self.folder.with_suffix(".release")  # outside: else its own unfinished text is listed in it
         options = ["-o", f"APT::FTPArchive::Release::Origin={ORIGIN}", "-o", f"APT::FTPArchive::Release::Label={ORIGIN}"]
         with release.open("w") as output:

@@ -15,12 +15,15 @@ Unattended-Upgrade::Allow-downgrade "false";
 """
 
 
-def request(words, version, source, library):
-    """What a role asks for to have a whole source at one version."""
+def request(words, version, source, library, leaves=()):
+    """What a role asks for to have a whole source at one version. leaves: sources of the family that it takes the place of.
+
+    Families can stand beside each other, and the old one's libraries would do for the new one's programs: so the library is asked for, the old ones go.
+    """
     pin = {"file": PIN, "stanzas": [{"package": f"src:{source}", "version": version}]}
     return {
-        "install": dict.fromkeys(words, version), "pin": pin, "expect": {library: f"{driver_of(version)}-*"}, "allow_downgrade": True,
-        "allow_remove": ["*nvidia*", "libcuda1", "libnv*"], "root_free_min_mib": 50,
+        "install": dict.fromkeys([*words, library], version), "pin": pin, "expect": {library: f"{driver_of(version)}-*"}, "allow_downgrade": True,
+        "remove_sources": list(leaves), "allow_remove": ["*nvidia*", "libcuda1", "libnv*"], "root_free_min_mib": 50,
     }  # fmt: skip
 
 
@@ -76,7 +79,7 @@ def test_an_older_branch_goes_up_into_another_family_of_packages_and_comes_back(
     old = deb12.versions["old"]
     deb12.install(conftest.T470, deb12.versions["470"], f"{conftest.SOURCE}-tesla-470")
     before = deb12.installed()
-    state_id = check_change(deb12, request(conftest.PROPRIETARY, old, conftest.SOURCE, "libnvidia-ml1"))
+    state_id = check_change(deb12, request(conftest.PROPRIETARY, old, conftest.SOURCE, "libnvidia-ml1", [f"{conftest.SOURCE}-*"]))
     assert drivers(deb12) == {driver_of(old)}
     assert not deb12.installed("nvidia-tesla-470-driver")
     check_way_back(deb12, state_id, before)
@@ -85,7 +88,7 @@ def test_an_older_branch_goes_up_into_another_family_of_packages_and_comes_back(
 def test_a_newer_driver_goes_down_into_another_family_of_packages_and_comes_back(deb13):
     deb13.install(conftest.PROPRIETARY, deb13.versions["550"])
     before, wanted = deb13.installed(), deb13.versions["535"]
-    state_id = check_change(deb13, request(conftest.T535, wanted, f"{conftest.SOURCE}-tesla-535", "libnvidia-tesla-535-ml1"))
+    state_id = check_change(deb13, request(conftest.T535, wanted, f"{conftest.SOURCE}-tesla-535", "libnvidia-tesla-535-ml1", [conftest.SOURCE]))
     assert drivers(deb13) == {driver_of(wanted)}
     check_way_back(deb13, state_id, before)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import shutil
 from collections import namedtuple
@@ -9,7 +10,7 @@ from collections import namedtuple
 from ..parse.apt_output import said_lines
 from . import saved_states
 from .files import place_of, write_text
-from .node_lock import stay_at_work
+from .node_lock import remove_if_empty, stay_at_work
 from .package_apt import ALLOW, BARE, DPKG, Refused, inside, make_view, offers_of, private_folder, run, simulate, sizes_of, update, words_of
 from .package_holds import PIN_FILE
 from .package_installed import read_installed, version_of
@@ -17,19 +18,19 @@ from .package_judging import is_met, not_offered, refusals, unexpected, versions
 from .package_locks import wait_for_locks
 from .package_manager import settle_journal
 from .package_pins import plan_pin
-from .package_saved import folder_of, mark, remove_new
-from .package_space import MIB, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
-from .package_unit import KILLED, WORK, run_apart, wait_for_earlier
+from .package_saved import folder_of, forget_fetched, mark, remove_new
+from .package_space import MIB, STATES, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
+from .package_unit import KILLED, WORK, is_at_work, run_apart, wait_for_earlier
 from .package_way_back import fetch_new, save_way_back
 
 DEFAULTS = {
-    "install": {}, "remove": [], "allow_remove": [], "state_id": "", "allow_no_rollback": False, "allow_downgrade": False, "repair": False,
-    "change_held": False, "pin": None, "expect": {}, "update_cache": True, "recommends": False, "lock_timeout_s": 300, "fetch_timeout_s": 600,
+    "install": {}, "remove": [], "remove_sources": [], "allow_remove": [], "state_id": "", "allow_no_rollback": False, "allow_downgrade": False,
+    "repair": False, "change_held": False, "pin": None, "expect": {}, "update_cache": True, "recommends": False, "lock_timeout_s": 300, "fetch_timeout_s": 600,
     "deadline_s": 3600, "simulate_only": False, "root_free_min_mib": 500, "boot_free_min_mib": 20, "rootfs": "/",
 }  # fmt: skip
 
 # steps: what apt would do; refused: why it must not be done; pin: (path, before, after) or None; repairs: names of packages that are not whole.
-Plan = namedtuple("Plan", "request installed steps refused offers pin repairs view words warnings waited")
+Plan = namedtuple("Plan", "request writes installed steps refused offers pin repairs view words warnings waited")
 # What was done. stopped_at: "" or fetching, applying; said: why it stopped.
 Done = namedtuple("Done", "fetched repacked after stopped_at said log audit")
 NOTHING = Done([], [], {}, "", "", [], [])
@@ -44,14 +45,21 @@ def plan_change(request, writes):
     rootfs = request["rootfs"]
     waited = [text for text in (wait_for_earlier(request["lock_timeout_s"]), wait_for_locks(rootfs, request["lock_timeout_s"])) if text]
     installed = read_installed(rootfs)
+    request["remove"] = sorted(set(request["remove"]) | of_sources(installed, request))
     pin = _pin(request)
-    plan = Plan(request, installed, [], [], {}, pin, _unfinished(installed), None, words_of(request["install"], request["remove"]), [], waited)
+    plan = Plan(request, writes, installed, [], [], {}, pin, _unfinished(installed), None, words_of(request["install"], request["remove"]), [], waited)
     if plan.repairs and not request["repair"]:
         told = "expected every package to be installed to its end, found {}; run dpkg --configure -a and apt-get --fix-broken install, or allow repair: true"
         return plan._replace(refused=[told.format(", ".join(plan.repairs[:12]))])
     if is_met(request, installed):
         return plan
-    return _looked_at(plan, writes)
+    return _looked_at(plan)
+
+
+def of_sources(installed, request):
+    """Names of installed packages of the sources that are to go, without what is asked for."""
+    globs = request["remove_sources"]
+    return {name for name, source in installed.sources.items() if name not in request["install"] and any(fnmatch.fnmatchcase(source, glob) for glob in globs)}
 
 
 def _pin(request):
@@ -65,10 +73,10 @@ def _unfinished(installed):
     return installed.unfinished or (["a dpkg that was cut off"] if installed.interrupted else [])
 
 
-def _looked_at(plan, writes):
+def _looked_at(plan):
     """The plan with what apt would do, and why not."""
     request, rootfs = plan.request, plan.request["rootfs"]
-    view = open_view(request, plan.pin, writes)
+    view = open_view(request, plan.pin, plan.writes)
     warnings = update(view, request["fetch_timeout_s"]) if request["update_cache"] else []
     plan = plan._replace(view=view, warnings=warnings)
     offers = offers_of(view, {name.split(":")[0] for name in list(request["install"]) + list(request["expect"])})
@@ -76,7 +84,7 @@ def _looked_at(plan, writes):
     missing = not_offered(_still_to_come(request, plan.installed), offers)
     if missing:
         return plan._replace(refused=missing + warnings)
-    if plan.installed.interrupted and writes:
+    if plan.installed.interrupted and plan.writes:
         settle_journal(rootfs)
         plan = plan._replace(installed=read_installed(rootfs))
     try:
@@ -111,9 +119,13 @@ def open_view(request, pin, writes):
 
 
 def close_plan(plan):
-    """Takes away what the look needed."""
+    """Takes away what the look and the change needed, unless the package manager still works with it."""
+    rootfs = plan.request["rootfs"]
+    if plan.writes and not is_at_work():
+        shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
+        remove_if_empty(rootfs)
     if plan.view and plan.view.folder != WORK:
-        shutil.rmtree(place_of(plan.view.rootfs, plan.view.folder), ignore_errors=True)
+        shutil.rmtree(place_of(rootfs, plan.view.folder), ignore_errors=True)
 
 
 def _without_room(plan):
@@ -125,7 +137,7 @@ def _without_room(plan):
     needs = root_bytes(plan.steps, sizes_of(plan.view, coming), old_bytes)
     needs["/boot"] = boot_bytes(plan.steps, *read_boot_sizes(rootfs))
     least = request["root_free_min_mib"] * MIB
-    return lacking(needs, read_rooms(rootfs), {"/": least, "/usr": least, "/var": least, "/boot": request["boot_free_min_mib"] * MIB})
+    return lacking(needs, read_rooms(rootfs), {"/": least, "/usr": least, "/var": least, STATES: least // 4, "/boot": request["boot_free_min_mib"] * MIB})
 
 
 def changes_of(plan):
@@ -155,7 +167,8 @@ def apply_change(plan):
         try:
             fetched, repacked = _prepare(plan, folder)
         except Refused as problem:
-            _mark(plan, folder, "failed", "nothing was touched: {}".format(problem))
+            if folder:
+                forget_fetched(request["rootfs"], folder, "nothing was touched: {}".format(problem))
             return NOTHING._replace(stopped_at="fetching", said=str(problem))
     if plan.pin and plan.pin[1] != plan.pin[2]:
         saved_states.keep_files(request["rootfs"], request["state_id"], [plan.pin[0]])
@@ -166,6 +179,8 @@ def apply_change(plan):
     code, log = run_apart(request["rootfs"], _commands(plan, folder), request["deadline_s"], folder)
     done = _read_back(plan, code, log)._replace(fetched=fetched, repacked=repacked)
     _mark(plan, folder, "failed" if done.stopped_at else "done", done.said)
+    if plan.steps and folder:
+        write_text(place_of(request["rootfs"], folder + "/packages/apt.log"), log, 0o600)
     if folder and not done.stopped_at:
         remove_new(request["rootfs"], folder)
     return done

@@ -12,8 +12,9 @@ from ..sections.package_database import UPDATES, read_status_bytes
 from .files import place_of, read_state
 
 # packages: {name as apt writes it: parse.dpkg.Package}; unfinished: names; interrupted: dpkg was cut off and wants to be run first;
-# config_files: names of which only configuration is left; ours: names that unhang's package_pin holds.
-Installed = namedtuple("Installed", "packages unfinished interrupted config_files ours architecture")
+# config_files: names of which only configuration is left; ours: names that unhang's package_pin holds; sources: {name: source package}.
+Installed = namedtuple("Installed", "packages unfinished interrupted config_files ours architecture sources", defaults=({},))
+_SOURCE = re.compile(r"^Source: (\S+)", re.M)
 _CONFIG_FILES = re.compile(r"^Status: \S+ \S+ config-files$", re.M)
 _PACKAGE = re.compile(r"^Package: (\S+)", re.M)
 _AUTO = re.compile(r"^Auto-Installed: 1$", re.M)
@@ -32,7 +33,8 @@ def read_installed(rootfs):
     packages = {apt_name(package.name, package.architecture, native): package for package in database.packages}
     interrupted = any(name.isdigit() for name in names_or_none(root, UPDATES) or [])
     ours = {name.split(":")[0] for name in read_state(rootfs, "package_hold").get("holds", ())}
-    return Installed(packages, list(database.unfinished), interrupted, config_files_left(content), ours, native)
+    sources = {name: known for name, known in sources_of(content).items() if name in packages}
+    return Installed(packages, list(database.unfinished), interrupted, config_files_left(content), ours, native, sources)
 
 
 def native_architecture(root):
@@ -51,6 +53,16 @@ def native_architecture(root):
 def apt_name(name, architecture, native):
     """As apt writes it: with the architecture where it is a foreign one."""
     return name if architecture in (native, "all", "") or not native else "{}:{}".format(name, architecture)
+
+
+def sources_of(content):
+    """{name: source package} of every stanza. content: bytes of dpkg's status; a package without the field is built of the source of its own name."""
+    found = {}
+    for stanza in content.decode("utf-8", "replace").split("\n\n"):
+        name, source = _PACKAGE.search(stanza), _SOURCE.search(stanza)
+        if name:
+            found[name.group(1)] = source.group(1) if source else name.group(1)
+    return found
 
 
 def config_files_left(content):

@@ -21,12 +21,12 @@ def read_offers(rootfs, patterns, update_cache, fetch_timeout_s):
         offers = offers_of(view, names)
     finally:
         shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
-    rows = {
-        name: {"version": package.version, "architecture": package.architecture, "held": package.held, "state": package.state}
-        for name, package in installed.packages.items()
-        if name in names
-    }
+    rows = {name: _row(package, installed.sources.get(name)) for name, package in installed.packages.items() if name in names}
     return {"offers": offers, "installed": rows, "warnings_of_update": warnings, "manager": "dpkg"}
+
+
+def _row(package, source):
+    return {"version": package.version, "architecture": package.architecture, "held": package.held, "state": package.state, "source": source}
 
 
 def chosen_names(patterns, known):

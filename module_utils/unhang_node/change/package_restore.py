@@ -44,6 +44,7 @@ def restore_packages(rootfs, folder, lock_timeout_s, check):
     if not check:
         if steps or installed.interrupted:
             _go_back(rootfs, folder, saved, steps, installed)
+        shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
         _restore_marks(rootfs, saved, lock_timeout_s)
         mark(rootfs, folder, "restored")
     return [dict(step._asdict()) for step in steps]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 
 from .files import place_of, read_text_or_none, write_text
 
@@ -51,16 +51,20 @@ def mark(rootfs, folder, status, message=""):
     """Notes how far a change has come: fetching, fetched, applying, done, failed, restoring, restored."""
     saved = read_saved(rootfs, folder)
     if saved is not None:
-        write_saved(rootfs, folder, dict(saved, status=status, message=message))
+        touched = saved.get("touched", False) or status == "applying"
+        write_saved(rootfs, folder, dict(saved, status=status, message=message, touched=touched))
+
+
+def forget_fetched(rootfs, folder, message):
+    """After a fetch that failed: what was begun with it goes, so that a state without a change has nothing in it; what an earlier change saved stays."""
+    saved = read_saved(rootfs, folder)
+    if saved is None or saved.get("touched"):
+        return mark(rootfs, folder, "failed", message)
+    write_text(place_of(rootfs, folder + "/packages.json"), None)
+    shutil.rmtree(place_of(rootfs, folder + "/packages"), ignore_errors=True)
+    return None
 
 
 def remove_new(rootfs, folder):
     """Takes the packages away that were fetched to be installed: they are on the node now, and the mirror or the node's cache has them."""
-    place = place_of(rootfs, "{}/{}".format(folder, NEW))
-    for base, folders, files in os.walk(place, topdown=False):
-        for name in files:
-            os.unlink(os.path.join(base, name))
-        for name in folders:
-            os.rmdir(os.path.join(base, name))
-    if os.path.isdir(place):
-        os.rmdir(place)
+    shutil.rmtree(place_of(rootfs, "{}/{}".format(folder, NEW)), ignore_errors=True)

@@ -7,7 +7,8 @@ import os
 from .files import place_of
 
 MIB = 1 << 20
-ROOM_PLACES = ("/", "/usr", "/var", "/boot")
+STATES = "/var/lib/unhang"
+ROOM_PLACES = ("/", "/usr", "/var", STATES, "/boot")
 KERNEL_IMAGE = "linux-image-"
 # Their scripts build the initial ramdisk again, the new one beside the old.
 REBUILDS = (KERNEL_IMAGE, "initramfs-tools", "nvidia-kernel", "nvidia-dkms", "nvidia-open-kernel", "nvidia-tesla")
@@ -28,7 +29,7 @@ def boot_bytes(steps, images, ramdisks):
 
 
 def root_bytes(steps, sizes, old_bytes):
-    """{place: bytes}: unpacked files on /usr, builds and kept packages on /var.
+    """{place: bytes}: unpacked files on /usr, builds on /var, packages where states are kept.
 
     sizes: {name: (download, installed)}; old_bytes: of what is replaced, installed.
     """
@@ -37,7 +38,7 @@ def root_bytes(steps, sizes, old_bytes):
     fetched = sum(sizes.get(step.name.split(":")[0], (0, 0))[0] for step in steps if step.after is not None)
     building = BUILD_BYTES if any("dkms" in step.name and step.after is not None for step in steps) else 0
     # What goes is packed before it goes, to about half; it gives back its room only after.
-    return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": fetched + old_bytes // 2 + building}
+    return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": building, STATES: fetched + old_bytes // 2}
 
 
 def lacking(needs, rooms, minima):
@@ -62,13 +63,14 @@ def lacking(needs, rooms, minima):
 
 
 def read_rooms(rootfs):
-    """{place: (device, free bytes)} of the places that are there. Raises OSError."""
+    """{place: (device, free bytes)}; of a place that is not there yet, where it will be made. Raises OSError."""
     rooms = {}
     for path in ROOM_PLACES:
         place = place_of(rootfs, path)
-        if os.path.isdir(place):
-            space = os.statvfs(place)
-            rooms[path] = (os.stat(place).st_dev, space.f_bavail * space.f_frsize)
+        while not os.path.isdir(place):
+            place = os.path.dirname(place)
+        space = os.statvfs(place)
+        rooms[path] = (os.stat(place).st_dev, space.f_bavail * space.f_frsize)
     return rooms
 
 

@@ -80,8 +80,8 @@ def _run_one(work, command, until, deadline_s):
     if has_systemd():
         settings = ["--setenv={}={}".format(name, value) for name, value in sorted(dict(ENVIRONMENT, **QUIET).items())]
         start = ["systemd-run", "--quiet", "--collect", "--unit=" + UNIT, "--description=unhang changes packages", "--property=KillMode=mixed"]
-        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = subprocess.run(start + settings + ["--"] + argv, timeout=ASK_S, check=False, **options)
+        command = start + settings + ["--"] + argv
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ASK_S, check=False)
         if done.returncode:
             raise OSError(5, "systemd-run: " + " ".join(done.stdout.decode("utf-8", "replace").split())[-300:], UNIT)
         ended = _unit_ended
