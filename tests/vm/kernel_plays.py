@@ -13,6 +13,7 @@ DEADLINE_S = 3600
 # Long enough for a boot on a machine that has other things to do: an emulated second can take many.
 PATIENCE = {"kernel_confirm_within_s": 900, "kernel_settle_s": 60, "kernel_update_cache": False, "kernel_trial_options": "panic=5"}
 GPUS = "/root/gpus.json"
+RULES = {"policy-kernel-version", "policy-kernel-min", "kernel-reboot-required", "kernel-one-shot-boot-pending", "kernel-next-boot-without-driver"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,17 @@ class Site:
         """The same as a process that goes on while the test does something to the machine."""
         command, where = self.prepared(arguments, variables)
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **where)
+
+    def audit(self):
+        """Ids of the rules that fail about which kernel runs and which boots next. (Others tell of lockups, which a slow emulation may have.)"""
+        folder = self.machine.folder / f"run-{len(list(self.machine.folder.glob('run-*')))}"
+        command, where = self.prepared((), {"unhang_node_timeout_s": 600, "unhang_silence_s": 120, "unhang_deadline_s": 300})
+        command[command.index(str(self.machine.folder / "kernel.yml"))] = "playbooks/audit.yml"
+        where["env"]["UNHANG_NEW_RUN"] = str(folder)
+        done = subprocess.run(command, timeout=DEADLINE_S, capture_output=True, text=True, **where)
+        sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
+        found = json.loads((folder / "findings.json").read_text())["findings"]
+        return sorted({row["rule"] for row in found if row["verdict"] == "fail"} & RULES)
 
     def prepared(self, arguments, variables):
         """(command, options of subprocess)."""

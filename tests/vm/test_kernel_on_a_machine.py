@@ -31,7 +31,9 @@ def test_power_that_is_lost_before_the_reboot_starts_the_old_kernel_and_the_next
     machine.switch_on()
     machine.wait_for_ssh()
     assert machine.shell("uname -r").strip() == image.old
+    assert "policy-kernel-version" in prepared.audit()
     assert prepared.play(kernel_reboot=True).code == 0
+    assert prepared.audit() == []
     assert machine.shell("uname -r; lsmod | grep -o ^vmtest").split() == [image.new, "vmtest"]
     assert default_of(machine).startswith(image.new)
     assert "next_entry" not in boots(machine)
@@ -84,11 +86,35 @@ def test_a_kernel_under_which_a_gpu_is_gone_is_taken_back(image, prepared):
     assert machine.shell("uname -r").strip() == image.old
     assert record(machine)["status"] == "fell_back"
     assert "GPUs of before" in record(machine)["why"]
-    assert image.new in machine.shell("journalctl --list-boots >/dev/null; last -x 2>/dev/null || true") or f"Linux version {image.new}" in machine.console()
+    assert f"Linux version {image.new}" in machine.console()
 
 
-def test_a_module_that_does_not_build_keeps_the_kernel_from_booting(image, fresh):
+def test_power_that_is_lost_in_the_middle_of_dpkg_leaves_a_machine_that_boots_and_the_next_run_finishes(image, fresh):
     machine = fresh.machine
+    running = fresh.start()
+    machine.wait_until(f"test -e /boot/vmlinuz-{image.new} -o -e /boot/vmlinuz-{image.new}.dpkg-new", "the kernel is being unpacked")
+    machine.power_off()
+    running.kill()
+    running.communicate()
+    machine.switch_on()
+    machine.wait_for_ssh()
+    assert machine.shell("uname -r").strip() == image.old
+    assert machine.shell("dpkg --audit").strip() != ""
+    played = fresh.play()
+    assert played.code == 0
+    assert "going on with state" in played.said
+    assert machine.shell("dpkg --audit").strip() == ""
+    assert default_of(machine).startswith(image.old)
+    assert f"vmtest/1.0, {image.new}" in machine.shell("dkms status")
+
+
+def test_a_preview_writes_nothing_and_a_module_that_does_not_build_keeps_the_kernel_from_booting(image, fresh):
+    machine = fresh.machine
+    machine.shell("touch /root/mark")
+    preview = fresh.play("--check", "--diff", kernel_reboot=True)
+    assert preview.code == 0
+    assert f"+linux-image-{image.new}" in preview.said
+    assert machine.shell("find /etc /boot /usr /var/lib -xdev -newer /root/mark -type f").split() == []
     machine.shell("echo '#error too old for this kernel' >>/usr/src/vmtest-1.0/vmtest.c")
     played = fresh.play(kernel_reboot=True)
     assert played.code != 0
@@ -109,13 +135,3 @@ def test_where_grub_cannot_write_the_role_refuses_and_writes_nothing(fresh):
     assert "btrfs" in played.said
     assert "again and again" in played.said
     assert machine.shell(looked_at).split() == []
-
-
-def test_a_preview_writes_nothing_and_says_what_would_come(image, fresh):
-    machine = fresh.machine
-    machine.shell("touch /root/mark")
-    played = fresh.play("--check", "--diff", kernel_reboot=True)
-    assert played.code == 0
-    assert f"+linux-image-{image.new}" in played.said
-    assert f"+linux-headers-{image.new}" in played.said
-    assert machine.shell("find / -xdev -newer /root/mark -type f -not -path '/var/log/*' -not -path '/root/.ansible/*' -not -path '/var/tmp/*'").split() == []

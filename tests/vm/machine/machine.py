@@ -146,9 +146,16 @@ class Machine:
 
         self._until(answers, "ssh answers", deadline_s)
 
-    def wait_for_console(self, text, deadline_s=BOOT_DEADLINE_S):
-        """Until the console has shown `text`, from the beginning of this machine on."""
-        self._until(lambda: text in self.console(), f"its console shows {text!r}", deadline_s)
+    def wait_until(self, command, what, deadline_s=BOOT_DEADLINE_S):
+        """Until a command succeeds there."""
+
+        def succeeds():
+            with contextlib.suppress(MachineError):
+                self.shell(command)
+                return True
+            return False
+
+        self._until(succeeds, what, deadline_s)
 
     def console(self):
         """All that the console has shown."""
