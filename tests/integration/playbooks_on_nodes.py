@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -23,8 +24,7 @@ def command_of(fleet, playbook, hosts, policy, arguments, variables, host_variab
         "ANSIBLE_NOCOLOR": "1",
         "UNHANG_RUNS": str(fleet.work / "runs"),
     }
-    extra = [word for name, value in variables.items() for word in ("-e", f"{name}={value}")]
-    return fleet.bed.inside(["ansible-playbook", str(playbook), "-i", str(inventory), *arguments, *extra], audits.PROJECT), environment
+    return fleet.bed.inside(["ansible-playbook", str(playbook), "-i", str(inventory), "-e", json.dumps(variables), *arguments], audits.PROJECT), environment
 
 
 def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, **variables):

@@ -49,10 +49,10 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     assert "file /etc/nccl.conf: as it was" in preview.said
     assert "+NCCL_IB_TIMEOUT=22" in preview.said or "-NCCL_DEBUG=WARN" in preview.said
     assert state_of(node, NODE) == settled
-    assert play(node, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(node) == untouched
     assert [row["status"] for row in states(node)] == ["rolled_back"]
-    again = play(node, ROLLBACK, [NODE], {}, unhang_apply="true")
+    again = play(node, ROLLBACK, [NODE], {}, unhang_apply=True)
     assert "nothing to undo" in again.said
     assert again.changed == {NODE: 0}
 
@@ -65,7 +65,7 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     last = states(node)[-1]
     assert last["status"] == "failed"
     assert "Write drop-ins of units that start jobs" in last["message"]
-    assert play(node, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(node) == untouched
     node.shell(NODE, "rm /etc/systemd/system/ray.service.d; test ! -e /var/lib/unhang/lock.json")
 
@@ -73,7 +73,7 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     assert play_role(node, "nccl_profile", NODE, POLICY, nccl_profile_systemd_units=["ray.service"], nccl_profile_launch_paths=["login", "systemd"]).code == 0
     assert "ray.service.d" in without_saved(node)
     node.nodes[NODE].order_reboot()
-    assert play(node, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(node) == untouched
 
 
@@ -83,7 +83,7 @@ def test_exactly_what_was_held_is_let_go(fleet, tmp_path):
     untouched = without_saved(fleet)
     assert play_role(fleet, "package_hold", NODE, HOLD).code == 0
     assert fleet.shell(NODE, "apt-mark showhold").split() == ["libnvidia-ml1", "nvidia-driver"]
-    assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert fleet.shell(NODE, "apt-mark showhold").split() == ["libnvidia-ml1"]
     assert without_saved(fleet) == untouched
 
@@ -118,5 +118,5 @@ def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_go
     assert f"which run {holder['run']} left open at step" in fourth.said
     assert fleet.shell(NODE, "apt-mark showhold").split() == ["nvidia-driver"]
     assert [row["status"] for row in states(fleet)] == ["finished"]
-    assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply="true").code == 0
+    assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(fleet) == untouched

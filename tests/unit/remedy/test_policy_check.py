@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from unhang.catalogue import load_catalogue
-from unhang.remedy.policy_check import SET, STAYS, decides, foreseen_sections, main, refusals_of
+from unhang.remedy.policy_check import SET, STAYS, decides, foreseen_sections, refusals_of
 
 TODAY = "2026-11-20"
 CATALOGUE = load_catalogue()
@@ -71,19 +69,6 @@ def test_a_policy_that_cannot_be_used_is_refused():
 
 def test_a_node_that_was_not_read_refuses_nothing_here():
     assert refused({"driver": {"version": "545.23.08"}}, status="unreachable") == set()
-
-
-def test_the_command_prints_json_and_a_missing_node_is_one_line(tmp_path, capsys):
-    (tmp_path / "nodes").mkdir()
-    (tmp_path / "nodes" / "gpu001.json").write_text(json.dumps(document({"driver": {"version": "545.23.08"}})))
-    run = {"schema": "unhang/run/1", "id": "r", "started": "2026-11-20T07:00:00Z", "finished": None, "inventory": [], "limit": None, "hosts": ["gpu001"]}
-    controller = {"unhang": "0", "ansible_core": "2", "python": "3"}
-    (tmp_path / "run.json").write_text(json.dumps({**run, "controller": controller, "policy_sources": []}))
-    assert main([str(tmp_path), "gpu001"]) == 0
-    (line,) = json.loads(capsys.readouterr().out)["lines"]
-    assert "found 545.23.08 loaded on 2 x NVIDIA GeForce RTX 3090" in line
-    assert main([str(tmp_path), "gpu009"]) == 2
-    assert "expected node gpu009 in it, found none" in capsys.readouterr().err
 
 
 def test_only_the_named_facts_are_changed():

@@ -1,27 +1,17 @@
-"""Judges a policy before it is applied: the node as it would be under it, by the catalogue's rules. What would bring in a known fault is refused.
-
-`python -m unhang.remedy.policy_check RUN HOST` prints {"refusals": [...], "lines": [...]}; the playbook remediate.yml asks it for each node.
-"""
+"""Judges a policy before it is applied: the node as it would be under it, by the catalogue's rules. What would bring in a known fault is refused."""
 
 from __future__ import annotations
 
-import argparse
 import copy
-import datetime
-import json
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from unhang.catalogue import Catalogue, load_catalogue
-from unhang.errors import UserError
+from unhang.catalogue import Catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.engine import Engine
 from unhang.judge.node_rules import CatalogueView, NodeView
 from unhang.judge.policy import one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
-from unhang.judge.run_input import read_run_input
 
 SERIOUS = ("critical", "error")
 # What foreseen_sections() sets, and what stays as it is beside it. A rule that reads more of these sections compares with what the roles bring along.
@@ -80,28 +70,3 @@ def refusals_of(document: Mapping[str, Any], catalogue: Catalogue, today: str) -
 
 def _refusal(rule: str, title: str, expected: str, found: str) -> dict[str, Any]:
     return {"rule": rule, "title": title, "expected": expected, "found": found}
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """0 with JSON on standard output; 2 and one line on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m unhang.remedy.policy_check", description="Would its policy bring a known fault to the host?")
-    parser.add_argument("run", type=Path)
-    parser.add_argument("host")
-    parser.add_argument("--rules", action="append", default=[], type=Path)
-    chosen = parser.parse_args(arguments)
-    try:
-        source = read_run_input(chosen.run).files.get(chosen.host)
-        if source is None:
-            raise UserError(f"{chosen.run}: expected node {chosen.host} in it, found none")
-        document = json.loads(source.read_text(encoding="utf-8"))
-        refusals = refusals_of(document, load_catalogue(chosen.rules), datetime.datetime.now(datetime.UTC).date().isoformat())
-    except (UserError, OSError, ValueError) as problem:
-        sys.stderr.write(f"unhang: {problem}\n")
-        return 2
-    lines = [f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}" for one in refusals]
-    sys.stdout.write(json.dumps({"refusals": refusals, "lines": lines}) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

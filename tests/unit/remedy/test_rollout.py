@@ -1,0 +1,73 @@
+"""The controller's side of remediate.yml, over a run folder of one real collector's answer."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes.node_tree import plant
+from fakes.nvml_runs import H200X8, collect_in_process
+
+from unhang.remedy.rollout import main
+
+PINNED = "cuda-visible-devices-pinned"
+CONTROLLER = {"unhang": "0", "ansible_core": "2", "python": "3"}
+RUN = {"schema": "unhang/run/1", "id": "r", "started": "2026-11-20T07:00:00Z", "finished": None, "inventory": [], "limit": None, "hosts": ["gpu001", "gpu002"]}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of two nodes, of which one could not be reached, and a function that reads the other again."""
+    folder = tmp_path / "run"
+    (folder / "nodes").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({**RUN, "controller": CONTROLLER, "policy_sources": []}))
+
+    def read(environment, status="ok", policy=None):
+        plant(tmp_path / "node", {"/etc/os-release": "ID=debian\n", "/etc/environment": environment})
+        facts = collect_in_process("--rootfs", str(tmp_path / "node"), "--nvml-recording", str(H200X8)) if status == "ok" else None
+        document = {"schema": "unhang/node/1", "groups": ["gpu"], "policy": policy or {}, "message": None if facts else "no route to host", "facts": facts}
+        (folder / "nodes" / "gpu001.json").write_text(json.dumps({**document, "host": "gpu001", "status": status}))
+        lost = {**document, "host": "gpu002", "status": "unreachable", "message": "no route to host", "facts": None}
+        (folder / "nodes" / "gpu002.json").write_text(json.dumps(lost))
+
+    return folder, read
+
+
+def said(capsys, *arguments):
+    assert main([str(one) for one in arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_node_is_proved_by_what_the_judge_finds_after_it_was_read_again(run, capsys):
+    folder, read = run
+    read("CUDA_VISIBLE_DEVICES=0\n")
+    nodes = said(capsys, "begin", folder)["nodes"]
+    assert nodes == {
+        "gpu001": {"status": "ok", "message": "", "refusals": []},
+        "gpu002": {"status": "unreachable", "message": "no route to host", "refusals": []},
+    }
+    unchanged = said(capsys, "prove", folder, "gpu001")
+    assert not unchanged["healthy"]
+    assert unchanged["reasons"][0].startswith(f"left: {PINNED} (error)")
+
+    read("# CUDA_VISIBLE_DEVICES=0\n")
+    proof = said(capsys, "prove", folder, "gpu001", "--about", '{"roles": ["gpu_binding"]}')
+    assert proof["healthy"]
+    assert proof["gone"] == [PINNED]
+    written = json.loads((folder / "remediation-gpu001.json").read_text())
+    assert written == {"schema": "unhang/remediation/1", "host": "gpu001", "roles": ["gpu_binding"], **proof}
+
+    read("", status="unreachable")
+    lost = said(capsys, "prove", folder, "gpu001")
+    assert not lost["healthy"]
+    assert lost["reasons"][0] == "it was not read: unreachable, no route to host"
+
+
+def test_a_policy_is_refused_with_its_reason_and_mistakes_are_one_line(run, capsys):
+    folder, read = run
+    read("", policy={"driver": {"versoin": "1"}})
+    (refusal,) = said(capsys, "begin", folder)["nodes"]["gpu001"]["refusals"]
+    assert refusal.startswith("The policy cannot be used (policy-not-usable)")
+    for arguments in (["begin", folder.parent], ["prove", folder, "gpu009"]):
+        assert main([str(one) for one in arguments]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
