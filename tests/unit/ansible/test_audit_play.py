@@ -171,6 +171,26 @@ def test_plays_that_audit_nothing_make_no_run_and_look_as_ever(fleet):
     assert not fleet.runs.exists()
 
 
+def test_a_role_that_reads_a_part_of_the_node_gets_it_and_the_audits_record_stays(fleet):
+    fleet.answering("a", envelope())
+    tasks = fleet.folder / "roles" / "reader" / "tasks"
+    tasks.mkdir(parents=True)
+    (tasks / "main.yml").write_text(
+        "- gpu_node_info:\n    gather_subset: [node]\n  register: seen\n"
+        "- ansible.builtin.debug:\n    msg: role saw {{ seen.node_facts.sections.node.hostname }}\n"
+    )
+    both = fleet.folder / "both.yml"
+    play = "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.import_role:\n        name: reader\n"
+    both.write_text(f"- ansible.builtin.import_playbook: {PROJECT}/playbooks/audit.yml\n{play}")
+    done = fleet.play(playbook=both)
+    assert "role saw planted" in done.stdout, done.stdout + done.stderr
+    recorded = fleet.nodes()["a"]
+    assert (recorded["status"], recorded["facts"]["sections"]["node"]["hostname"]) == ("ok", "planted")
+    both.write_text(play)
+    fleet.play(playbook=both)
+    assert len([path for path in fleet.runs.iterdir() if not path.is_symlink()]) == 1  # a role alone makes no run
+
+
 def test_two_runs_have_ids_that_sort_by_time_and_latest_is_the_second(fleet):
     fleet.answering("a", envelope())
     fleet.play()
