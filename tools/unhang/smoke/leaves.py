@@ -68,7 +68,8 @@ def read_leaves(inventory: str) -> dict[str, str]:
         listed = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
         raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {problem}") from None
-    if done.returncode or not isinstance(listed, dict):
+    hosts = isinstance(listed, dict) and any(isinstance(content, dict) and content.get("hosts") for content in listed.values())
+    if done.returncode or not hosts:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {said[-1][:300] if said else f'code {done.returncode}'}")
     return leaves_of_inventory(listed)
