@@ -12,14 +12,6 @@ OLD, NEW = "535.261.03", "535.309.01"
 KERNEL = "6.1.0-50-amd64"
 MODULES = f"/lib/modules/{KERNEL}"
 LIBRARY = "/srv/driver/libnvidia-ml.so"
-FILES = (
-    f"{MODULES}/updates/dkms/nvidia-current.ko",
-    f"{MODULES}/modules.dep",
-    f"/boot/vmlinuz-{KERNEL}",
-    "/boot/grub/grub.cfg",
-    "/etc/default/grub",
-    "/etc/modprobe.d/nvidia.conf",
-)
 GRUB = f"menuentry 'Debian' --id one {{\n  linux /boot/vmlinuz-{KERNEL} root=/dev/sda1 ro\n  initrd /boot/initrd.img-{KERNEL}\n}}\n"
 # What a boot does: the module that dpkg had last is the one that is loaded.
 LOAD = """\
@@ -40,6 +32,9 @@ ExecStart=/usr/local/sbin/testbed-driver
 [Install]
 WantedBy=sysinit.target
 """
+# A container's kernels are not read, for it boots none of them, and an overlay counts as an image. Seen through this layer the node is a machine with a disk.
+MACHINE = {"/srv/machine/run/systemd/container": "", "/srv/machine/proc/self/mountinfo": "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n"}
+AS_MACHINE = {"unhang_rootfs": ["/srv/machine", "/"]}
 SOURCE = "Source: nvidia-graphics-drivers\n"
 
 
@@ -69,6 +64,8 @@ def prepare(fleet, name, folder, versions=(OLD, NEW), more=(), headers=True, gpu
     fleet.plant(name, f"{MODULES}/modules.dep", "updates/dkms/nvidia-current.ko:\n")
     fleet.plant(name, f"/boot/vmlinuz-{KERNEL}", "")
     fleet.plant(name, "/boot/grub/grub.cfg", GRUB)
+    for path, content in MACHINE.items():
+        fleet.plant(name, path, content)
     fleet.plant(name, "/etc/modprobe.d/nvidia.conf", "install nvidia modprobe -i nvidia-current $CMDLINE_OPTS\n")
     fleet.shell(name, f"mkdir -p {MODULES}/build")
     serve(fleet, name, [*[file for version in versions for file in packages(folder, version)], *more])

@@ -20,7 +20,7 @@ def start(fleet, name, units=UNITS):
     """The services run, each with a device open, until the test ends."""
     fleet.shell(name, f"touch {DEVICE} {ORDER}", undo=f"rm -f {DEVICE} {ORDER}")
     for unit in units:
-        fleet.plant(name, f"/etc/systemd/system/{unit}.service", UNIT.format(order=ORDER, device=DEVICE))
+        fleet.plant(name, f"/usr/lib/systemd/system/{unit}.service", UNIT.format(order=ORDER, device=DEVICE))
         fleet.shell(name, f"systemctl start {unit}", undo=f"systemctl stop {unit}")
     called(fleet, name)
 

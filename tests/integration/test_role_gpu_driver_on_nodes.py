@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gpu_daemons
-from driver_node import KERNEL, NEW, OLD, prepare
+from driver_node import AS_MACHINE, KERNEL, NEW, OLD, prepare
 from repository import APT, build_package
 from role_plays import play_role, state_of
 
@@ -52,7 +52,7 @@ def test_a_driver_goes_up_is_held_and_counts_after_the_reboot(fleet, tmp_path):
 def test_a_kernel_without_headers_is_refused_before_anything_is_touched(fleet, tmp_path):
     prepare(fleet, NODE, tmp_path, headers=False)
     before = state_of(fleet, NODE)
-    refused = play_role(fleet, "gpu_driver", NODE, POLICY)
+    refused = play_role(fleet, "gpu_driver", NODE, POLICY, **AS_MACHINE)
     assert refused.failed == {NODE: 1}
     assert f"expected headers of {KERNEL}, the kernel that boots next" in refused.said
     assert f"install linux-headers-{KERNEL}" in refused.said
@@ -63,9 +63,10 @@ def test_a_module_that_was_not_built_is_told_with_its_kernel_and_the_log_and_not
     prepare(fleet, NODE, tmp_path)
     fleet.shell(NODE, f"rm /srv/driver/nvidia-{NEW}.ko && touch /srv/driver/nvidia-{NEW}.ko")  # what the build brings is no module
     log = f"/var/lib/dkms/nvidia-current/{NEW}/build/make.log"
-    fleet.plant(NODE, log, "CC [M] nvidia/nv.o\nnvidia/nv-mm.h:88:12: error: too few arguments to function 'get_user_pages'\n")
+    head = f"DKMS make.log for nvidia-current-{NEW} for kernel {KERNEL} (x86_64)\nFri Nov 20 07:00:00 UTC 2026\n"
+    fleet.plant(NODE, log, head + "nvidia/nv-mm.h:88:12: error: too few arguments to function 'get_user_pages'\nmake: *** [Makefile:97: modules] Error 2\n")
     fleet.shell(NODE, f"mkdir -p /var/lib/dkms/nvidia-current/{NEW}/source", undo="rm -rf /var/lib/dkms")
-    failed = play_role(fleet, "gpu_driver", NODE, POLICY)
+    failed = play_role(fleet, "gpu_driver", NODE, POLICY, **AS_MACHINE)
     assert failed.failed == {NODE: 1}
     assert f"expected nvidia module {NEW} in {KERNEL}, the kernel that boots next" in failed.said
     assert "error: too few arguments to function" in failed.said

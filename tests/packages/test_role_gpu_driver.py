@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import conftest
 import pytest
+from driver_node import AS_MACHINE, MACHINE
 from role_plays import play_role
 from test_dkms_builds import install_headers
 from test_driver_transitions import driver_of, drivers, files_of
@@ -24,6 +25,8 @@ def policy_for(version, **more):
 def lay_kernel(node, release):
     """An image and a boot menu for a kernel of which only the headers are there: it is the one that boots next."""
     menu = f"menuentry 'Debian' --id one {{\\n  linux /boot/vmlinuz-{release} root=/dev/sda1 ro\\n}}\\n"
+    for path, content in MACHINE.items():
+        node.fleet.plant(node.name, path, content)
     node.shell(f"mkdir -p /boot/grub && touch /boot/vmlinuz-{release} && printf \"{menu}\" >/boot/grub/grub.cfg")
 
 
@@ -55,19 +58,19 @@ def test_the_driver_goes_up_and_its_module_is_built_for_the_kernel_that_boots_ne
     kernel = install_headers(deb12, deb12.versions["headers"])
     lay_kernel(deb12, kernel)
     deb12.install(conftest.PROPRIETARY, deb12.versions["old"])
-    applied = play(deb12, policy_for(deb12.versions["new"]))
+    applied = play(deb12, policy_for(deb12.versions["new"]), **AS_MACHINE)
     assert applied.code == 0
     assert drivers(deb12) == {driver_of(deb12.versions["new"])}
     said = deb12.shell("dkms status")
     assert f"nvidia-current/{driver_of(deb12.versions['new'])}, {kernel}, x86_64: installed" in said
-    assert play(deb12, policy_for(deb12.versions["new"])).changed == {deb12.name: 0}
+    assert play(deb12, policy_for(deb12.versions["new"]), **AS_MACHINE).changed == {deb12.name: 0}
 
 
 def test_a_branch_too_old_for_the_kernel_is_not_booted_and_comes_back(deb12):
     kernel = install_headers(deb12, deb12.versions["new headers"])
     lay_kernel(deb12, kernel)
     before = deb12.installed()
-    failed = play(deb12, policy_for(deb12.versions["470"]))
+    failed = play(deb12, policy_for(deb12.versions["470"]), **AS_MACHINE)
     assert failed.failed == {deb12.name: 1}
     assert f"does not build for kernel {kernel}" in failed.said
     assert "make.log line" in failed.said

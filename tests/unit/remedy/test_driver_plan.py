@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from driver_cases import JOB, KERNEL, OFFERS, PERSISTENCED, SERVICES, TRIXIE_550, UNLOAD, case, rows
 
@@ -41,6 +43,31 @@ def test_a_driver_of_another_family_comes_down_with_exact_versions_and_the_old_f
     assert plan["pin"]["stanzas"] == [{"package": "src:nvidia-graphics-drivers-tesla-535", "version": TESLA}]
     assert plan["proof"] == "simulated"
     assert plan["needs_reboot"]
+
+
+def test_where_sources_are_known_the_old_family_leaves_as_a_whole_and_the_library_is_named():
+    old = {name: {**row, "source": "nvidia-graphics-drivers"} for name, row in case().installed.items() if "libcuda" in name or "alternative" in name}
+    plan = plan_driver(dataclasses.replace(case(), installed={**case().installed, **old}))
+    assert plan["remove_sources"] == ["nvidia-graphics-drivers"]
+    assert plan["install"]["libnvidia-tesla-535-ml1"] == TESLA
+    assert not {"libcuda1", "nvidia-alternative", "glx-alternative-nvidia"} & set(plan["remove"])
+
+
+@pytest.mark.parametrize(("flavour", "goes"), [("open", ["nvidia-kernel-dkms"]), ("proprietary", ["nvidia-open-kernel-dkms"])])
+def test_modules_of_the_other_flavour_go(flavour, goes):
+    there = {"driver.packages": rows({**TRIXIE_550, "nvidia-open-kernel-dkms": "550.163.01-2"})}
+    plan = plan_driver(case({"driver": {"version": "550.163.01", "flavour": flavour}}, there))
+    assert (plan["action"], plan["remove"]) == ("install", goes)
+
+
+def test_ready_built_modules_of_the_wanted_flavour_stay():
+    packages = {**dict.fromkeys(UBUNTU_OFFERS, "580.95.05-0ubuntu0.24.04.2"), "linux-modules-nvidia-580-server-open-6.8.0-85-generic": "6.8.0-85.85+1"}
+    packages = {name: version for name, version in packages.items() if "fabric" not in name and "nscq" not in name}
+    plan = plan_driver(case(open_580(), {**UBUNTU, "driver.packages": rows(packages)}, UBUNTU_OFFERS, accept_unproved=True))
+    assert (plan["action"], plan["remove"]) == ("none", [])
+    other = {**packages, "linux-modules-nvidia-580-server-6.8.0-85-generic": "6.8.0-85.85+1"}
+    plan = plan_driver(case(open_580(), {**UBUNTU, "driver.packages": rows(other)}, UBUNTU_OFFERS, accept_unproved=True))
+    assert plan["remove"] == ["linux-modules-nvidia-580-server-6.8.0-85-generic"]
 
 
 def test_a_node_that_is_as_it_should_be_gets_nothing_to_do():
@@ -139,6 +166,17 @@ def test_a_fabric_manager_of_another_version_is_no_settled_node():
     for fabric, action in (("580.95.05-0ubuntu0.24.04.2", "none"), ("580.82.07-0ubuntu0.24.04.1", "install")):
         changes = {**UBUNTU, "fabric_manager.nvswitch_present": True, "driver.packages": rows({**packages, "nvidia-fabricmanager-580": fabric})}
         assert plan_driver(case(open_580(), changes, UBUNTU_OFFERS, accept_unproved=True))["action"] == action
+
+
+@pytest.mark.parametrize(("fabric", "goes"), [("nvidia-fabricmanager-535", False), ("nvidia-fabricmanager-550", True)])
+def test_a_fabric_manager_of_the_wanted_branch_changes_and_another_branchs_goes(fabric, goes):
+    packages = {"nvidia-driver": "535.261.03-1", "nvidia-kernel-dkms": "535.261.03-1", "libnvidia-ml1": "535.261.03-1", fabric: "535.261.03-1"}
+    names = [*packages, "nvidia-fabricmanager-535"]
+    offers = {name: [{"version": "535.309.01-1", "origin": "x"}] for name in names}
+    changes = {"node.os": {"id": "debian", "version_id": "12", "family": "debian"}, "driver.packages": rows(packages), "fabric_manager.nvswitch_present": True}
+    plan = plan_driver(case({"driver": {"version": "535.309.01"}}, changes, offers))
+    assert ("nvidia-fabricmanager-535" in plan["install"]) != goes
+    assert plan["remove"] == (["nvidia-fabricmanager-550"] if goes else [])
 
 
 def test_a_policy_that_does_not_match_fabric_manager_leaves_it_alone():

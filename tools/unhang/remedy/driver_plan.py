@@ -29,6 +29,8 @@ PIN_FILE = "/etc/apt/preferences.d/unhang-driver"
 # Of other source packages than the driver: their versions are their own, and both families use them.
 SHARED: tuple[str, ...] = ("nvidia-settings", "nvidia-xconfig", "nvidia-modprobe", "nvidia-persistenced", "nvidia-support", "nvidia-kernel-common")
 SHARED += ("glx-", "nvidia-prime", "nvidia-installer-cleanup", "libnvidia-egl-", "libxnvctrl", "nvidia-suspend-common")
+DRIVER_SOURCES = ("nvidia-graphics-drivers", "nvidia-open-gpu-kernel-modules")
+_MODULES = re.compile(r"(nvidia(-tesla(-\d+)?)?(-open)?-kernel-(dkms|support)|nvidia-dkms-.*|linux-modules-nvidia-.*)$")
 
 
 def plan_driver(case: Case) -> dict[str, Any]:
@@ -112,14 +114,18 @@ def _plan(case: Case, packages: PackageSet, install: dict[str, str], version: st
     notes: list[str] = [packages.note] if packages.note else []
     refusals: list[dict[str, str]] = []
     fabric = fabric_of(case, packages, version, refusals)
-    install = {**install, **fabric}
-    expect = {**{name: own for name, own in install.items() if own}, **_library(case, packages, version)}
-    remove = other_family(case, packages, version)
-    action = "none" if _is_there(case, install, expect) and not remove and not refusals else "install"
+    library = _library(case, packages, version)
+    leaves = other_sources(case, packages)
+    # apt would take the old family's library for one that the new driver depends on.
+    install = {**install, **fabric, **({name: own for name, own in library.items() if "*" not in own} if leaves else {})}
+    expect = {**{name: own for name, own in install.items() if own}, **library}
+    kept = {row["name"] for row in case.fact("driver.packages") or () if case.installed.get(row["name"], {}).get("source") not in leaves}
+    remove = sorted(kept & {*other_family(case, install, version), *other_flavour(case, install, flavour)})
+    action = "none" if _is_there(case, install, expect) and not remove and not leaves and not refusals else "install"
     if not case.fact("kernel.boot.default_release"):
         notes.append(f"which kernel boots next could not be told; {case.fact('kernel.release')}, the running one, was taken for it")
     plan = _settled(case, version, notes)
-    plan.update(action=action, version=version, flavour=flavour, install=install, expect=expect, remove=remove, proof=packages.proof)
+    plan.update(action=action, version=version, flavour=flavour, install=install, expect=expect, remove=remove, remove_sources=leaves, proof=packages.proof)
     plan.update(before=dict.fromkeys(before_packages(packages), ""), refusals=refusals)
     plan["pin"] = {"file": PIN_FILE, "stanzas": pins(packages, install, version)}
     plan["allow_remove"] = allowed_removals(case, version)
@@ -147,16 +153,30 @@ def _is_there(case: Case, install: Mapping[str, str], expect: Mapping[str, str])
     return True
 
 
-def other_family(case: Case, packages: PackageSet, version: str) -> list[str]:
+def other_family(case: Case, install: Iterable[str], version: str) -> list[str]:
     """Installed packages of a driver that goes by other names than the wanted one: both would stay, and the old one might be loaded."""
-    wanted = {family_of(name) for name in packages.packages if not name.startswith(NO_DRIVER_VERSION)}
+    wanted = {family_of(name) for name in install if not name.startswith((*NO_DRIVER_VERSION, *FABRIC_PACKAGES))}
     found = []
     for row in case.fact("driver.packages") or ():
         own = upstream_version(row["version"])
         is_driver = own and re.match(r"\d{3}\.", own) and not row["name"].startswith(SHARED) and not _is_plain_fabric(row["name"])
-        if is_driver and not same(own, version) and family_of(row["name"]) not in wanted and row["name"] not in packages.packages:
+        if is_driver and not same(own, version) and family_of(row["name"]) not in wanted and row["name"] not in install:
             found.append(row["name"])
     return sorted(set(found))
+
+
+def other_sources(case: Case, packages: PackageSet) -> list[str]:
+    """Source packages of installed drivers that are not the wanted one's, where sources have names of their own: Debian's families stand beside each other."""
+    if any("*" in pin for pin in packages.pin):
+        return []
+    found = {str(row.get("source") or "") for row in case.installed.values()}
+    return sorted(name for name in found - {*packages.pin} if name.startswith(DRIVER_SOURCES))
+
+
+def other_flavour(case: Case, install: Iterable[str], flavour: str) -> list[str]:
+    """Installed packages of kernel modules of the other flavour: two modules of one version would be there, and either might be loaded."""
+    names = [row["name"] for row in case.fact("driver.packages") or () if _MODULES.match(row["name"])]
+    return sorted(name for name in names if ("-open" in name) != (flavour == "open") and name not in install)
 
 
 def _is_plain_fabric(name: str) -> bool:
@@ -198,7 +218,7 @@ def _services(case: Case, version: str) -> dict[str, Any]:
 
 def _settled(case: Case, version: str | None, notes: list[str]) -> dict[str, Any]:
     """A plan that changes nothing."""
-    empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "allow_remove": [], "before": {}, "refusals": [], "pin": {}}
+    empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "remove_sources": [], "allow_remove": [], "before": {}, "refusals": [], "pin": {}}
     services = {"stop": [], "reload": False, "reload_commands": [], "why_no_reload": None, "needs_reboot": _is_pending(case, version)}
     return {"action": "none", "version": version, "flavour": None, "proof": None, "built_here": False, "notes": notes, **empty, **services}
 
