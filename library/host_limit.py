@@ -15,6 +15,7 @@ description:
   - Lines of others in V(/etc/security) that contradict become comments; they are saved under V(/var/lib/unhang) before, and put back by O(state=absent).
   - Raises the limit of the services that run, by C(prlimit). It restarts nothing and runs no daemon-reload, which makes running containers lose their GPUs;
     what a service starts from now on has the new limit, what runs keeps its own.
+  - Where so high a limit cannot be set, as in a container without CAP_SYS_RESOURCE, or beyond fs.nr_open, it changes nothing and says so in RV(left).
   - Of memlock and nofile O(value) is the least, and what is higher stays. Of the stack it is the soft limit, and the most.
 options:
   limit:
@@ -79,7 +80,7 @@ left:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change import host_limit_run as run
-from ansible.module_utils.unhang_node.change.own_files import answer_of, write_plan
+from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
 
 OPTIONS = {
     "limit": {"type": "str", "choices": ["memlock", "nofile", "stack"], "required": True},
@@ -98,7 +99,11 @@ def settle(module):
     if absent:
         plan, rows = run.plan_without(rootfs, limit), []
     else:
-        plan, units = run.plan_limit(rootfs, limit, wanted, module.params["units"])
+        most = run.most_possible(limit) if rootfs == "/" else None
+        why = run.why_not(limit, wanted, most)
+        if why:
+            return answer_of(Plan({}, [], [why]))
+        plan, units = run.plan_limit(rootfs, limit, wanted, module.params["units"], most)
         rows = run.plan_running(limit, wanted, units)
     left = []
     if not module.check_mode:

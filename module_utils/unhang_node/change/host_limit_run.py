@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import resource
 
-from ..parse.resource_limits import UNLIMITED
+from ..parse.resource_limits import UNLIMITED, parse_proc_limits
+from ..root import Root
+from ..sections.virtualization import container_kind
 from . import host_limits as limits
 from .own_files import plan_gone, plan_own
 
 RESOURCES = {"memlock": resource.RLIMIT_MEMLOCK, "nofile": resource.RLIMIT_NOFILE, "stack": resource.RLIMIT_STACK}
+
+HARD = {"memlock": "memlock_hard_bytes", "nofile": "nofile_hard", "stack": "stack_hard_bytes"}
+CAP_SYS_RESOURCE = 24
 
 
 def owner_of(limit):
@@ -16,15 +21,34 @@ def owner_of(limit):
     return "host_tuning_" + limit
 
 
-def plan_limit(rootfs, limit, wanted, units):
-    """(Plan, [Unit]). wanted: bytes or a count, -1 unlimited; units: further ones that start jobs. Raises OSError, ValueError."""
+def most_possible(limit):
+    """The highest hard limit that can be set on this machine, None when any can: without CAP_SYS_RESOURCE nothing above that of the first process."""
+    root = Root()
+    status = root.text("/proc/self/status", 65536).split("\n")
+    effective = next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0)
+    if not effective >> CAP_SYS_RESOURCE & 1:
+        return parse_proc_limits(root.text("/proc/1/limits", 16384))[HARD[limit]]
+    return int(root.text("/proc/sys/fs/nr_open", 64)) if limit == "nofile" else None
+
+
+def why_not(limit, wanted, most):
+    """Why that cannot be set here, or None. `most`: of most_possible."""
+    if limit == "stack" or most is None or limits.at_least(most, wanted):
+        return None
+    kind = container_kind(Root(), None)
+    where = "in a {} container that may not raise limits: raise it on the host".format(kind) if kind else "on this machine: raise fs.nr_open first"
+    return "{} cannot be set to {} {}; it allows {} at most".format(limit, limits.systemd_pair(wanted, wanted), where, most)
+
+
+def plan_limit(rootfs, limit, wanted, units, most=None):
+    """(Plan, [Unit]). wanted: bytes or a count, -1 unlimited; units: further ones that start jobs; most: of most_possible. Raises OSError, ValueError."""
     lines = limits.read_conf_lines(rootfs, limit)
     files = {path: [] for path in limits.own_drop_ins(rootfs, limit)}
-    files[limits.conf_path(limit)] = limits.wanted_conf(limit, wanted, lines)
-    files[limits.default_path(limit)] = limits.wanted_default(rootfs, limit, wanted)
+    files[limits.conf_path(limit)] = limits.wanted_conf(limit, wanted, lines, most)
+    files[limits.default_path(limit)] = limits.wanted_default(rootfs, limit, wanted, most)
     found = [limits.read_unit(rootfs, limit, name, rootfs == "/") for name in limits.known_units(rootfs, units)]
     for unit in found:
-        files[limits.drop_in_path(limit, unit.name)] = limits.wanted_drop_in(limit, wanted, unit)
+        files[limits.drop_in_path(limit, unit.name)] = limits.wanted_drop_in(limit, wanted, unit, most)
     return plan_own(rootfs, files, others=limits.contradicting(limit, lines, wanted)), found
 
 
@@ -64,7 +88,7 @@ def set_running(limit, rows):
         except ProcessLookupError:
             continue
         except (PermissionError, ValueError) as problem:
-            left.append("{} runs on with its old {}: {}; the kernel (fs.nr_open) or the host of this container allows no more".format(name, limit, problem))
+            left.append("{} runs on with its old {} until it is started again: {}".format(name, limit, problem))
             continue
         done.append(row)
     return done, left

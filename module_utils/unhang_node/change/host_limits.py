@@ -38,6 +38,11 @@ def acceptable(limit, value, wanted):
     return at_least(value, wanted)
 
 
+def at_most(value, most):
+    """A limit, cut to what can be set at all; most None: anything can."""
+    return most if most not in (None, UNLIMITED) and (value == UNLIMITED or value > most) else value
+
+
 def higher(*values):
     """The highest of several limits, None left out."""
     known = [value for value in values if value is not None]
@@ -78,14 +83,17 @@ def contradicting(limit, lines, wanted):
     return [line[:3] for line in lines if line[5] is not None and (limit != "stack" or line[4] != "hard") and not acceptable(limit, line[5], wanted)]
 
 
-def wanted_conf(limit, wanted, lines):
-    """Lines of our file for pam_limits: everybody and root, whom "*" leaves out. lines: of read_conf_lines."""
+def wanted_conf(limit, wanted, lines, most=None):
+    """Lines of our file for pam_limits: everybody and root, whom "*" leaves out. lines: of read_conf_lines.
+
+    most: what can be set at all; some releases of pam_limits let nobody log in where a limit cannot be set.
+    """
     row, rows = LIMITS[limit], []
     for domain in ("*", "root"):
         for kind in row.kinds:
             # limits.conf is read before limits.d: a higher value there must not be lowered by ours.
             others = [line[5] for line in lines if line[0] == LIMITS_CONF and line[3] == domain and line[4] in (kind, "-")]
-            value = wanted_of(limit, kind, wanted, [other for other in others if acceptable(limit, other, wanted)])
+            value = at_most(wanted_of(limit, kind, wanted, [other for other in others if acceptable(limit, other, wanted)]), most)
             rows.append("{} {} {} {}".format(domain, kind, row.word, "unlimited" if value == UNLIMITED else -(-value // row.unit)))
     return rows
 
@@ -125,12 +133,12 @@ def read_unit(rootfs, limit, name, live):
     return Unit(name, soft, hard, int(pid) if pid else None)
 
 
-def wanted_drop_in(limit, wanted, unit):
+def wanted_drop_in(limit, wanted, unit, most=None):
     """Lines of a unit's drop-in; [] where others' files give it enough."""
     given = {"soft": unit.soft, "hard": unit.hard}
     if all(acceptable(limit, given[kind], wanted) for kind in LIMITS[limit].kinds):
         return []
-    soft, hard = wanted_of(limit, "soft", wanted), unit.hard if limit == "stack" and unit.hard is not None else wanted_of(limit, "hard", wanted)
+    soft, hard = wanted_of(limit, "soft", wanted), unit.hard if limit == "stack" and unit.hard is not None else at_most(wanted_of(limit, "hard", wanted), most)
     return ["[Service]", "Limit{}={}".format(LIMITS[limit].setting, systemd_pair(soft, hard))]
 
 
@@ -140,7 +148,7 @@ def systemd_pair(soft, hard):
     return words[0] if words[0] == words[1] else ":".join(words)
 
 
-def wanted_default(rootfs, limit, wanted):
+def wanted_default(rootfs, limit, wanted, most=None):
     """Lines of our system.conf drop-in: [] unless others' give all units less than wanted."""
     found = None
     for path in config_files(Root([rootfs]), "system.conf"):
@@ -149,7 +157,7 @@ def wanted_default(rootfs, limit, wanted):
                 found = value if name == "DefaultLimit" + LIMITS[limit].setting else found
     if found is None or acceptable(limit, parse_sized(found.partition(":")[0] if limit == "stack" else found.rpartition(":")[2]), wanted):
         return []
-    return ["[Manager]", "DefaultLimit{}={}".format(LIMITS[limit].setting, systemd_pair(wanted, wanted_of(limit, "hard", wanted)))]
+    return ["[Manager]", "DefaultLimit{}={}".format(LIMITS[limit].setting, systemd_pair(wanted, at_most(wanted_of(limit, "hard", wanted), most)))]
 
 
 def own_drop_ins(rootfs, limit):

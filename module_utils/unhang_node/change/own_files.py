@@ -58,12 +58,12 @@ def plan_gone(rootfs, owner, paths):
 
 
 def write_plan(rootfs, owner, plan, absent, state_id, more=()):
-    """Writes a Plan. absent: as plan_gone gave it. Raises OSError, ValueError.
+    """Writes a Plan. absent: as plan_gone gave it. owner: None where no line of others is set aside. Raises OSError, ValueError.
 
     state_id: of the saved state that keeps these files, and those at `more`, as they were.
     """
     if plan.texts or absent or more:
-        keep_files(rootfs, state_id, sorted(plan.texts) + [state_path(owner)] + list(more))
+        keep_files(rootfs, state_id, sorted(plan.texts) + ([state_path(owner)] if owner else []) + list(more))
     if plan.changes:
         save_changes(rootfs, owner, plan.changes)
     write_texts(rootfs, plan.texts)

@@ -6,6 +6,8 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
+from unhang_node.change import host_limits as limits
+
 UNIT = "[Service]\nExecStart=/bin/true\n"
 NODE = {
     "/etc/security/limits.conf": "# site\n* hard memlock 64\n@students - nofile 512\n* hard nofile 1048576\nada soft stack unlimited\n",
@@ -31,9 +33,10 @@ CALLS = {
     "numa_balancing": ("kernel_parameter", {"name": "kernel.numa_balancing", "value": "0"}),
     "iommu": ("boot_parameter", {"name": "iommu", "words": ["iommu=pt"]}),
     "nvidia_parameters": ("kernel_module", {"name": "nvidia", "parameters": {"NVreg_EnableGpuFirmware": 0}}),
+    "remove_ipc": ("own_file", {"path": "/etc/systemd/logind.conf.d/zz-unhang.conf", "lines": ["[Login]", "RemoveIPC=no"]}),
     "peer_memory": ("kernel_module", {"name": "nvidia-peermem", "at_boot": True}),
 }
-KEPT = ("name", "limit")
+KEPT = ("name", "limit", "path")
 
 
 @pytest.fixture
@@ -213,3 +216,13 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
     assert place.read_bytes() == b"# caf\xe9\n# unhang set aside: * hard memlock 64 # caf\xe9\n"
     node("host_limit", {"limit": "memlock"}, state="absent")
     assert place.read_bytes() == b"# caf\xe9\n* hard memlock 64 # caf\xe9\n"
+
+
+@pytest.mark.parametrize(
+    ("limit", "wanted", "most", "hard"),
+    [("nofile", 20000, 20000, "20000"), ("nofile", 131072, 1048576, "524288"), ("memlock", -1, None, "unlimited"), ("memlock", 1048576, 2097152, "2048")],
+)
+def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_it(limit, wanted, most, hard):
+    assert f"* hard {limit} {hard}" in limits.wanted_conf(limit, wanted, [], most)
+    given = limits.wanted_drop_in(limit, wanted, limits.Unit("a.service", None, None, None), most)[1].rpartition("=")[2].rpartition(":")[2]
+    assert given == {"unlimited": "infinity", "2048": "2097152"}.get(hard, hard)

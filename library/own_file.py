@@ -1,0 +1,87 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module for a configuration file that is unhang's alone; how lies in module_utils/unhang_node/change/own_files.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: own_file
+short_description: Write or remove a configuration file that is unhang's alone
+version_added: "0.3.0"
+description:
+  - Writes O(lines) under a first line that says who wrote the file. A file of that name without that line is somebody else's, and is refused.
+options:
+  path:
+    description: The file, as the node names it.
+    type: path
+    required: true
+  lines:
+    description: Its lines. Needed with O(state=present).
+    type: list
+    elements: str
+    default: []
+  comment:
+    description: What begins a comment in it.
+    type: str
+    default: '#'
+  state:
+    description: Whether the file is there.
+    type: str
+    choices: [present, absent]
+    default: present
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+"""
+
+EXAMPLES = r"""
+- name: A logout takes no shared memory from a running job
+  own_file:
+    path: /etc/systemd/logind.conf.d/zz-unhang.conf
+    lines: ['[Login]', RemoveIPC=no]
+"""
+
+RETURN = r"""
+files:
+  description: The file, when it changed or would.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/systemd/logind.conf.d/zz-unhang.conf]
+left:
+  description: Always empty.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.own_files import answer_of, plan_own, write_plan
+
+OPTIONS = {
+    "path": {"type": "path", "required": True},
+    "lines": {"type": "list", "elements": "str", "default": []},
+    "comment": {"type": "str", "default": "#"},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "state_id": {"type": "str", "default": ""},
+    "rootfs": {"type": "path", "default": "/"},
+}
+
+
+def main():
+    """Plans, writes unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    rootfs, path, present = module.params["rootfs"], module.params["path"], module.params["state"] == "present"
+    try:
+        if present and not module.params["lines"]:
+            raise ValueError("lines: expected at least one, found none; state absent removes the file")
+        plan = plan_own(rootfs, {path: module.params["lines"] if present else []}, sign=module.params["comment"])
+        if plan.texts and not module.check_mode:
+            write_plan(rootfs, None, plan, False, module.params["state_id"])
+    except (OSError, ValueError) as problem:
+        module.fail_json(msg=str(problem))
+    module.exit_json(**answer_of(plan))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""The role host_tuning, and gpu_binding's compute mode, on a booted node: real limits, /dev/shm, services, sysctls, sessions; what a container cannot do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import audits
+import pytest
+from role_plays import play_role, state_of
+
+NODE = "gpu001"
+MIB = 1 << 20
+UNIT = "[Unit]\nDescription=stands for {name}\n[Service]\nExecStart=/usr/local/sbin/{name} 1000000\n{more}[Install]\nWantedBy=multi-user.target\n"
+HOST = {"numa_balancing": False, "iommu": "passthrough", "persistence": True, "peer_memory": "nvidia_peermem", "remove_ipc": False}
+REPAIRED = {"policy-memlock", "policy-nofile", "policy-shm", "remove-ipc-on", "gpu-persistence-off"}
+CANNOT = ("no kernel module can be loaded in a systemd-nspawn container", "kernel.numa_balancing cannot be set in a systemd-nspawn container")
+
+
+@pytest.fixture
+def stingy(fleet):
+    """A node that gives jobs too little, whose slurmd and ray run with it, and whose GPUs are not kept set up. Its policy comes with it.
+
+    What can be asked for is bound by the machine that runs the tests: a node gets no more than its first process has.
+    """
+    memlock, nofile = limits_of(fleet, "1", hard=True)
+    services = {"slurmd": f"LimitMEMLOCK=64K:{memlock}\nLimitNOFILE=1024:{nofile}\n", "ray": "LimitNOFILE=1024\n", "nvidia-persistenced": ""}
+    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang; systemctl daemon-reload")
+    fleet.plant(NODE, "/etc/security/limits.conf", "* hard memlock 64\n* hard nofile 4096\n")
+    for name, more in services.items():
+        fleet.plant(NODE, f"/usr/local/sbin/{name}", (fleet.nodes[NODE].root / "usr/bin/sleep").read_bytes(), mode=0o755)
+        fleet.plant(NODE, f"/etc/systemd/system/{name}.service", UNIT.format(name=name, more=more))
+        fleet.undo.callback(fleet.shell, NODE, f"systemctl disable --now {name}")
+    fleet.shell(NODE, "systemctl daemon-reload; systemctl enable --now slurmd ray")
+    fleet.answer(NODE, all_devices={"nvmlDeviceGetPersistenceMode": 0})
+    size = shm_size(fleet)
+    fleet.undo.callback(fleet.shell, NODE, f"mount -o remount,size={size} /dev/shm")
+    policy = {"limits": {"memlock_bytes": -1 if memlock == "unlimited" else int(memlock), "nofile": int(nofile), "shm_bytes": size + 64 * MIB}, "host": HOST}
+    return fleet, policy
+
+
+def shm_size(fleet):
+    """Bytes of the node's /dev/shm."""
+    return int(fleet.shell(NODE, "echo $(( $(stat -f -c '%b * %S' /dev/shm) ))"))
+
+
+def limits_of(fleet, service, hard=False):
+    """[memlock, nofile], soft or hard, of a running service or of a process id, as the kernel writes them."""
+    pid = service if service.isdigit() else f"$(systemctl show -P MainPID {service})"
+    lines = fleet.shell(NODE, f"cat /proc/{pid}/limits").splitlines()
+    return [next(line for line in lines if line.startswith(title)).split()[-2 if hard else -3] for title in ("Max locked memory", "Max open files")]
+
+
+def may_raise(fleet):
+    """True when the node's root may raise hard limits; some machines give their containers no CAP_SYS_RESOURCE."""
+    return int(fleet.shell(NODE, "grep CapEff /proc/1/status").split()[1], 16) >> 24 & 1
+
+
+def rules(fleet, policy):
+    """What the audit finds on the node under the policy."""
+    return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy}).rules(NODE))
+
+
+@pytest.mark.timeout(900)  # two audits, four plays, a boot
+def test_what_the_audit_finds_the_role_repairs_across_a_reboot_and_takes_back(stingy):
+    fleet, policy = stingy
+    units = {"host_tuning_units": ["ray.service"]}
+    most, low = limits_of(fleet, "1", hard=True), ["65536", "1024"]
+    found, untouched, size = rules(fleet, policy), state_of(fleet, NODE), shm_size(fleet)
+    assert found >= REPAIRED
+    assert limits_of(fleet, "slurmd") == low
+
+    foretold = play_role(fleet, "host_tuning", NODE, policy, "--check", "--diff", **units)
+    assert foretold.code == 0
+    assert (state_of(fleet, NODE), shm_size(fleet), limits_of(fleet, "slurmd")) == (untouched, size, low)
+
+    pid = fleet.shell(NODE, "systemctl show -P MainPID slurmd")
+    applied = play_role(fleet, "host_tuning", NODE, policy, **units)
+    assert applied.code == 0
+    assert applied.changed == foretold.changed
+    assert all(told in applied.said for told in CANNOT)
+    assert fleet.shell(NODE, "systemctl show -P MainPID slurmd") == pid, "slurmd was restarted"
+    assert limits_of(fleet, "slurmd") == most
+    assert limits_of(fleet, "ray", hard=True)[1] == (most[1] if may_raise(fleet) else "1024")
+    assert may_raise(fleet) or "ray.service runs on with its old nofile until it is started again" in applied.said
+    assert fleet.nodes[NODE].ssh("ulimit -Hn; ulimit -Sn").stdout.split() == [most[1], most[1]]
+    left = rules(fleet, policy)
+    assert not REPAIRED & left
+    assert left <= found, f"the role brought in {left - found}"
+
+    settled = state_of(fleet, NODE)
+    assert play_role(fleet, "host_tuning", NODE, policy, **units).changed == {NODE: 0}
+    assert state_of(fleet, NODE) == settled
+
+    fleet.nodes[NODE].order_reboot()
+    assert shm_size(fleet) == policy["limits"]["shm_bytes"]
+    assert limits_of(fleet, "slurmd") == most
+    assert limits_of(fleet, "ray", hard=True)[1] == most[1]
+
+    assert play_role(fleet, "host_tuning", NODE, policy, host_tuning_state="absent").code == 0
+    fleet.shell(NODE, "rm -rf /var/lib/unhang /etc/unhang-fake-nvml.profile.set; systemctl disable nvidia-persistenced")
+    assert state_of(fleet, NODE) == untouched
+
+
+def test_a_gpu_that_shuts_processes_out_is_opened_but_never_under_a_job(fleet):
+    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang")
+    policy = {"gpu": {"compute_mode": "default"}}
+    fleet.answer(NODE, devices={"3": {"nvmlDeviceGetComputeMode": 3}})
+    found = rules(fleet, policy)
+    assert "gpu-compute-mode-exclusive" in found
+    assert "gpu-compute-mode-exclusive" not in rules(fleet, {"gpu": {"compute_mode": "exclusive_process"}})
+    foretold = play_role(fleet, "gpu_binding", NODE, policy, "--check")
+    assert "gpu-compute-mode-exclusive" in rules(fleet, policy)
+    job = fleet.shell(NODE, "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!", undo="rm /dev/nvidia3").strip()
+    fleet.undo.callback(fleet.shell, NODE, f"kill {job} || :")
+    refused = play_role(fleet, "gpu_binding", NODE, policy)
+    assert refused.failed == {NODE: 1}
+    assert f"is in use by pid {job} (sleep)" in refused.said
+    fleet.shell(NODE, f"kill {job}")
+    applied = play_role(fleet, "gpu_binding", NODE, policy)
+    assert applied.changed == foretold.changed == {NODE: 1}
+    assert "gpu-compute-mode-exclusive" not in rules(fleet, policy)
+    assert play_role(fleet, "gpu_binding", NODE, policy).changed == {NODE: 0}
+
+
+def kernel_parameter(fleet, *arguments, **options):
+    """The module's answer, by `ansible` over ssh."""
+    work = fleet.work / f"module-{len(list(fleet.work.glob('module-*')))}"
+    work.mkdir()
+    (work / "hosts.json").write_text(audits.inventory_of(fleet.bed, {"training": [NODE]}))
+    command = ["ansible", NODE, "-o", "-i", str(work / "hosts.json"), "-m", "kernel_parameter", "-a", json.dumps(options), *arguments]
+    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": audits.DEADLINE_S}
+    done = subprocess.run(fleet.bed.inside(command, audits.PROJECT), env=audits.environment_of(fleet.bed, work), **said)
+    return json.loads(done.stdout.partition("=> ")[2])
+
+
+def test_a_kernel_parameter_is_set_now_and_at_boot_and_given_back(fleet):
+    name, place = "net.core.somaxconn", "/proc/sys/net/core/somaxconn"
+    fleet.plant(NODE, "/etc/sysctl.d/99-site.conf", f"{name} = 100\n")
+    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang")
+    before, files = fleet.shell(NODE, f"cat {place}").strip(), state_of(fleet, NODE)
+    foretold = kernel_parameter(fleet, "--check", name=name, value="8192")
+    assert (fleet.shell(NODE, f"cat {place}").strip(), state_of(fleet, NODE)) == (before, files)
+    done = kernel_parameter(fleet, name=name, value="8192")
+    assert (done["before"], done["after"]) == (foretold["before"], foretold["after"]) == ({name: before}, {name: "8192"})
+    assert fleet.shell(NODE, f"cat {place}") == "8192\n"
+    assert not kernel_parameter(fleet, name=name, value="8192")["changed"]
+    fleet.nodes[NODE].order_reboot()
+    assert fleet.shell(NODE, f"cat {place}") == "8192\n"
+    assert kernel_parameter(fleet, name=name, state="absent")["after"] == {name: before}
+    assert fleet.shell(NODE, f"cat {place}").strip() == before
+    fleet.shell(NODE, "rmdir /var/lib/unhang")
+    assert state_of(fleet, NODE) == files
