@@ -10,9 +10,12 @@ import sys
 import time
 
 import audits
+import hardware
 import pytest
 import torch_in_nodes
 from four_nodes import NAMES
+from launched import launched
+from reached import ssh_config
 
 pytestmark = torch_in_nodes.needs_torch
 DEADLINE_S = 280
@@ -31,18 +34,6 @@ class Smoke:
 
     def suspects(self, *names):
         return [tuple(row[name] for name in names) for row in self.result["suspects"]]
-
-
-def ssh_config(bed, folder, without=()):
-    """A configuration for the nodes by name. without: nodes whose host key nobody knows."""
-    known = folder / "known_hosts"
-    known.write_text("".join(f"{node.address} {node.host_key}\n" for name, node in bed.nodes.items() if name not in without))
-    lines = []
-    for name, node in bed.nodes.items():
-        lines += [f"Host {name}", f"  HostName {node.address}", "  User root", f"  IdentityFile {bed.folder}/id_ed25519", f"  UserKnownHostsFile {known}"]
-    path = folder / "ssh_config"
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def words(fleet, *arguments, without=(), config=None):
@@ -114,6 +105,22 @@ def test_a_node_whose_ranks_die_is_named_and_isolated(fleet):
     assert done.result["isolation"]["rounds"] <= 3
 
 
+def test_a_fault_between_two_switches_of_the_inventory_is_named_as_such(fleet):
+    across = [f"{one}+{other}:exit" for one in NAMES[:2] for other in NAMES[2:]]
+    inventory = fleet.work / "hosts.json"
+    inventory.write_text(audits.inventory_of(fleet.bed, {"training": list(NAMES), "leaf_a": NAMES[:2], "leaf_b": NAMES[2:]}))
+    options = [word for drill in across for word in ("--drill", drill)]
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", *options, "--no-experiments", "--inventory", inventory)
+    assert done.result["isolation"]["answer"] == "only across leaf leaf_a and leaf_b"
+    assert "fails only across leaf leaf_a and leaf_b" in [row["why"] for row in done.result["suspects"]]
+    nothing_left(fleet)
+
+
+def test_a_fault_of_size_alone_is_named_with_the_number(fleet):
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--drill", "*4:exit", "--no-experiments")
+    assert done.result["isolation"]["answer"] == "only from 4 nodes on"
+
+
 def test_a_node_whose_ranks_never_enter_is_named(fleet):
     options = ("--max-size", "64K", "--step-timeout", "10", "--phases", "all_reduce", "--no-experiments", "--no-isolate")
     done = smoke(fleet, *options, "--drill", "gpu002:absent:all_reduce")
@@ -121,9 +128,10 @@ def test_a_node_whose_ranks_never_enter_is_named(fleet):
     assert "never entered collective" in done.result["suspects"][0]["why"]
 
 
-def test_a_slow_node_is_named(fleet):
-    done = smoke(fleet, *SMALL, "--phases", "pace", "--drill", "gpu004:slow", "--no-experiments", "--no-isolate")
+def test_a_slow_node_is_named_and_isolated(fleet):
+    done = smoke(fleet, *SMALL, "--phases", "pace", "--drill", "gpu004:slow", "--no-experiments")
     assert done.suspects("host", "phase") == [("gpu004", "pace")]
+    assert done.result["isolation"]["bad_nodes"] == ["gpu004"], done.result["isolation"]
 
 
 def test_an_unreachable_and_an_unknown_node_are_named_and_the_others_pass(fleet):
@@ -156,6 +164,44 @@ def test_a_node_without_torch_is_named(fleet):
     done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--no-experiments", "--no-isolate", "--python", python)
     assert done.suspects("host", "phase")[0] == ("gpu002", "environment")
     assert "expected torch" in done.result["suspects"][0]["why"]
+
+
+def test_another_torch_on_a_node_is_named_before_the_first_collective(fleet):
+    ask = 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])'
+    place = fleet.shell("gpu003", f"{torch_in_nodes.PYTHON} -c '{ask}'").strip()
+    theirs = "/srv/their-torch/torch"
+    other = "s/__version__ = .*/__version__ = '2.12.9+other'/"
+    laid = f"mkdir -p {theirs} && ln -s {place}/* {theirs}/ && rm {theirs}/version.py"
+    fleet.shell("gpu003", f'{laid} && sed "{other}" {place}/version.py > {theirs}/version.py', undo="rm -rf /srv/their-torch")
+    for name in NAMES:
+        before = "export PYTHONPATH=/srv/their-torch" if name == "gpu003" else ":"
+        fleet.plant(name, "/srv/python", f'#!/bin/sh\n{before}\nexec {torch_in_nodes.PYTHON} "$@"\n', mode=0o755)
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--python", "/srv/python")
+    assert done.suspects("host", "phase") == [("gpu003", "consistency")]
+    assert done.result["suspects"][0]["why"].startswith("torch is 2.12.9+other here, most have ")
+    assert "init" not in [row["name"] for row in done.result["phases"]]
+    assert (done.result["experiments"], done.result["isolation"]) == ([], None)
+
+
+def test_other_gpus_than_the_peers_and_a_name_that_nobody_knows_are_left_out_and_three_nodes_go_on(fleet):
+    fleet.equip("gpu002", hardware.consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
+    done = smoke(fleet, *SMALL, "--hosts", "gpu009", "--phases", "all_reduce,all_to_all")
+    why = dict(done.suspects("host", "why"))
+    assert sorted(why) == ["gpu002", "gpu009"]
+    assert why["gpu002"].startswith("its peers have 8 × NVIDIA H200, it has 4 × NVIDIA GeForce RTX 3090")
+    assert "expected a host that resolves" in why["gpu009"]
+    assert done.result["world_size"] == 3
+    assert {row["status"] for row in done.result["phases"]} == {"ok"}
+
+
+def test_a_port_in_use_on_the_meetings_host_is_told_with_the_port(fleet):
+    hold = "import socket,time; s=socket.socket(); s.bind(('',23456)); s.listen(); time.sleep(600)"
+    fleet.shell("gpu001", f'nohup python3 -c "{hold}" >/dev/null 2>&1 & echo $! > /run/holder', undo="kill $(cat /run/holder); rm /run/holder")
+    audits.wait_until(lambda: "23456" in fleet.shell("gpu001", "ss -ltn"), "the port is taken")
+    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--port", "23456", "--no-isolate")
+    assert done.suspects("host", "phase") == [("gpu001", "rendezvous")]
+    assert done.result["suspects"][0]["why"].startswith("expected port 23456 to be free, found it in use")
+    assert "--port" in done.result["suspects"][0]["next"]
 
 
 @pytest.fixture
@@ -192,6 +238,18 @@ def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy)
     nothing_left(fleet)
 
 
+def test_an_agent_that_is_killed_is_named_and_the_others_answer(fleet, busy):
+    [agent] = [line.split()[0] for line in left_over(fleet, "gpu002") if " node " in line]
+    fleet.shell("gpu002", f"kill -9 {agent}")
+    said, _ = busy.communicate(timeout=DEADLINE_S)
+    result = json.loads(said)
+    assert result["suspects"][0]["host"] == "gpu002"
+    assert "the agent ended with code" in result["suspects"][0]["why"]
+    assert {row["host"]: row["ended"] for row in result["hosts"]} == {"gpu001": True, "gpu002": False, "gpu003": True, "gpu004": True}
+    audits.wait_until(lambda: not any(left_over(fleet, name) for name in NAMES), "the payload's processes are gone")
+    fleet.shell("gpu002", "rm -rf /tmp/unhang-smoke-*")  # nobody was left there to do it
+
+
 def test_a_node_that_loses_power_in_the_middle_is_named_and_the_others_answer(fleet, busy):
     fleet.power_off("gpu002")
     said, _ = busy.communicate(timeout=DEADLINE_S)
@@ -205,21 +263,7 @@ def test_a_node_that_loses_power_in_the_middle_is_named_and_the_others_answer(fl
 def test_a_killed_launcher_leaves_nothing_on_the_nodes(fleet, busy):
     assert all(left_over(fleet, name) for name in NAMES)
     fleet.shell("gpu004", f"kill -STOP {rank_on(fleet, 'gpu004')}")
-    inner = [pid for pid in os.listdir("/proc") if pid.isdigit() and launched_by(pid, busy.pid)]
-    for pid in inner:
-        os.kill(int(pid), signal.SIGKILL)
+    for pid in launched(busy.pid):
+        os.kill(pid, signal.SIGKILL)
     busy.wait(timeout=DEADLINE_S)
     nothing_left(fleet)
-
-
-def launched_by(pid, ancestor):
-    """Whether a process is the one that was started, or was started by it."""
-    while pid not in ("0", "1", ""):
-        if int(pid) == ancestor:
-            return True
-        try:
-            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
-                pid = source.read().rpartition(")")[2].split()[1]
-        except OSError:
-            return False
-    return False

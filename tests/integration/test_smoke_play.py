@@ -1,39 +1,28 @@
-"""playbooks/smoke.yml over four real nodes: the same result as every launcher, and a failure names who is to blame."""
+"""playbooks/smoke.yml over four real nodes: the same result as every launcher, whatever becomes of the nodes and the connections to them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
-import sys
 
 import audits
+import pytest
 import torch_in_nodes
 from four_nodes import NAMES
+from reached import DEADLINE_S, command, play, results_of
 
 pytestmark = torch_in_nodes.needs_torch
-DEADLINE_S = 280
-
-
-def play(fleet, *options, playbook="playbooks/smoke.yml", inventory=None, extra=None):
-    """(code, result, everything said) of the playbook. options: for `unhang smoke`; extra: variables."""
-    hosts = fleet.work / "hosts.json"
-    hosts.write_text(inventory or audits.inventory_of(fleet.bed, {"training": list(NAMES)}))
-    results = fleet.work / "results"
-    arguments = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--step-timeout", "60", *options]
-    variables = {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": arguments, "smoke_test_results": str(results), **(extra or {})}
-    command = fleet.bed.inside(["ansible-playbook", playbook, "-i", str(hosts), "-e", json.dumps(variables)], audits.PROJECT)
-    environment = audits.environment_of(fleet.bed, fleet.work)
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(command, env=environment, timeout=DEADLINE_S, check=False, **said)
-    sys.stdout.write(f"{done.stdout[-9000:]}\n{done.stderr[-3000:]}\n")
-    found = {path.parent.name: json.loads(path.read_text()) for path in sorted(results.glob("*/*/result.json"))}
-    return done.returncode, found, done.stdout
+PLACED = "/tmp/unhang-smoke-*"
 
 
 def left_over(fleet, names=NAMES):
     """What the smoke test left on nodes."""
     left = [line for name in names for line in fleet.shell(name, "ps -eo args").splitlines() if "unhang_smoke.py" in line]
-    return left + [line for name in names for line in fleet.shell(name, "ls /tmp").splitlines() if line.startswith("unhang-smoke-")]
+    places = f"ls -d {PLACED} /root/.ansible_async/* 2>/dev/null || true"
+    return left + [line for name in names for line in fleet.shell(name, places).splitlines()]
 
 
 def test_the_playbook_passes_on_four_nodes_and_leaves_nothing(fleet):
@@ -42,44 +31,172 @@ def test_the_playbook_passes_on_four_nodes_and_leaves_nothing(fleet):
     result = found["group"]
     assert (result["verdict"], result["launcher"], result["world_size"]) == ("pass", "ansible", 4)
     assert result["rendezvous"]["interface"] == "host0"
+    assert result["command"].startswith("ansible-playbook playbooks/smoke.yml -i ")
+    assert result["notes"] == []
     assert left_over(fleet) == []
 
 
-def test_the_playbook_fails_with_the_bad_node_and_names_those_that_it_could_not_ask(fleet):
+def test_the_playbook_experiments_and_isolates_and_names_those_that_it_could_not_ask(fleet):
     fleet.power_off("gpu004")
-    code, found, said = play(fleet, "--phases", "broadcast,all_reduce", "--drill", "gpu002:exit:all_reduce")
+    for name, address in zip(NAMES[:3], (1, 2, 3), strict=True):
+        second = f"ip link add link host0 name eth9 type macvlan mode bridge && ip address add 10.99.0.{address}/24 dev eth9 && ip link set eth9 up"
+        fleet.shell(name, second, undo="ip link delete eth9")
+    inventory = audits.inventory_of(fleet.bed, {"training": list(NAMES), "leaf_a": NAMES[:2], "leaf_b": NAMES[2:]})
+    code, found, said = play(fleet, "--phases", "all_reduce", "--drill", "gpu002:corrupt", inventory=inventory)
     assert code != 0
-    suspects = {row["host"]: row["why"] for row in found["group"]["suspects"]}
+    [meant] = (fleet.work / "results").glob("*/group/hosts.json")
+    assert json.loads(meant.read_text())["leaves"] == {"gpu001": "leaf_a", "gpu002": "leaf_a", "gpu003": "leaf_b", "gpu004": "leaf_b"}
+    result = found["group"]
+    suspects = {row["host"]: row["why"] for row in result["suspects"]}
     assert set(suspects) == {"gpu002", "gpu004"}
-    assert "code 7" in suspects["gpu002"]
-    assert "could not be asked" in suspects["gpu004"]
+    assert "the group fails with it and passes without it" in suspects["gpu002"]
+    assert "connection was lost, or never came about" in suspects["gpu004"]
+    tried = {row["name"]: row["verdict"] for row in result["experiments"]}
+    assert tried == {"the same again": "fail", "one rank alone": "pass", "interface eth9": "fail"}
+    assert result["experiments"][2]["change"] == {"GLOO_SOCKET_IFNAME": "eth9"}
+    assert result["isolation"]["bad_nodes"] == ["gpu002"], result["isolation"]
     assert "the smoke test failed" in said
     assert left_over(fleet, NAMES[:3]) == []
 
 
-def gate(fleet, names, *options, host_variables=None):
-    """playbooks/preprovision.yml, the last node being the reference."""
-    inventory = audits.inventory_of(fleet.bed, {"training": list(names)}, host_variables=host_variables)
-    extra = {"preprovision_reference": names[-1]}
-    return play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
+# Stands for the users' Python on a node; the ranks' agent starts it as: PYTHON -u FOLDER/unhang_smoke.py rank ...
+WRAPPER = '#!/bin/sh\nfolder=$(dirname "$2")\n{before}\nexec {python} "$@"\n'
+USERS_PYTHON = "/srv/python"
 
 
-def test_the_gate_passes_a_good_node_alone_and_with_the_reference(fleet):
-    code, found, said = gate(fleet, NAMES[:2])
-    assert code == 0, said
-    assert {name: result["verdict"] for name, result in found.items()} == {"gpu001": "pass", "gpu002": "pass", "group": "pass"}
-    assert found["group"]["rendezvous"]["host"] == "gpu002"
+def plant_python(fleet, before):
+    """The users' Python of each node, with something that happens before a rank begins. before: shell lines by node."""
+    for name in NAMES:
+        text = WRAPPER.format(before=before.get(name, ":"), python=torch_in_nodes.PYTHON)
+        fleet.plant(name, USERS_PYTHON, text, mode=0o755)
+
+
+def test_what_cannot_be_fetched_or_removed_and_an_agent_that_died_are_in_the_result(fleet):
+    plant_python(fleet, {
+        "gpu002": "mkdir $folder/held && mount -t tmpfs none $folder/held",
+        "gpu003": "rm $folder/events.jsonl && mkdir $folder/events.jsonl",
+        "gpu004": "kill -9 $PPID",
+    })  # fmt: skip
+    fleet.undo.callback(fleet.shell, "gpu002", f"umount {PLACED}/held && rm -rf {PLACED}")
+    extra = {"smoke_test_python": USERS_PYTHON, "smoke_test_experiments": False, "smoke_test_isolate": False}
+    code, found, _ = play(fleet, "--phases", "all_reduce", extra=extra)
+    assert code != 0
+    result = found["group"]
+    [note] = result["notes"]
+    assert note["host"] == "gpu002"
+    assert "could not be removed from the node" in note["text"]
+    assert "busy" in note["text"]
+    problems = {row["host"]: row["problem"] for row in result["hosts"]}
+    assert problems["gpu001"] is problems["gpu002"] is None
+    assert "could not be fetched" in problems["gpu003"]
+    assert "Is a directory" in problems["gpu003"]
+    assert "ended without telling its end (code -9)" in problems["gpu004"]
+    assert {"gpu003", "gpu004"} == {row["host"] for row in result["suspects"]}
+    assert left_over(fleet, ("gpu001", "gpu003", "gpu004")) == []
+    assert any("unhang-smoke-" in line for line in left_over(fleet, ("gpu002",)))
+
+
+@pytest.fixture
+def held(fleet):
+    """The playbook whose ranks wait on all nodes until the file /run/go is there."""
+    plant_python(fleet, dict.fromkeys(NAMES, "while [ ! -e /run/go ]; do sleep 0.1; done"))
+    for name in NAMES:
+        fleet.undo.callback(fleet.shell, name, "rm -f /run/go")
+    quick = {"ansible_ssh_extra_args": "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"}
+    inventory = audits.inventory_of(fleet.bed, {"training": list(NAMES)}, variables=quick)
+    words = command(fleet, "--phases", "all_reduce", inventory=inventory, extra={"smoke_test_python": USERS_PYTHON})
+    environment = audits.environment_of(fleet.bed, fleet.work)
+    with (fleet.work / "said").open("w") as said:
+        process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
+    audits.wait_until(lambda: all(asked(fleet, name) for name in NAMES), "the ranks are started and waited for on all nodes")
+    yield process
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def asked(fleet, name):
+    """Whether a rank waits on the node, and the controller for it: its look at the node is a Python that reads its program from standard input."""
+    lines = fleet.shell(name, "ps -eo args").splitlines()
+    return any(USERS_PYTHON in line and "rank" in line for line in lines) and any(line.endswith("python3 -") for line in lines)
+
+
+def test_a_connection_that_is_killed_and_one_that_goes_dead_cost_nothing(fleet, held):
+    sessions = fleet.shell("gpu002", "ps -eo pid,args | awk '/sshd: root@/ && !/awk/ {print $1}'").split()
+    assert sessions
+    fleet.shell("gpu002", f"kill -9 {' '.join(sessions)}")
+    port = fleet.bed.run(["ip", "-o", "link", "show", "master", "testbed"]).stdout
+    [dead] = [word.split("@")[0] for line in port.splitlines() for word in line.split() if word.startswith("vb-gpu003")]
+    assert fleet.bed.run(["ip", "link", "set", dead, "down"]).returncode == 0
+    before = set(fleet.shell("gpu003", "ps -eo pid,args | awk '/sshd: root@/ && !/awk/ {print $1}'").split())
+    # The controller has given the dead connection up once it tries for a new one, which nobody answers.
+    audits.wait_until(lambda: "gpu003" not in connected(fleet), "the connection to gpu003 is given up")
+    assert fleet.bed.run(["ip", "link", "set", dead, "up"]).returncode == 0
+    audits.wait_until(lambda: set(fleet.shell("gpu003", "pgrep -f 'sshd: root@' || true").split()) - before, "gpu003 is asked again")
+    assert held.poll() is None
+    for name in NAMES:
+        fleet.shell(name, "touch /run/go")
+    assert held.wait(timeout=DEADLINE_S) == 0, (fleet.work / "said").read_text()[-3000:]
+    result = results_of(fleet)["group"]
+    assert (result["verdict"], result["notes"]) == ("pass", [])
+    assert [row["ended"] for row in result["hosts"]] == [True] * 4
     assert left_over(fleet) == []
 
 
-def test_the_gate_fails_what_the_policy_refuses_and_what_the_smoke_test_blames_and_passes_the_others(fleet):
+def connected(fleet):
+    """Names of nodes to which the controller holds a TCP connection that is open."""
+    rows = [line.split() for line in fleet.bed.run(["cat", "/proc/net/tcp"]).stdout.splitlines()[1:]]
+    remote = {row[2] for row in rows if row[3] == "01" and row[2].endswith(":0016")}
+    return {name for name, node in fleet.nodes.items() if ":".join((hex_of(node.address), "0016")) in remote}
+
+
+def hex_of(address):
+    """An address as /proc/net/tcp writes it."""
+    return "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
+
+
+def gate(fleet, names, *options, reference=None, python=None, host_variables=None):
+    """playbooks/preprovision.yml, the last node being the reference."""
+    inventory = audits.inventory_of(fleet.bed, {"training": list(names)}, host_variables=host_variables)
+    extra = {"preprovision_reference": reference or names[-1], "smoke_test_experiments": False, **({"smoke_test_python": python} if python else {})}
+    code, found, said = play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
+    decided = said[said.rindex("TASK [Say what was decided]") :] if "TASK [Say what was decided]" in said else ""
+    lines = {name: next((line.strip().strip('",') for line in decided.splitlines() if f": {name}" in line), "") for name in names}
+    return code, found, lines, said
+
+
+def test_the_gate_passes_good_nodes_and_fails_what_the_policy_refuses_or_the_smoke_test_blames(fleet):
     policy = {"unhang_policy": {"driver": {"version": "535.261.03"}}}
-    code, found, said = gate(fleet, NAMES, "--drill", "gpu003:exit:all_reduce", host_variables={"gpu002": policy})
-    assert code != 0
-    assert (found["gpu002"]["verdict"], found["gpu003"]["verdict"], found["group"]["verdict"]) == ("pass", "fail", "fail")
-    decided = said[said.rindex("TASK [Decide]") :]
-    lines = {name: decided[decided.index(f"[{name}]") :][:700] for name in NAMES}
-    assert "audit: policy-driver-version" in lines["gpu002"]
+    code, found, lines, _ = gate(fleet, NAMES, "--drill", "gpu003:exit:all_reduce", host_variables={"gpu002": policy})
+    assert code == 2
+    assert (found["gpu002"]["verdict"], found["gpu003"]["verdict"], found["group"]["verdict"]) == ("pass", "fail", "pass")
+    assert [row["host"] for row in found["group"]["hosts"]] == ["gpu004", "gpu001", "gpu002"]
+    assert lines["gpu001"] == "pass: gpu001"
+    assert lines["gpu004"] == "pass: gpu004"
+    assert lines["gpu002"].startswith("fail: gpu002: audit: policy-driver-version")
     assert "alone: its process ended by itself with code 7" in lines["gpu003"]
-    assert "together: its process ended by itself with code 7" in lines["gpu003"]
-    assert all('"msg": "pass"' in lines[name] for name in ("gpu001", "gpu004"))
+    assert left_over(fleet) == []
+
+
+def test_the_gate_neither_fails_nor_passes_what_it_could_not_look_at(fleet):
+    fleet.power_off("gpu003")
+    for name in ("gpu001", "gpu002", "gpu004"):
+        target = "/usr/bin/python3" if name == "gpu002" else torch_in_nodes.PYTHON
+        fleet.plant(name, USERS_PYTHON, f'#!/bin/sh\nexec {target} "$@"\n', mode=0o755)
+    code, found, lines, _ = gate(fleet, NAMES, python=USERS_PYTHON)
+    assert code == 4
+    assert found["group"]["verdict"] == "pass"
+    assert (lines["gpu001"], lines["gpu004"]) == ("pass: gpu001", "pass: gpu004")
+    assert lines["gpu002"].startswith("not proved: gpu002: alone: expected torch in")
+    assert lines["gpu003"].startswith("not proved: gpu003: audit: node-unreachable")
+
+
+def test_a_reference_that_is_bad_proves_nobody_and_one_that_is_not_there_is_wrong_use(fleet):
+    code, found, lines, _ = gate(fleet, NAMES[:2], "--drill", "gpu002:exit:all_reduce")
+    assert code == 2
+    assert sorted(found) == ["gpu001", "gpu002"]
+    assert lines["gpu002"].startswith("fail: gpu002: alone: its process ended by itself with code 7")
+    assert lines["gpu001"].startswith("not proved: gpu001: the reference gpu002 is not good itself")
+    code, _, _, said = gate(fleet, NAMES[:1], reference="gpu009")
+    assert code == 2
+    assert "found gpu009 beside gpu001" in " ".join(said.split())

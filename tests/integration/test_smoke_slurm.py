@@ -1,114 +1,245 @@
-"""The smoke test through real Slurm: slurmctld, two slurmd and munge on this machine, in folders and on ports of their own."""
+"""The smoke test through a real Slurm: slurmctld among four real nodes, each with its own slurmd and munged, and gloo between them."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
-import pathlib
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 
 import audits
+import hardware
+import package_layer
 import pytest
+import reached
+import torch_in_nodes
+from four_nodes import CACHE, NAMES, Fleet
+from launched import launched
+from testbed import Testbed
+from testbed.tree import ready_tree
 
-NODES = ("gpu001", "gpu002")
-DAEMONS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
+pytestmark = torch_in_nodes.needs_torch
+PACKAGES = ("slurmd", "munge", "podman", "crun")
+CONTROLLER = ("munged", "slurmctld", "srun", "sinfo", "squeue")
 DEADLINE_S = 240
 CONFIGURATION = """ClusterName=unhang
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ports[0]}
+SlurmctldHost={host}(10.213.7.1)
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+{auth}
 SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
+SlurmdSpoolDir=/var/spool/slurmd
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdPidFile=/run/slurmd.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
+SlurmdLogFile=/var/log/slurmd.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 ReturnToService=2
-NodeName=gpu001 NodeAddr=127.0.0.1 NodeHostname={host} Port={ports[1]} CPUs=2 State=UNKNOWN
-NodeName=gpu002 NodeAddr=127.0.0.1 NodeHostname={host} Port={ports[2]} CPUs=2 State=UNKNOWN
+DebugFlags=NO_CONF_HASH
+{nodes}
 PartitionName=all Nodes=ALL Default=YES State=UP
 """
 
 
-def free_ports(count):
-    """Ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("", 0))
-        return [probe.getsockname()[1] for probe in probes]
+@dataclasses.dataclass
+class Cluster:
+    """bed: the nodes; fleet: what a test may do to them; environment: in which srun finds the controller."""
+
+    bed: Testbed
+    fleet: Fleet
+    environment: dict
+
+    def run(self, *arguments, launcher=("--launcher", "slurm"), hosts="gpu[001-004]"):
+        """(code, result) of `unhang smoke`."""
+        common = [*launcher, "--hosts", hosts, "--nproc", "1", "--backend", "gloo", "--python", str(torch_in_nodes.PYTHON)]
+        words = [sys.executable, "-P", "-m", "unhang", "smoke", *common, "--format", "json", "--max-size", "64K", "--sizes", "16K", *arguments]
+        said = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S}
+        done = subprocess.run(self.bed.inside(words, audits.PROJECT), env=self.environment, check=False, **said)
+        sys.stdout.write(f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}\n")
+        return done.returncode, json.loads(done.stdout)
+
+    def say(self, *words):
+        """What one of Slurm's commands says."""
+        return self.bed.run(words, env=self.environment).stdout.strip()
+
+    def nothing_left(self):
+        """No job and no process of the test on any node."""
+        assert self.say("squeue", "--noheader") == ""
+        audits.wait_until(lambda: not any("unhang_smoke.py" in self.fleet.shell(name, "ps -eo args") for name in NAMES), "the payload is gone")
 
 
 @pytest.fixture(scope="module")
-def slurm():
-    """The environment of a small running cluster."""
-    missing = [name for name in DAEMONS if shutil.which(name) is None]
+def slurm(tmp_path_factory, fake_library):
+    """The cluster, with every node idle."""
+    missing = [name for name in CONTROLLER if shutil.which(name) is None]
     if missing:
         pytest.skip(f"apt has no {', '.join(missing)} here")
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="unhang-slurm-"))
-    folder.chmod(0o755)
-    for name in ("munge", "state"):
-        (folder / name).mkdir(mode=0o700)
-    (folder / "munge" / "key").write_bytes(os.urandom(128))
-    (folder / "munge" / "key").chmod(0o400)
-    (folder / "slurm.conf").write_text(CONFIGURATION.format(host=socket.gethostname(), folder=folder, ports=free_ports(3)))
-    files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
-    start(["munged", "--force", f"--socket={folder}/munge.socket", *(f"--{option}={folder}/munge/{name}" for option, name in files.items())])
-    environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf"), "PYTHONPATH": ""}
-    try:
-        start(["slurmctld", "-f", str(folder / "slurm.conf")], environment)
-        for name in NODES:
-            start(["slurmd", "-N", name, "-f", str(folder / "slurm.conf")], environment)
-        idle = ["sinfo", "--noheader", "--states=idle", "--format=%D"]
-        audits.wait_until(lambda: subprocess.run(idle, env=environment, capture_output=True, text=True).stdout.strip() == "2", "two nodes are idle")
-        yield environment
-    finally:
-        for path in [*folder.glob("*.pid"), folder / "munge" / "pid"]:
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int(path.read_text()), signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
+    work = tmp_path_factory.mktemp("slurm")
+    layer = package_layer.ready(CACHE, ready_tree(CACHE), PACKAGES)
+    munge = package_layer.user_of(layer, "munge")
+    key = os.urandom(128)
+
+    def prepare(node):
+        torch_in_nodes.mount(node)
+        hardware.install(node, hardware.H200X8, fake_library, work)
+        node.write("/etc/munge/munge.key", key, mode=0o400, owner=munge)
+        node.write("/etc/slurm/slurm.conf", configuration("/nowhere", ""))
+        # Left to find out by itself it refuses a kernel that has the old control groups too; it uses none of either kind.
+        node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+        node.write("/var/spool/slurmd/.keep", "")
+
+    with Testbed(CACHE, NAMES, prepare=prepare, layers=[layer]) as bed:
+        folder = bed.folder / "slurm"
+        for part in ("munge", "state"):
+            (folder / part).mkdir(mode=0o700, parents=True)
+        (folder / "munge" / "key").write_bytes(key)
+        (folder / "munge" / "key").chmod(0o400)
+        (folder / "slurm.conf").write_text(configuration(folder, f"AuthInfo=socket={folder}/munge/socket"))
+        files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "socket": "socket"}
+        environment = {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")}
+        started(bed, environment, ["munged", "--force", *(f"--{option}={folder}/munge/{name}" for option, name in files.items())])
+        started(bed, environment, ["slurmctld", "-f", str(folder / "slurm.conf")])
+        with contextlib.ExitStack() as undo:
+            cluster = Cluster(bed, Fleet(bed, fake_library, work, undo), environment)
+            audits.wait_until(lambda: cluster.say("sinfo", "--noheader", "--states=idle", "--format=%D") == "4", "four nodes are idle")
+            yield cluster
 
 
-def start(argv, environment=None):
-    """A daemon that goes to the background by itself."""
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+def configuration(folder, auth):
+    """slurm.conf of the controller or of a node."""
+    rows = [f"NodeName={name} NodeAddr=10.213.7.{11 + place} CPUs=2 State=UNKNOWN" for place, name in enumerate(NAMES)]
+    return CONFIGURATION.format(host=socket.gethostname(), folder=folder, auth=auth, nodes="\n".join(rows))
+
+
+def started(bed, environment, argv):
+    """A daemon that goes to the background by itself, and ends with the bed."""
+    done = bed.run(argv, env=environment)
     assert done.returncode == 0, f"{argv}: {done.stderr}"
 
 
-def smoke(environment, *arguments):
-    """A finished `unhang smoke --launcher slurm`."""
-    common = ["--launcher", "slurm", "--hosts", "gpu[001-002]", "--nproc", "1", "--backend", "gloo", "--python", sys.executable, "--format", "json"]
-    command = [sys.executable, "-P", "-m", "unhang", "smoke", *common, "--max-size", "64K", "--sizes", "16K", *arguments]
-    said = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S, "cwd": audits.PROJECT}
-    done = subprocess.run(command, env=environment, check=False, **said)
-    sys.stdout.write(f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}\n")
-    return done.returncode, json.loads(done.stdout)
-
-
-def test_a_group_under_srun_passes_with_the_same_result_as_everywhere(slurm):
-    code, result = smoke(slurm, "--phases", "broadcast,all_reduce,bandwidth", "--step-timeout", "60")
+def test_four_nodes_under_srun_pass_with_the_same_result_as_everywhere(slurm):
+    code, result = slurm.run("--phases", "broadcast,all_reduce,bandwidth", "--step-timeout", "60")
     assert code == 0, result["suspects"]
-    assert (result["schema"], result["verdict"], result["launcher"], result["world_size"]) == ("unhang/smoke/1", "pass", "slurm", 2)
-    assert [row["host"] for row in result["hosts"]] == list(NODES)
+    assert (result["schema"], result["verdict"], result["launcher"], result["world_size"]) == ("unhang/smoke/1", "pass", "slurm", 4)
+    assert [row["host"] for row in result["hosts"]] == list(NAMES)
+    assert result["rendezvous"]["interface"] == "host0"
+    slurm.nothing_left()
+
+
+def test_a_node_that_corrupts_is_isolated_under_srun(slurm):
+    code, result = slurm.run("--phases", "all_reduce", "--step-timeout", "60", "--no-experiments", "--drill", "gpu003:corrupt")
+    assert code == 1
+    assert [row["host"] for row in result["suspects"]] == ["gpu003"]
+    assert result["isolation"]["bad_nodes"] == ["gpu003"], result["isolation"]
+    slurm.nothing_left()
 
 
 def test_a_stopped_rank_under_srun_is_named_and_nothing_is_left(slurm):
-    options = ("--phases", "all_reduce", "--step-timeout", "20", "--no-experiments")
-    code, result = smoke(slurm, *options, "--drill", "gpu002:stop:all_reduce")
+    options = ("--phases", "all_reduce", "--step-timeout", "20", "--no-experiments", "--no-isolate")
+    code, result = slurm.run(*options, "--drill", "gpu002:stop:all_reduce")
     assert code == 1
     assert [(row["host"], row["rank"], row["phase"]) for row in result["suspects"]] == [("gpu002", 1, "all_reduce")]
     assert "stopped" in result["suspects"][0]["why"]
-    jobs = subprocess.run(["squeue", "--noheader"], env=slurm, capture_output=True, text=True, check=True).stdout
-    assert jobs.strip() == ""
+    slurm.nothing_left()
+
+
+def test_a_killed_launcher_leaves_no_job_and_no_rank(slurm):
+    common = ["--launcher", "slurm", "--hosts", "gpu[001-004]", "--nproc", "1", "--backend", "gloo", "--python", str(torch_in_nodes.PYTHON)]
+    options = ["--phases", "storm", "--step-timeout", "60", "--max-size", "64K", "--drill", "gpu001:absent:storm"]
+    words = slurm.bed.inside([sys.executable, "-P", "-m", "unhang", "smoke", *common, *options], audits.PROJECT)
+    process = subprocess.Popen(words, env=slurm.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert any(line.strip() == "unhang: phase storm" for line in process.stderr)
+        for pid in launched(process.pid, b"-m unhang smoke"):
+            os.kill(pid, signal.SIGKILL)
+    audits.wait_until(lambda: slurm.say("squeue", "--noheader") == "", "Slurm has ended the job")
+    slurm.nothing_left()
+
+
+# crun that leaves limits as they are: podman asks for higher ones always, and a machine without CAP_SYS_RESOURCE may raise none.
+RUNTIME = """#!/usr/bin/python3
+import json, os, sys
+words = sys.argv[1:]
+if "--bundle" in words:
+    path = words[words.index("--bundle") + 1] + "/config.json"
+    with open(path) as source:
+        bundle = json.load(source)
+    bundle["process"].pop("rlimits", None)
+    with open(path, "w") as target:
+        json.dump(bundle, target)
+os.execv("/usr/bin/crun", ["crun", *words])
+"""
+STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "/run/images"\nrunroot = "/run/containers"\n'
+ENGINE = '[containers]\ncgroups = "disabled"\n[engine]\nruntime = "crun"\n[engine.runtimes]\ncrun = ["/usr/local/sbin/crun"]\n'
+IN_IMAGE = "bin lib lib64 usr/bin usr/lib64 usr/lib/python3 usr/lib/python3.11 usr/lib/x86_64-linux-gnu etc/ld.so.cache etc/passwd etc/group etc/alternatives"
+IMAGE = "localhost/users-image"
+TWO = NAMES[:2]
+
+
+@pytest.fixture(scope="module")
+def images(slurm):
+    """Two of the nodes with podman and an image: the node's own programs, without ip(8) and without torch, which is a volume."""
+    for name in TWO:
+        node = slurm.bed.nodes[name]
+        node.write("/usr/local/sbin/crun", RUNTIME, mode=0o755)
+        node.write("/etc/containers/storage.conf", STORAGE)
+        node.write("/etc/containers/containers.conf", ENGINE)
+        slurm.fleet.shell(name, f"cd / && tar -c {IN_IMAGE} | podman import - {IMAGE}")
+        slurm.fleet.undo.callback(slurm.fleet.shell, name, "cd / && podman rmi --all --force")
+    return slurm
+
+
+def in_image():
+    """Options that run the ranks in the image, under its volume's torch."""
+    volumes = [torch_in_nodes.ENVIRONMENT, *([] if torch_in_nodes.OWN else [sys.base_prefix])]
+    mounts = [f"--container-option=--volume={place}:{place}:ro" for place in volumes]
+    return ["--container-image", IMAGE, "--container-runtime", "podman", *mounts, "--phases", "broadcast,all_reduce", "--step-timeout", "60"]
+
+
+def holds(cluster, result, launcher):
+    """The two nodes passed in containers, and none is left."""
+    assert (result["verdict"], result["launcher"], result["world_size"]) == ("pass", launcher, 2), result["suspects"]
+    assert {row["executable"] for row in result["hosts"]} == {str(torch_in_nodes.PYTHON)}
+    for name in TWO:
+        assert cluster.fleet.shell(name, "cd / && podman ps --all --quiet") == ""
+        assert "unhang-smoke-" not in cluster.fleet.shell(name, "ls /tmp")
+    cluster.nothing_left()
+
+
+def test_in_an_image_under_srun(images):
+    code, result = images.run(*in_image(), hosts="gpu[001-002]")
+    assert code == 0, result["suspects"]
+    holds(images, result, "slurm")
+
+
+def test_in_an_image_over_ssh(images):
+    ssh = ("--ssh-config", str(reached.ssh_config(images.bed, images.fleet.work)))
+    code, result = images.run(*in_image(), launcher=ssh, hosts="gpu[001-002]")
+    assert code == 0, result["suspects"]
+    holds(images, result, "fabric")
+
+
+def test_in_an_image_by_the_playbook(images):
+    inventory = audits.inventory_of(images.bed, {"training": list(TWO)})
+    code, found, said = reached.play(images.fleet, *in_image(), inventory=inventory)
+    assert code == 0, said
+    holds(images, found["group"], "ansible")
+
+
+def test_a_rank_that_dies_in_an_image_is_named_and_its_container_goes(images):
+    options = ("--drill", "gpu002:crash:all_reduce", "--no-experiments", "--no-isolate")
+    ssh = ("--ssh-config", str(reached.ssh_config(images.bed, images.fleet.work)))
+    code, result = images.run(*in_image(), *options, launcher=ssh, hosts="gpu[001-002]")
+    assert code == 1
+    assert [(row["host"], row["phase"]) for row in result["suspects"]] == [("gpu002", "all_reduce")]
+    assert "SIGSEGV" in result["suspects"][0]["why"]
+    for name in TWO:
+        assert images.fleet.shell(name, "cd / && podman ps --all --quiet") == ""

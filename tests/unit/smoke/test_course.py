@@ -107,6 +107,21 @@ def test_what_is_no_nodes_fault_is_a_suspect_of_its_own(drills, answer, why):
     assert any(why in suspect["why"] and suspect["host"] is None for suspect in result["suspects"])
 
 
+def test_a_slow_node_is_isolated_by_what_the_others_take_in_the_whole_group():
+    def paced(plan, slow):
+        time_us = 900.0 if plan.host == slow else 100.0 + plan.ranks[0]
+        ended = {"e": "phase_end", "rank": plan.ranks[0], "status": "ok", "duration_s": 0.1, "result": {"pace_us": time_us}}
+        told = [{"e": "phase_begin", "rank": plan.ranks[0], "phase": name} for name in (*BEGUN, "pace")]
+        told += [{**ended, "phase": name} for name in (*BEGUN, "pace")]
+        return Stream(plan.host, plan.ranks, (*told, {"e": "rank_end", "rank": plan.ranks[0]}, {"e": "node_end"}))
+
+    request = Request(backend="gloo", phases=("pace",))
+    course = smoke_course(NAMES, SURVEYS, request, Wishes(1, experiments=False))
+    result = follow(course, lambda plans: [paced(plan, "gpu003") for plan in plans])
+    assert [suspect["host"] for suspect in result["suspects"]] == ["gpu003"]
+    assert result["isolation"]["bad_nodes"] == ["gpu003"]
+
+
 def test_the_search_ends_when_its_time_is_over():
     request = Request(backend="gloo", phases=("all_reduce",), drills=(parse_drill("gpu003:exit"),))
     course = smoke_course(NAMES, SURVEYS, request, Wishes(1, search_s=25.0))

@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unhang.smoke.bandwidth import paces, stragglers
 from unhang.smoke.experiments import Experiment, experiment_rounds, narrowed, plan_experiments, worth_trying
 from unhang.smoke.group import Ready, Surveys, Wishes, find_members, meeting_row, plan_members, prepare
 from unhang.smoke.isolation import Answer, Group, isolate
 from unhang.smoke.plan import NodePlan, Request
 from unhang.smoke.rendezvous import other_interfaces
 from unhang.smoke.result import judge
-from unhang.smoke.streams import Stream
+from unhang.smoke.streams import Stream, stories
 
 FEWEST_TO_ISOLATE = 3
 PAIR_LIMIT_S = 90.0
@@ -57,7 +58,7 @@ def smoke_course(hosts: Sequence[str], surveys: Surveys, request: Request, wishe
     result = judge([*streams, *away], table, history)
     result["rendezvous"] = meeting_row(ready.meeting, streams, wishes.port)
     if streams and result["verdict"] == "fail":
-        again = _Again(request, wishes, ready)
+        again = _Again(request, wishes, ready, usual_paces(streams))
         if wishes.experiments:
             result["experiments"] = yield from _experiment(result, again)
         if wishes.isolation and len(ready.members) >= FEWEST_TO_ISOLATE:
@@ -86,6 +87,7 @@ class _Again:
     request: Request
     wishes: Wishes
     ready: Ready
+    usual: Mapping[str, Sequence[float]]
     spent_s: float = field(default=0.0)
 
     @property
@@ -98,9 +100,30 @@ class _Again:
         return tuple(plan_members(request, members, meeting, None)) if meeting else ()
 
     def verdicts(self, outcome: Outcome) -> list[str]:
-        """pass, fail or error of each group."""
+        """pass, fail or error of each group. Two ranks cannot tell which of them is slow: their pace is held against what the others had in the whole group."""
         self.spent_s += outcome.duration_s
-        return [str(judge(streams)["verdict"]) for streams in outcome.groups]
+        return ["fail" if stands_out(streams, self.usual) else str(judge(streams)["verdict"]) for streams in outcome.groups]
+
+
+def usual_paces(streams: Sequence[Stream]) -> dict[str, list[float]]:
+    """{host: times (us) of its ranks} of those that did not stand out when the whole group was there."""
+    told = stories(streams)
+    times = paces(told)
+    slow = {rank for rank, _, _ in stragglers(times)}
+    found: dict[str, list[float]] = {}
+    for rank, time_us in times.items():
+        if rank not in slow:
+            found.setdefault(told[rank].host, []).append(time_us)
+    return found
+
+
+def stands_out(streams: Sequence[Stream], usual: Mapping[str, Sequence[float]]) -> bool:
+    """Whether a rank of a part of the group is slow beside the hosts that are not in it."""
+    mine = paces(stories(streams))
+    hosts = {stream.host for stream in streams}
+    others = [time_us for host, times in usual.items() if host not in hosts for time_us in times]
+    everybody = mine | {-1 - place: time_us for place, time_us in enumerate(others)}
+    return bool(mine) and any(rank in mine for rank, _, _ in stragglers(everybody))
 
 
 def _experiment(result: dict[str, Any], again: _Again) -> Generator[Round, Outcome, list[dict[str, Any]]]:
@@ -173,7 +196,7 @@ def _row(answer: Answer, text: str) -> dict[str, Any]:
 
 
 def _conclude(result: dict[str, Any], answer: Answer, phase: str) -> None:
-    """Adds the answer, and a suspect for each thing found. Who did not come to the rendezvous for want of a way is no suspect any more."""
+    """Adds the answer, and a suspect for each thing found. Who did not come to the rendezvous for want of a way is no suspect any more, nor is the group."""
     result["isolation"] = _row(answer, answer.text)
     found = []
     for node in answer.bad_nodes:
@@ -187,7 +210,8 @@ def _conclude(result: dict[str, Any], answer: Answer, phase: str) -> None:
     if answer.from_nodes:
         then = "limits that grow with the group: open files, sockets, memory, channels; the fabric's oversubscription"
         found.append(_suspect(None, phase, f"fails only from {answer.from_nodes} nodes on", then))
-    kept = [row for row in result["suspects"] if not (found and row["phase"] == "rendezvous")]
+    explained = [row for row in result["suspects"] if row["phase"] == "rendezvous" or (row["host"] is None and row["phase"] == phase)]
+    kept = [row for row in result["suspects"] if not (found and row in explained)]
     blamed = {row["host"] for row in kept if row["host"]}
     result["suspects"] = kept + [row for row in found if row["host"] not in blamed]
 

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
-    parts = (_phases, _bandwidth, _cross_check, _transports, _builds, _stands, _experiments, _isolation)
+    parts = (_phases, _bandwidth, _cross_check, _transports, _builds, _stands, _experiments, _isolation, _notes)
     lines = [line for part in parts for line in part(result)] + _suspects(result, width)
     lines += ["", f"verdict: {result['verdict']}"]
     if result.get("command"):
@@ -44,9 +44,13 @@ def _bandwidth(result: Mapping[str, Any]) -> list[str]:
     lines = ["", f"{'operation':<16}{'size (B)':>12}{'time (us)':>12}{'algbw (GB/s)':>14}{'busbw (GB/s)':>14}  expected"]
     for row in rows:
         wanted = judged.get((row["op"], row["size_bytes"]))
-        text = f"{wanted['low_gb_s']:g} to {wanted['high_gb_s']:g}, {wanted['verdict']} ({visible(wanted['source'])})" if wanted else ""
+        text = f"{_range(wanted)}{wanted['verdict']} ({visible(wanted['source'])})" if wanted else ""
         lines.append(f"{visible(row['op'], 15):<16}{row['size_bytes']:>12}{row['time_us']:>12.2f}{row['algbw_gb_s']:>14.2f}{row['busbw_gb_s']:>14.2f}  {text}")
     return lines
+
+
+def _range(judged: Mapping[str, Any]) -> str:
+    return "" if judged["low_gb_s"] is None else f"{judged['low_gb_s']:g} to {judged['high_gb_s']:g}, "
 
 
 def _cross_check(result: Mapping[str, Any]) -> list[str]:
@@ -94,6 +98,11 @@ def _experiments(result: Mapping[str, Any]) -> list[str]:
 def _isolation(result: Mapping[str, Any]) -> list[str]:
     found = result.get("isolation")
     return ["", f"isolation, {found['rounds']} rounds: {visible(found['answer'])}"] if found else []
+
+
+def _notes(result: Mapping[str, Any]) -> list[str]:
+    rows = result.get("notes") or []
+    return ["", *(f"note: {visible(row['host'])}: {visible(row['text'], 600)}" for row in rows)] if rows else []
 
 
 def _suspects(result: Mapping[str, Any], width: int) -> list[str]:

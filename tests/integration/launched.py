@@ -1,0 +1,32 @@
+"""What a test has started: the processes below one, whatever namespace they entered."""
+
+from __future__ import annotations
+
+import os
+
+
+def launched_by(pid, ancestor):
+    """Whether a process is the one that was started, or was started by it. pid: as text."""
+    while pid not in ("0", "1", ""):
+        if int(pid) == ancestor:
+            return True
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as source:
+                pid = source.read().rpartition(")")[2].split()[1]
+        except OSError:
+            return False
+    return False
+
+
+def launched(ancestor, words=b""):
+    """pids of the processes below one whose command line has these words."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as source:
+                said = source.read().replace(b"\0", b" ")
+        except OSError:
+            continue
+        if words in said and launched_by(pid, ancestor):
+            found.append(int(pid))
+    return found

@@ -1,0 +1,50 @@
+"""How smoke tests reach the nodes: what ssh is told of them, and the playbook."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import audits
+import torch_in_nodes
+from four_nodes import NAMES
+
+DEADLINE_S = 280
+
+
+def ssh_config(bed, folder, without=()):
+    """A configuration for the nodes by name. without: nodes whose host key nobody knows."""
+    known = folder / "known_hosts"
+    known.write_text("".join(f"{node.address} {node.host_key}\n" for name, node in bed.nodes.items() if name not in without))
+    lines = []
+    for name, node in bed.nodes.items():
+        lines += [f"Host {name}", f"  HostName {node.address}", "  User root", f"  IdentityFile {bed.folder}/id_ed25519", f"  UserKnownHostsFile {known}"]
+    path = folder / "ssh_config"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def command(fleet, *options, playbook="playbooks/smoke.yml", inventory=None, extra=None):
+    """argv of the playbook. options: for `unhang smoke`; extra: variables."""
+    hosts = fleet.work / "hosts.json"
+    hosts.write_text(inventory or audits.inventory_of(fleet.bed, {"training": list(NAMES)}))
+    arguments = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--step-timeout", "60", *options]
+    variables = {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": arguments, "smoke_test_results": str(fleet.work / "results")}
+    words = ["ansible-playbook", playbook, "-i", str(hosts), "-e", json.dumps({**variables, **(extra or {})})]
+    return fleet.bed.inside(words, audits.PROJECT)
+
+
+def play(fleet, *options, **more):
+    """(code, result by name, everything said) of the playbook."""
+    environment = audits.environment_of(fleet.bed, fleet.work)
+    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    done = subprocess.run(command(fleet, *options, **more), env=environment, timeout=DEADLINE_S, check=False, **said)
+    sys.stdout.write(f"{done.stdout[-9000:]}\n{done.stderr[-3000:]}\n")
+    return done.returncode, results_of(fleet), done.stdout
+
+
+def results_of(fleet):
+    """The results that lie there, by the name of their folder."""
+    found = sorted((fleet.work / "results").glob("*/*/result.json"))
+    return {path.parent.name: json.loads(path.read_text()) for path in found}
