@@ -44,7 +44,11 @@ def test_a_driver_goes_up_is_held_and_counts_after_the_reboot(fleet, tmp_path):
     fleet.shell(NODE, "apt-get -y -q full-upgrade 2>&1")
     assert driver_of(fleet) == {f"{NEW}-1"}
 
-    fleet.nodes[NODE].order_reboot()
+    boot = fleet.shell(NODE, "cat /proc/sys/kernel/random/boot_id; stat -c %Z /proc/1")
+    rebooted = play_role(fleet, "gpu_driver", NODE, POLICY, gpu_driver_reboot=True)
+    fleet.nodes[NODE].find_leader()
+    assert rebooted.code == 0
+    assert fleet.shell(NODE, "cat /proc/sys/kernel/random/boot_id; stat -c %Z /proc/1") != boot
     assert rules(fleet) == set()
     assert play_role(fleet, "gpu_driver", NODE, POLICY).changed == {NODE: 0}
 

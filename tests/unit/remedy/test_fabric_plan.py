@@ -14,7 +14,7 @@ OFFERS = {name: [{"version": FULL, "origin": "Ubuntu"}, {"version": "580.82.07-0
 POLICY = {"driver": {"version": "580.95.05", "flavour": "open"}}
 
 
-def plan(packages=None, policy=POLICY, users=None, reset=False, offers=OFFERS, **changes):
+def plan(packages=None, policy=POLICY, users=None, reset=False, offers=OFFERS, previews=False, **changes):
     facts = {
         "node.os": {"id": "ubuntu", "version_id": "24.04", "family": "debian"},
         "driver.packages": rows({**DRIVER, **FABRIC} if packages is None else packages),
@@ -23,7 +23,7 @@ def plan(packages=None, policy=POLICY, users=None, reset=False, offers=OFFERS, *
         "interconnect": {"fabric_state": "completed"},
     }
     facts.update({path.replace("__", "."): value for path, value in changes.items()})
-    return plan_fabric_manager(case(policy, facts, offers, users), reset)
+    return plan_fabric_manager(case(policy, facts, offers, users, previews=previews), reset)
 
 
 def acts(found):
@@ -63,6 +63,13 @@ def test_what_must_not_be_is_refused(changes, says):
     found = plan(**changes)
     assert says in " ".join(row["text"] for row in found["refusals"])
     assert acts(found).keys() <= {"install", "enable"}
+
+
+def test_in_a_preview_the_driver_that_is_still_to_come_is_a_note():
+    found = plan(policy={"driver": {"version": "580.126.09"}}, previews=True)
+    assert found["refusals"] == []
+    assert acts(found) == {}
+    assert "cannot be foreseen" in found["notes"][0]
 
 
 def test_it_is_started_plainly_at_its_first_start_since_the_boot_alone():

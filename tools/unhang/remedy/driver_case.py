@@ -16,13 +16,17 @@ PROPRIETARY_BELOW = 560  # from this branch on NVIDIA's own installer takes the 
 
 @dataclass(frozen=True)
 class Options:
-    """What an operator may say. source: auto, distribution or nvidia; each flag allows what is refused without it."""
+    """What an operator may say. source: auto, distribution or nvidia; each flag allows what is refused without it.
+
+    reboot: the node boots when all is done; previews: nothing is changed, and what another role would have done has not been done.
+    """
 
     source: str = "auto"
     accept_unproved: bool = False
     allow_in_use: bool = False
     module_key_enrolled: bool = False
     reboot: bool = False
+    previews: bool = False
 
 
 @dataclass(frozen=True)

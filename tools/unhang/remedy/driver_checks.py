@@ -11,14 +11,15 @@ from unhang_node.parse.nvidia_driver import upstream_version
 
 
 def check_driver(case: Case, plan: Mapping[str, Any]) -> dict[str, Any]:
-    """{faults: lines that forbid a boot, notes, pending: the line that says what only a reboot brings, or None, kernel: the release that boots next}.
+    """{faults: lines that forbid a boot, notes, pending: the line that says what only a reboot brings, or None, kernel: the one that boots next, loaded}.
 
     case: of the node as it is now. plan: of plan_driver.
     """
     version = str(plan["version"])
     faults = [*_package_faults(case, version), *_boot_faults(case, version)]
     pending = _pending(case, version)
-    return {"faults": faults, "notes": list(_other_kernels(case, version)), "pending": pending, "kernel": boot_release(case) or ""}
+    told = {"kernel": boot_release(case) or "", "loaded": case.fact("driver.loaded.version")}
+    return {"faults": faults, "notes": list(_other_kernels(case, version)), "pending": pending, **told}
 
 
 def _package_faults(case: Case, version: str) -> Iterator[str]:

@@ -26,6 +26,8 @@ def plan_fabric_manager(case: Case, reset_allowed: bool = False) -> dict[str, An
         return _plan(notes=["unhang_policy.fabric_manager.match_driver is false: fabric manager stays as it is"])
     driver = packaged_driver(case)
     early = _driver_first(case, driver)
+    if early and case.options.previews:
+        return _plan(notes=[f"cannot be foreseen before the role gpu_driver has acted: {early['text']}"])
     if early:
         return _plan(refusals=[early])
     refusals: list[dict[str, str]] = []
