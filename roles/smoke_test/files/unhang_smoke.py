@@ -201,12 +201,14 @@ def new_kernel_lines(descriptor, most=200):
 VERSION = 1
 STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
 GRACE_S = 3.0  # for peers of a dead rank to notice
+SLOW_BYTES_S = 0.5e9  # what a large message may count on, on the slowest network that one trains over
 START_S = 30.0  # for an interpreter to start and read this file, before it has told anything
 EVIDENCE_S = 4.0  # for ranks to answer with stacks and recordings
 SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
 STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
 POLL_S = 0.1
 LINE_BYTES = 256 * 1024
+MOST_READS = 10_000  # of pipes, before their readers go on
 
 
 # processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
@@ -382,13 +384,25 @@ def recording_path(folder, rank):
 
 
 def write_flight_recording(run):
-    """torch's own record of the last collectives (a pickle), where this torch keeps one."""
+    """torch's own record of the last collectives (a pickle), where this torch keeps one. It is there whole or not at all."""
+    path = recording_path(run.folder, run.rank)
     with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
         import torch._C._distributed_c10d as inner
 
         dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
-        with open(recording_path(run.folder, run.rank), "wb") as sink:
-            sink.write(dump())
+        with open(path + ".partial", "wb") as sink:
+            sink.write(recorded(dump))
+        os.replace(path + ".partial", path)
+
+
+def recorded(dump):
+    """The record. To name Python's frames torch loads its compiler, seconds of imports in the middle of a hang: only where that is loaded already."""
+    if "torch._dynamo" in sys.modules:
+        return dump()
+    try:
+        return dump(includeCollectives=True, includeStackTraces=False)
+    except TypeError:  # a torch that has no such choice
+        return dump()
 
 
 def read_tail(path, limit=16000):
@@ -724,7 +738,7 @@ class Agent:
         try:
             process = subprocess.Popen(
                 words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
-                start_new_session=True, preexec_fn=die_with_parent,
+                start_new_session=True, preexec_fn=begin_rank,
             )  # fmt: skip
         finally:
             os.close(writer)
@@ -737,8 +751,9 @@ class Agent:
         return child
 
     def listen(self, wait_s):
-        """Passes on what ranks say, for at most wait_s."""
-        for key, _ in self.selector.select(wait_s):
+        """Passes on what ranks say, for at most wait_s. Returns whether there was anything."""
+        ready = self.selector.select(wait_s)
+        for key, _ in ready:
             if key.data == "stdin":
                 self.hear_stdin()
                 continue
@@ -752,6 +767,13 @@ class Agent:
                 self.pass_on(key.data, piece)
             else:
                 key.data.said = (key.data.said + piece.decode("utf-8", "replace").splitlines())[-40:]
+        return bool(ready)
+
+    def drain(self):
+        """Reads what ranks had said before they ended: who told why it ends did not end without a word."""
+        for _ in range(MOST_READS):
+            if not self.listen(0):
+                return
 
     def pass_on(self, child, piece):
         """Whole lines of events go on at once."""
@@ -855,6 +877,7 @@ class Agent:
             if found:
                 if found[0] == "died":
                     self.settle(GRACE_S)
+                self.drain()
                 tell_exits(self)
                 if found[0] != "stopped" and any(child.code is None for child in self.children):
                     collect_evidence(self, found[0])
@@ -870,6 +893,12 @@ class Agent:
             with contextlib.suppress(OSError):
                 if self.plan.get("remove_self"):
                     shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
+
+
+def begin_rank():
+    """In a rank, before it becomes its program. SIGUSR1 asks for stacks; until there is somebody who answers it must not end the process."""
+    die_with_parent()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def rank_environment(plan, rank, local_rank, folder, inherited):
@@ -960,7 +989,7 @@ class Run:
         self.host = plan.get("host") or socket.gethostname()
         self.phases, self.phase, self.phase_until = (), "", 0.0
         self.torch = self.dist = self.store = self.device = None
-        self.facts, self.seed, self.last_status = {}, 0, "ok"
+        self.facts, self.seed, self.last_status, self.losses = {}, 0, "ok", ()
 
     def event(self, kind, **fields):
         """An event of this rank, in this phase."""
@@ -973,10 +1002,13 @@ class Run:
         self.board.begin(self.phase, name, limit_s, self.phase_until)
         faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
 
-    def collective(self, name, call, size_bytes=0):
-        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished."""
+    def collective(self, name, call, size_bytes=0, expected_s=None):
+        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
+
+        It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
+        """
         base_s = self.plan.get("step_timeout_s") or STEP_S
-        self.step(name, base_s + size_bytes / 0.5e9)
+        self.step(name, base_s + (size_bytes / SLOW_BYTES_S if expected_s is None else 3 * expected_s))
         drill(self)
         self.board.enter()
         result = call()
@@ -1155,7 +1187,7 @@ def phase_operation(run):
         seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
         held, call, parts = operation(run, count, dtype, seed)
         if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
-            held[:: max(1, count // 8)] += 1
+            held[count // 3] = 1 - held[count // 3]  # one element; a whole number x is never 1 - x
         name = str(dtype).replace("torch.", "")
         began = time.perf_counter()
         run.collective("%s %s" % (run.phase, name), call)
@@ -1250,25 +1282,33 @@ def timed(run, call, iterations):
 
 def phase_bandwidth(run):
     """Time of each collective by size: warm-up, then the median of several batches."""
-    torch = run.torch
     gpu = run.device.type == "cuda"
     sizes = run.plan.get("bandwidth_bytes") or ([1 << 20, 32 << 20, 256 << 20, 1 << 30] if gpu else [64 << 10, 1 << 20, 8 << 20])
     largest = min(run.plan.get("max_bytes") or 1 << 62, run.free_bytes() // 4)
-    agreed = torch.tensor([largest], dtype=torch.int64, device=run.device)
+    agreed = run.torch.tensor([largest], dtype=run.torch.int64, device=run.device)
     run.collective("agree on the largest size", lambda: run.dist.all_reduce(agreed, op=run.dist.ReduceOp.MIN))
     for operation in run.plan.get("bandwidth_ops") or ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"):
-        for size in [one for one in sizes if one <= int(agreed)]:
-            call, real = bandwidth_call(run, operation, size)
-            name = "%s of %d bytes" % (operation, real)
-            run.collective("warm up " + name, lambda: [call() for _ in range(5 if gpu else 1)], size_bytes=real * 5)  # noqa: B023
-            once = torch.tensor([timed(run, call, 1)], dtype=torch.float64, device=run.device)
-            run.collective("agree on iterations", lambda: run.dist.all_reduce(once, op=run.dist.ReduceOp.MAX))  # noqa: B023
-            iterations = int(min(20, max(2, (100e3 if gpu else 30e3) / max(1.0, float(once)))))
-            batches = []
-            for _ in range(5 if gpu else 3):
-                batches.append(run.collective("time " + name, lambda: timed(run, call, iterations), size_bytes=real * iterations))  # noqa: B023
-            run.event("collective", op=operation, dtype="float32", size_bytes=real, time_us=round(statistics.median(batches), 2), wrong=None,
-                      iterations=iterations, batches=len(batches), measures="bandwidth")  # fmt: skip
+        byte_s = None
+        for size in sorted(one for one in sizes if one <= int(agreed)):
+            byte_s = measure(run, operation, size, byte_s)
+
+
+def measure(run, operation, size, byte_s):
+    """One operation at one size, told as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
+    gpu = run.device.type == "cuda"
+    call, real = bandwidth_call(run, operation, size)
+    name, warm = "%s of %d bytes" % (operation, real), 5 if gpu else 1
+    run.collective("warm up " + name, lambda: [call() for _ in range(warm)], size_bytes=real * warm, expected_s=byte_s and byte_s * real * warm)
+    once = run.torch.tensor([timed(run, call, 1)], dtype=run.torch.float64, device=run.device)
+    run.collective("agree on iterations", lambda: run.dist.all_reduce(once, op=run.dist.ReduceOp.MAX))
+    once_us = max(1.0, float(once))
+    iterations = int(min(20, max(2, (100e3 if gpu else 30e3) / once_us)))
+    batches = []
+    for _ in range(5 if gpu else 3):
+        batches.append(run.collective("time " + name, lambda: timed(run, call, iterations), expected_s=once_us * 1e-6 * iterations))
+    run.event("collective", op=operation, dtype="float32", size_bytes=real, time_us=round(statistics.median(batches), 2), wrong=None,
+              iterations=iterations, batches=len(batches), measures="bandwidth")  # fmt: skip
+    return once_us * 1e-6 / real
 
 
 # binding.py: Phase binding: which device each rank takes, and who sits on another's -----------------------------------------------------------------
@@ -1495,7 +1535,7 @@ def phase_ddp(run):
     model = small_model(torch, checkpointed=False).to(run.device)
     run.step("wrap the model in DDP")
     wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.device.index] if run.device.type == "cuda" else None)
-    losses = train(run, wrapped)
+    losses = run.losses = train(run, wrapped)
     mine = sum(parameter.detach().double().sum() for parameter in model.parameters()).reshape(1)
     bounds = torch.cat([mine, -mine])
     run.collective("compare parameters", lambda: run.dist.all_reduce(bounds, op=run.dist.ReduceOp.MAX))
@@ -1524,7 +1564,15 @@ def phase_fsdp(run):
             return {"skip": "this torch has FSDP for GPUs only"}
         wrapped, kind = FullyShardedDataParallel(model, device_id=run.device), "FullyShardedDataParallel"
     losses = train(run, wrapped)
+    check_losses(run, losses)
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
+
+
+def check_losses(run, losses):
+    """The same model, data and optimizer must learn the same whether its gradients were averaged whole (DDP) or in shards. Raises Failed."""
+    for number, (whole, sharded) in enumerate(zip(run.losses, losses)):
+        if abs(whole - sharded) > 0.02 * abs(whole) + 1e-4:
+            raise Failed("expected the losses of DDP under FSDP, found %.6f in place of %.6f at step %d" % (sharded, whole, number + 1))
 
 
 # environment.py: Phase environment: which torch, which NCCL, which settings -------------------------------------------------------------------------
@@ -1820,6 +1868,7 @@ def require_free(port):
 BROADCAST_ELEMENTS = 253_440_000
 LAYER_ELEMENTS = 218_112_000
 EMBEDDING_ELEMENTS = 525_336_576
+CHUNK = 1 << 22
 
 
 def phase_shapes(run):
@@ -1827,35 +1876,64 @@ def phase_shapes(run):
     torch = run.torch
     elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
     held = torch.empty(elements, device=run.device)
-    chunk = 1 << 22
-    for start in range(0, elements if run.rank == 0 else 0, chunk):
-        piece = held[start : start + chunk]
+    for start in range(0, elements if run.rank == 0 else 0, CHUNK):
+        piece = held[start : start + CHUNK]
         piece.copy_(pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
     run.collective("broadcast of %d elements" % elements, lambda: run.dist.broadcast(held, 0), size_bytes=elements * 4)
-    run.step("compare what came", STEP_S + elements / 5e6)
+    run.step("compare what came", compare_s(run, elements))
     wrong = 0
-    for start in range(0, elements, chunk):
-        piece = held[start : start + chunk]
+    for start in range(0, elements, CHUNK):
+        piece = held[start : start + CHUNK]
         wrong += wrong_elements(torch, piece, pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
     held = None  # its memory is needed for what comes
     layers = []
     for name, asked in (("embedding", EMBEDDING_ELEMENTS), ("layer 1", LAYER_ELEMENTS), ("layer 2", LAYER_ELEMENTS)):
         size = run.scaled(asked, 2, 3)
         layers.append(size)
-        part = torch.full((size // run.world,), float(run.rank % 128), dtype=torch.bfloat16, device=run.device)
-        whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
-        run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)  # noqa: B023 -- called at once
-        for source in range(run.world):
-            at = source * (size // run.world)
-            wrong += int(float(whole[at]) != source % 128) + int(float(whole[at + size // run.world - 1]) != source % 128)
-        whole.fill_(1)
-        run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)  # noqa: B023
-        wrong += wrong_elements(torch, part, torch.full_like(part, float(run.world))) if run.world <= 256 else 0
-        part = whole = None
+        wrong += gather_and_scatter(run, name, size)
     if wrong:
         raise Failed("expected the known content of large messages, found %d wrong elements" % wrong, wrong=wrong)
     scaled = elements < BROADCAST_ELEMENTS // run.world * run.world or layers[0] < EMBEDDING_ELEMENTS // run.world * run.world
     return {"broadcast_elements": elements, "layer_elements": layers, "scaled": scaled}
+
+
+def gather_and_scatter(run, name, size):
+    """What FSDP does with a layer of `size` bfloat16: its parameters are gathered, its gradients reduced and scattered. Wrong elements of both."""
+    torch, share = run.torch, size // run.world
+    part = torch.empty(share, dtype=torch.bfloat16, device=run.device)
+    whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
+    fill(torch, part, lambda place: place + run.rank * 37 & 127)
+    run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)
+    run.step("compare what was gathered", compare_s(run, size))
+    wrong = sum(differing(torch, whole[at * share :][:share], lambda place, source=at: place + source * 37 & 127) for at in range(run.world))
+    # Every second place has a one, beginning at the first or the second by rank: sums are exact up to 256 ranks.
+    fill(torch, whole, lambda place: place + run.rank & 1)
+    run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)
+    run.step("compare what was reduced", compare_s(run, share))
+    first, odd = share * run.rank, run.world // 2  # ones come from the odd ranks at even places, from the even ones at odd places
+    return wrong + (differing(torch, part, lambda place: odd + (place + first & 1) * (run.world - 2 * odd)) if run.world <= 256 else 0)
+
+
+def fill(torch, held, content):
+    """Sets each element to what `content` makes of its place (int32), in pieces that fit beside it."""
+    for start in range(0, held.numel(), CHUNK):
+        piece = held[start : start + CHUNK]
+        piece.copy_(content(torch.arange(start, start + piece.numel(), dtype=torch.int32, device=held.device)))
+
+
+def differing(torch, found, content):
+    """How many elements are not what `content` makes of their place."""
+    wrong = 0
+    for start in range(0, found.numel(), CHUNK):
+        piece = found[start : start + CHUNK]
+        expected = content(torch.arange(start, start + piece.numel(), dtype=torch.int32, device=found.device)).to(found.dtype)
+        wrong += wrong_elements(torch, piece, expected)
+    return wrong
+
+
+def compare_s(run, elements):
+    """How long a comparison may take: a GPU makes a billion elements a second and more, a busy core some millions."""
+    return STEP_S + elements / (1e9 if run.device.type == "cuda" else 2e6)
 
 
 # storm.py: Phases storm and overlap: many collectives in a row, and on two groups at once -----------------------------------------------------------
@@ -1886,7 +1964,7 @@ def phase_storm(run):
 
 
 def phase_overlap(run):
-    """Collectives in flight on two process groups at the same time."""
+    """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
     torch, dist = run.torch, run.dist
     run.step("create two more groups", 15 + run.world * 0.05)
     groups = [dist.new_group(list(range(run.world))) for _ in range(2)]
@@ -1905,8 +1983,44 @@ def phase_overlap(run):
     wrong = sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
     for group in groups:
         dist.destroy_process_group(group)
+    if run.world >= 4 and run.world % 2 == 0:
+        wrong += overlap_on_mesh(run, elements // run.world)
     if wrong:
-        raise Failed("expected exact sums on both groups, found %d wrong elements" % wrong, wrong=wrong)
+        raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
+
+
+def mesh(world):
+    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
+    everybody = list(range(world))
+    return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
+
+
+def overlap_on_mesh(run, share):
+    """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
+    torch, dist = run.torch, run.dist
+    run.step("create the groups of a mesh", 15 + run.world * 0.05)
+    made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)]
+    (near, near_group), (far, far_group) = (next(one for one in kind if run.rank in one[0]) for kind in made)
+    part = torch.full((share,), float(run.rank), device=run.device)
+    whole = torch.empty(share * len(near), device=run.device)
+    summed = torch.empty(share, device=run.device)
+    terms = torch.arange(len(far), device=run.device).repeat_interleave(share).float()
+
+    def both():
+        gathered = gather_whole(run, whole, part, group=near_group, async_op=True)
+        reduced = scatter_sum(run, summed, terms, group=far_group, async_op=True)
+        gathered.wait()
+        reduced.wait()
+
+    for number in range(5):
+        run.collective("gather and reduce on a mesh, %d of 5" % (number + 1), both, size_bytes=share * run.world * 4)
+    wrong = wrong_elements(torch, summed, torch.full_like(summed, float(far.index(run.rank) * len(far))))
+    wrong += wrong_elements(torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float())
+    for kind in made:
+        for ranks, group in kind:
+            if run.rank in ranks:
+                dist.destroy_process_group(group)
+    return wrong
 
 
 # phases.py: Which phases there are, in which order, and how long each may take ----------------------------------------------------------------------
@@ -1931,7 +2045,8 @@ def phases_of(plan):
 
 def phase_limit_s(plan, name):
     """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
-    base = PHASE_LIMIT_S.get(name, 60.0)
+    base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
+    base = base or PHASE_LIMIT_S.get(name, 60.0)
     if name not in ALWAYS:
         base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
     return base + plan.get("world_size", 1) * 0.05

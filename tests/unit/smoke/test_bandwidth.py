@@ -87,9 +87,50 @@ def test_with_and_without_nvls_the_same_number_means_different_things(group, bus
     assert row["source"].startswith("table bandwidth, h200x8-all-reduce")
 
 
-@pytest.mark.parametrize("group", [Group("NVIDIA H200", 4, False, "nvlink"), Group("Tesla T4", 8, False, "pcie"), Group("NVIDIA H200", 8, False, "net")])
-def test_where_nothing_is_known_nothing_is_judged(group):
-    assert judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 1.0, "measures": "bandwidth"}], bandwidth_table()) == []
+UNKNOWN = [
+    Group("NVIDIA H200", 3, False, "nvlink"), Group("Tesla T4", 8, False, "pcie"), Group("NVIDIA H200", 8, False, "net"), Group("NVIDIA H200", 8, False, "shm"),
+    Group("NVIDIA H200 NVL", 4, False, "nvlink"), Group("NVIDIA A100 80GB PCIe", 8, False, "nvlink"),
+]  # fmt: skip
+
+
+def measured(busbw, size=GIB, operation="all_reduce"):
+    """One row of `collectives`."""
+    return {"op": operation, "size_bytes": size, "busbw_gb_s": busbw, "measures": "bandwidth"}
+
+
+@pytest.mark.parametrize("group", UNKNOWN, ids=str)
+def test_where_nothing_is_known_nothing_is_judged_and_it_says_so(group):
+    [row] = judge_bandwidth(group, [measured(1.0), measured(0.1, 1 << 20)], bandwidth_table())
+    assert (row["verdict"], row["low_gb_s"], row["size_bytes"]) == ("not judged", None, GIB)
+    assert f"{group.gpus} × {group.gpu} over {group.transport} is not in the table" in row["source"]
+
+
+def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
+    group = Group("NVIDIA H200", 3, False, "nvlink")
+    past = [{"gpu": group.gpu, "gpus": 3, "nvls": False, "transport": "nvlink", "op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 340.0}] * 3
+    [low] = judge_bandwidth(group, [measured(200.0)], bandwidth_table(), past)
+    assert low["verdict"] == "fail"
+    assert low["source"] == "3 earlier runs of this fleet alone, for 3 × NVIDIA H200 over nvlink is not in the table"
+
+
+@pytest.mark.parametrize(
+    "group, operation, size, busbw, name",
+    [
+        (Group("NVIDIA H200", 4, False, "nvlink"), "all_reduce", GIB, 354.5, "h200x4-all-reduce"),
+        (Group("NVIDIA H200", 4, False, "nvlink"), "all_gather", GIB, 325.2, "h200x4-all-gather"),
+        (Group("NVIDIA H200", 4, False, "nvlink"), "broadcast", GIB, 359.2, "h200x4-broadcast"),
+        (Group("NVIDIA A100-SXM4-80GB", 8, False, "nvlink"), "all_reduce", GIB, 230.3, "a100x8-all-reduce-1g"),
+        (Group("NVIDIA A100-SXM4-40GB", 8, False, "nvlink"), "all_reduce", 16 * GIB, 234.9, "a100x8-all-reduce"),
+        (Group("NVIDIA A100-SXM4-40GB", 8, False, "nvlink"), "all_reduce", 8 * GIB, 235.3, "a100x8-all-reduce-1g"),
+        (Group("NVIDIA A100-SXM4-40GB", 16, False, "net"), "all_reduce", 4 * GIB, 188.5, "a100x16-all-reduce-net"),
+        (Group("NVIDIA H100 80GB HBM3", 8, True, "nvlink"), "all_reduce", 4 * GIB, 480.0, "h100x8-all-reduce-nvls"),
+    ],
+)
+def test_what_others_have_measured_passes_by_its_own_row(group, operation, size, busbw, name):
+    [row] = judge_bandwidth(group, [measured(busbw, size, operation)], bandwidth_table())
+    assert (row["verdict"], row["source"]) == ("pass", f"table bandwidth, {name}")
+    [half] = judge_bandwidth(group, [measured(busbw / 2, size, operation)], bandwidth_table())
+    assert half["verdict"] == "fail"
 
 
 def test_the_fleets_own_history_beats_the_table():

@@ -20,7 +20,7 @@ from .counters import net_counters
 from .events import emit
 from .evidence import collect_evidence, tell_exits, tell_transports
 from .kernel_log import open_kernel_log
-from .limits import GRACE_S, LINE_BYTES, POLL_S, START_S, STOPPED_S
+from .limits import GRACE_S, LINE_BYTES, MOST_READS, POLL_S, START_S, STOPPED_S
 from .mapped import boot_id
 from .nvml import NVML_S, NvmlQuestion
 from .processes import die_with_parent, end_session, process_state
@@ -70,7 +70,7 @@ class Agent:
         try:
             process = subprocess.Popen(
                 words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
-                start_new_session=True, preexec_fn=die_with_parent,
+                start_new_session=True, preexec_fn=begin_rank,
             )  # fmt: skip
         finally:
             os.close(writer)
@@ -83,8 +83,9 @@ class Agent:
         return child
 
     def listen(self, wait_s):
-        """Passes on what ranks say, for at most wait_s."""
-        for key, _ in self.selector.select(wait_s):
+        """Passes on what ranks say, for at most wait_s. Returns whether there was anything."""
+        ready = self.selector.select(wait_s)
+        for key, _ in ready:
             if key.data == "stdin":
                 self.hear_stdin()
                 continue
@@ -98,6 +99,13 @@ class Agent:
                 self.pass_on(key.data, piece)
             else:
                 key.data.said = (key.data.said + piece.decode("utf-8", "replace").splitlines())[-40:]
+        return bool(ready)
+
+    def drain(self):
+        """Reads what ranks had said before they ended: who told why it ends did not end without a word."""
+        for _ in range(MOST_READS):
+            if not self.listen(0):
+                return
 
     def pass_on(self, child, piece):
         """Whole lines of events go on at once."""
@@ -201,6 +209,7 @@ class Agent:
             if found:
                 if found[0] == "died":
                     self.settle(GRACE_S)
+                self.drain()
                 tell_exits(self)
                 if found[0] != "stopped" and any(child.code is None for child in self.children):
                     collect_evidence(self, found[0])
@@ -216,6 +225,12 @@ class Agent:
             with contextlib.suppress(OSError):
                 if self.plan.get("remove_self"):
                     shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
+
+
+def begin_rank():
+    """In a rank, before it becomes its program. SIGUSR1 asks for stacks; until there is somebody who answers it must not end the process."""
+    die_with_parent()
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def rank_environment(plan, rank, local_rank, folder, inherited):

@@ -65,22 +65,30 @@ def timed(run, call, iterations):
 
 def phase_bandwidth(run):
     """Time of each collective by size: warm-up, then the median of several batches."""
-    torch = run.torch
     gpu = run.device.type == "cuda"
     sizes = run.plan.get("bandwidth_bytes") or ([1 << 20, 32 << 20, 256 << 20, 1 << 30] if gpu else [64 << 10, 1 << 20, 8 << 20])
     largest = min(run.plan.get("max_bytes") or 1 << 62, run.free_bytes() // 4)
-    agreed = torch.tensor([largest], dtype=torch.int64, device=run.device)
+    agreed = run.torch.tensor([largest], dtype=run.torch.int64, device=run.device)
     run.collective("agree on the largest size", lambda: run.dist.all_reduce(agreed, op=run.dist.ReduceOp.MIN))
     for operation in run.plan.get("bandwidth_ops") or ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"):
-        for size in [one for one in sizes if one <= int(agreed)]:
-            call, real = bandwidth_call(run, operation, size)
-            name = "%s of %d bytes" % (operation, real)
-            run.collective("warm up " + name, lambda: [call() for _ in range(5 if gpu else 1)], size_bytes=real * 5)  # noqa: B023
-            once = torch.tensor([timed(run, call, 1)], dtype=torch.float64, device=run.device)
-            run.collective("agree on iterations", lambda: run.dist.all_reduce(once, op=run.dist.ReduceOp.MAX))  # noqa: B023
-            iterations = int(min(20, max(2, (100e3 if gpu else 30e3) / max(1.0, float(once)))))
-            batches = []
-            for _ in range(5 if gpu else 3):
-                batches.append(run.collective("time " + name, lambda: timed(run, call, iterations), size_bytes=real * iterations))  # noqa: B023
-            run.event("collective", op=operation, dtype="float32", size_bytes=real, time_us=round(statistics.median(batches), 2), wrong=None,
-                      iterations=iterations, batches=len(batches), measures="bandwidth")  # fmt: skip
+        byte_s = None
+        for size in sorted(one for one in sizes if one <= int(agreed)):
+            byte_s = measure(run, operation, size, byte_s)
+
+
+def measure(run, operation, size, byte_s):
+    """One operation at one size, told as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
+    gpu = run.device.type == "cuda"
+    call, real = bandwidth_call(run, operation, size)
+    name, warm = "%s of %d bytes" % (operation, real), 5 if gpu else 1
+    run.collective("warm up " + name, lambda: [call() for _ in range(warm)], size_bytes=real * warm, expected_s=byte_s and byte_s * real * warm)
+    once = run.torch.tensor([timed(run, call, 1)], dtype=run.torch.float64, device=run.device)
+    run.collective("agree on iterations", lambda: run.dist.all_reduce(once, op=run.dist.ReduceOp.MAX))
+    once_us = max(1.0, float(once))
+    iterations = int(min(20, max(2, (100e3 if gpu else 30e3) / once_us)))
+    batches = []
+    for _ in range(5 if gpu else 3):
+        batches.append(run.collective("time " + name, lambda: timed(run, call, iterations), expected_s=once_us * 1e-6 * iterations))
+    run.event("collective", op=operation, dtype="float32", size_bytes=real, time_us=round(statistics.median(batches), 2), wrong=None,
+              iterations=iterations, batches=len(batches), measures="bandwidth")  # fmt: skip
+    return once_us * 1e-6 / real

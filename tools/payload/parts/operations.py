@@ -100,7 +100,7 @@ def phase_operation(run):
         seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
         held, call, parts = operation(run, count, dtype, seed)
         if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
-            held[:: max(1, count // 8)] += 1
+            held[count // 3] = 1 - held[count // 3]  # one element; a whole number x is never 1 - x
         name = str(dtype).replace("torch.", "")
         began = time.perf_counter()
         run.collective("%s %s" % (run.phase, name), call)

@@ -36,7 +36,8 @@ def phases_of(plan):
 
 def phase_limit_s(plan, name):
     """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
-    base = PHASE_LIMIT_S.get(name, 60.0)
+    base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
+    base = base or PHASE_LIMIT_S.get(name, 60.0)
     if name not in ALWAYS:
         base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
     return base + plan.get("world_size", 1) * 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import sys
 
 
 def recording_path(folder, rank):
@@ -13,13 +14,25 @@ def recording_path(folder, rank):
 
 
 def write_flight_recording(run):
-    """torch's own record of the last collectives (a pickle), where this torch keeps one."""
+    """torch's own record of the last collectives (a pickle), where this torch keeps one. It is there whole or not at all."""
+    path = recording_path(run.folder, run.rank)
     with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
         import torch._C._distributed_c10d as inner
 
         dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
-        with open(recording_path(run.folder, run.rank), "wb") as sink:
-            sink.write(dump())
+        with open(path + ".partial", "wb") as sink:
+            sink.write(recorded(dump))
+        os.replace(path + ".partial", path)
+
+
+def recorded(dump):
+    """The record. To name Python's frames torch loads its compiler, seconds of imports in the middle of a hang: only where that is loaded already."""
+    if "torch._dynamo" in sys.modules:
+        return dump()
+    try:
+        return dump(includeCollectives=True, includeStackTraces=False)
+    except TypeError:  # a torch that has no such choice
+        return dump()
 
 
 def read_tail(path, limit=16000):

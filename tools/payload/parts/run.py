@@ -10,7 +10,7 @@ import time
 
 from .board import Board
 from .events import emit
-from .limits import SELF_END_S, STEP_S
+from .limits import SELF_END_S, SLOW_BYTES_S, STEP_S
 
 
 class Failed(Exception):
@@ -32,7 +32,7 @@ class Run:
         self.host = plan.get("host") or socket.gethostname()
         self.phases, self.phase, self.phase_until = (), "", 0.0
         self.torch = self.dist = self.store = self.device = None
-        self.facts, self.seed, self.last_status = {}, 0, "ok"
+        self.facts, self.seed, self.last_status, self.losses = {}, 0, "ok", ()
 
     def event(self, kind, **fields):
         """An event of this rank, in this phase."""
@@ -45,10 +45,13 @@ class Run:
         self.board.begin(self.phase, name, limit_s, self.phase_until)
         faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
 
-    def collective(self, name, call, size_bytes=0):
-        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished."""
+    def collective(self, name, call, size_bytes=0, expected_s=None):
+        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
+
+        It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
+        """
         base_s = self.plan.get("step_timeout_s") or STEP_S
-        self.step(name, base_s + size_bytes / 0.5e9)
+        self.step(name, base_s + (size_bytes / SLOW_BYTES_S if expected_s is None else 3 * expected_s))
         drill(self)
         self.board.enter()
         result = call()

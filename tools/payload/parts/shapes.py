@@ -11,6 +11,7 @@ from .run import Failed
 BROADCAST_ELEMENTS = 253_440_000
 LAYER_ELEMENTS = 218_112_000
 EMBEDDING_ELEMENTS = 525_336_576
+CHUNK = 1 << 22
 
 
 def phase_shapes(run):
@@ -18,32 +19,61 @@ def phase_shapes(run):
     torch = run.torch
     elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
     held = torch.empty(elements, device=run.device)
-    chunk = 1 << 22
-    for start in range(0, elements if run.rank == 0 else 0, chunk):
-        piece = held[start : start + chunk]
+    for start in range(0, elements if run.rank == 0 else 0, CHUNK):
+        piece = held[start : start + CHUNK]
         piece.copy_(pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
     run.collective("broadcast of %d elements" % elements, lambda: run.dist.broadcast(held, 0), size_bytes=elements * 4)
-    run.step("compare what came", STEP_S + elements / 5e6)
+    run.step("compare what came", compare_s(run, elements))
     wrong = 0
-    for start in range(0, elements, chunk):
-        piece = held[start : start + chunk]
+    for start in range(0, elements, CHUNK):
+        piece = held[start : start + CHUNK]
         wrong += wrong_elements(torch, piece, pattern(torch, run.device, piece.numel(), 0, run.seed, 256, torch.float32, start))
     held = None  # its memory is needed for what comes
     layers = []
     for name, asked in (("embedding", EMBEDDING_ELEMENTS), ("layer 1", LAYER_ELEMENTS), ("layer 2", LAYER_ELEMENTS)):
         size = run.scaled(asked, 2, 3)
         layers.append(size)
-        part = torch.full((size // run.world,), float(run.rank % 128), dtype=torch.bfloat16, device=run.device)
-        whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
-        run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)  # noqa: B023 -- called at once
-        for source in range(run.world):
-            at = source * (size // run.world)
-            wrong += int(float(whole[at]) != source % 128) + int(float(whole[at + size // run.world - 1]) != source % 128)
-        whole.fill_(1)
-        run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)  # noqa: B023
-        wrong += wrong_elements(torch, part, torch.full_like(part, float(run.world))) if run.world <= 256 else 0
-        part = whole = None
+        wrong += gather_and_scatter(run, name, size)
     if wrong:
         raise Failed("expected the known content of large messages, found %d wrong elements" % wrong, wrong=wrong)
     scaled = elements < BROADCAST_ELEMENTS // run.world * run.world or layers[0] < EMBEDDING_ELEMENTS // run.world * run.world
     return {"broadcast_elements": elements, "layer_elements": layers, "scaled": scaled}
+
+
+def gather_and_scatter(run, name, size):
+    """What FSDP does with a layer of `size` bfloat16: its parameters are gathered, its gradients reduced and scattered. Wrong elements of both."""
+    torch, share = run.torch, size // run.world
+    part = torch.empty(share, dtype=torch.bfloat16, device=run.device)
+    whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
+    fill(torch, part, lambda place: place + run.rank * 37 & 127)
+    run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)
+    run.step("compare what was gathered", compare_s(run, size))
+    wrong = sum(differing(torch, whole[at * share :][:share], lambda place, source=at: place + source * 37 & 127) for at in range(run.world))
+    # Every second place has a one, beginning at the first or the second by rank: sums are exact up to 256 ranks.
+    fill(torch, whole, lambda place: place + run.rank & 1)
+    run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)
+    run.step("compare what was reduced", compare_s(run, share))
+    first, odd = share * run.rank, run.world // 2  # ones come from the odd ranks at even places, from the even ones at odd places
+    return wrong + (differing(torch, part, lambda place: odd + (place + first & 1) * (run.world - 2 * odd)) if run.world <= 256 else 0)
+
+
+def fill(torch, held, content):
+    """Sets each element to what `content` makes of its place (int32), in pieces that fit beside it."""
+    for start in range(0, held.numel(), CHUNK):
+        piece = held[start : start + CHUNK]
+        piece.copy_(content(torch.arange(start, start + piece.numel(), dtype=torch.int32, device=held.device)))
+
+
+def differing(torch, found, content):
+    """How many elements are not what `content` makes of their place."""
+    wrong = 0
+    for start in range(0, found.numel(), CHUNK):
+        piece = found[start : start + CHUNK]
+        expected = content(torch.arange(start, start + piece.numel(), dtype=torch.int32, device=found.device)).to(found.dtype)
+        wrong += wrong_elements(torch, piece, expected)
+    return wrong
+
+
+def compare_s(run, elements):
+    """How long a comparison may take: a GPU makes a billion elements a second and more, a busy core some millions."""
+    return STEP_S + elements / (1e9 if run.device.type == "cuda" else 2e6)

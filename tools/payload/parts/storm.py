@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .operations import gather_whole, scatter_sum
 from .pattern import wrong_elements
 from .run import Failed
 
@@ -32,7 +33,7 @@ def phase_storm(run):
 
 
 def phase_overlap(run):
-    """Collectives in flight on two process groups at the same time."""
+    """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
     torch, dist = run.torch, run.dist
     run.step("create two more groups", 15 + run.world * 0.05)
     groups = [dist.new_group(list(range(run.world))) for _ in range(2)]
@@ -51,5 +52,41 @@ def phase_overlap(run):
     wrong = sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
     for group in groups:
         dist.destroy_process_group(group)
+    if run.world >= 4 and run.world % 2 == 0:
+        wrong += overlap_on_mesh(run, elements // run.world)
     if wrong:
-        raise Failed("expected exact sums on both groups, found %d wrong elements" % wrong, wrong=wrong)
+        raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
+
+
+def mesh(world):
+    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
+    everybody = list(range(world))
+    return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
+
+
+def overlap_on_mesh(run, share):
+    """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
+    torch, dist = run.torch, run.dist
+    run.step("create the groups of a mesh", 15 + run.world * 0.05)
+    made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)]
+    (near, near_group), (far, far_group) = (next(one for one in kind if run.rank in one[0]) for kind in made)
+    part = torch.full((share,), float(run.rank), device=run.device)
+    whole = torch.empty(share * len(near), device=run.device)
+    summed = torch.empty(share, device=run.device)
+    terms = torch.arange(len(far), device=run.device).repeat_interleave(share).float()
+
+    def both():
+        gathered = gather_whole(run, whole, part, group=near_group, async_op=True)
+        reduced = scatter_sum(run, summed, terms, group=far_group, async_op=True)
+        gathered.wait()
+        reduced.wait()
+
+    for number in range(5):
+        run.collective("gather and reduce on a mesh, %d of 5" % (number + 1), both, size_bytes=share * run.world * 4)
+    wrong = wrong_elements(torch, summed, torch.full_like(summed, float(far.index(run.rank) * len(far))))
+    wrong += wrong_elements(torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float())
+    for kind in made:
+        for ranks, group in kind:
+            if run.rank in ranks:
+                dist.destroy_process_group(group)
+    return wrong

@@ -68,7 +68,7 @@ def phase_ddp(run):
     model = small_model(torch, checkpointed=False).to(run.device)
     run.step("wrap the model in DDP")
     wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.device.index] if run.device.type == "cuda" else None)
-    losses = train(run, wrapped)
+    losses = run.losses = train(run, wrapped)
     mine = sum(parameter.detach().double().sum() for parameter in model.parameters()).reshape(1)
     bounds = torch.cat([mine, -mine])
     run.collective("compare parameters", lambda: run.dist.all_reduce(bounds, op=run.dist.ReduceOp.MAX))
@@ -97,4 +97,12 @@ def phase_fsdp(run):
             return {"skip": "this torch has FSDP for GPUs only"}
         wrapped, kind = FullyShardedDataParallel(model, device_id=run.device), "FullyShardedDataParallel"
     losses = train(run, wrapped)
+    check_losses(run, losses)
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
+
+
+def check_losses(run, losses):
+    """The same model, data and optimizer must learn the same whether its gradients were averaged whole (DDP) or in shards. Raises Failed."""
+    for number, (whole, sharded) in enumerate(zip(run.losses, losses)):
+        if abs(whole - sharded) > 0.02 * abs(whole) + 1e-4:
+            raise Failed("expected the losses of DDP under FSDP, found %.6f in place of %.6f at step %d" % (sharded, whole, number + 1))

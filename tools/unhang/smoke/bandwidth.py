@@ -6,6 +6,7 @@ compared with the hardware's speed whatever the number of ranks). GB/s are 10^9 
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ LEAST_SPREAD = 0.08  # of the median: equals never agree to the nanosecond, and 
 FEWEST_FOR_STRAGGLERS = 4
 FEWEST_IN_HISTORY = 3
 BELOW_HISTORY = 0.9  # of the low end of what the fleet itself has reached
+OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
+NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
 LARGE_BYTES = 256 << 20  # expectations hold from a quarter of the table's size on; small messages are latency
 
 
@@ -78,6 +81,8 @@ def group_of(told: Mapping[int, Story], logs: Sequence[Event], transports: Seque
 def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
     """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None when nobody knows. The fleet's own history beats the table.
 
+    The table's nearest size below is taken, else the nearest above.
+
     history: rows {gpu, gpus, nvls, transport, op, size_bytes, busbw_gb_s} of earlier runs that passed.
     """
     own = [
@@ -85,28 +90,48 @@ def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[st
         if (past.get("gpu"), past.get("gpus"), past.get("nvls"), past.get("transport")) == (group.gpu, group.gpus, group.nvls, group.transport)
         and (past.get("op"), past.get("size_bytes")) == (row["op"], row["size_bytes"])
     ]  # fmt: skip
+    known = [one for one in table if _of_group(one, group, str(row["op"]))]
     if len(own) >= FEWEST_IN_HISTORY:
-        return {"low_gb_s": round(min(own) * BELOW_HISTORY, 1), "high_gb_s": round(max(own), 1), "source": f"{len(own)} earlier runs of this fleet"}
-    for one in table:
-        same = one["gpu"] in group.gpu.split() and one["gpus"] == group.gpus and one["transport"] == group.transport and one["operation"] == row["op"]
-        if same and one["nvls"] == (group.nvls and row["op"] == "all_reduce") and row["size_bytes"] >= max(LARGE_BYTES, one["size_bytes"] // 4):
-            # A message below the table's size is a little slower even on a healthy machine: 128 MiB reach 94 % of 1 GiB.
-            low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else 0.92)
-            return {"low_gb_s": round(low, 1), "high_gb_s": one["high_gb_s"], "source": f"table bandwidth, {one['name']}"}
-    return None
+        source = f"{len(own)} earlier runs of this fleet" + ("" if known else f" alone, for {NOT_IN_TABLE.format(group=group)}")
+        return {"low_gb_s": round(min(own) * BELOW_HISTORY, 1), "high_gb_s": round(max(own), 1), "source": source}
+    fitting = [one for one in known if row["size_bytes"] >= max(LARGE_BYTES, one["size_bytes"] // 4)]
+    if not fitting:
+        return None
+    one = min(fitting, key=lambda one: (one["size_bytes"] > row["size_bytes"], abs(one["size_bytes"] - row["size_bytes"])))
+    # A message below the table's size is a little slower even on a healthy machine: 128 MiB reach 94 % of 1 GiB.
+    low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else 0.92)
+    return {"low_gb_s": round(low, 1), "high_gb_s": one["high_gb_s"], "source": f"table bandwidth, {one['name']}"}
+
+
+def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
+    """Whether a row of the table speaks of such a group."""
+    words, wanted = set(re.split(r"[\s-]+", group.gpu)), set(re.split(r"[\s-]+", one["gpu"]))
+    same_card = wanted <= words and not (words - wanted) & OTHER_CARDS
+    nvls = group.nvls and operation == "all_reduce"
+    return same_card and (one["gpus"], one["transport"], one["operation"], one["nvls"]) == (group.gpus, group.transport, operation, nvls)
 
 
 def judge_bandwidth(
     group: Group | None, rows: Iterable[Mapping[str, Any]], table: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()
 ) -> list[dict[str, Any]]:
-    """One judgement per measured row that has an expectation: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source, verdict: pass|fail}."""
+    """One judgement per measured row: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source, verdict: pass|fail|not judged}.
+
+    Not judged is what nobody knows of this group, and the source says so; small messages, of which no table speaks, are left out then.
+    """
     judged = []
     for row in rows if group else ():
+        if row["measures"] != "bandwidth":
+            continue
         assert group is not None
-        wanted = expectation(group, row, table, history) if row["measures"] == "bandwidth" else None
+        wanted = expectation(group, row, table, history)
         if wanted:
             verdict = "pass" if row["busbw_gb_s"] >= wanted["low_gb_s"] else "fail"
-            judged.append({"op": row["op"], "size_bytes": row["size_bytes"], "busbw_gb_s": row["busbw_gb_s"], **wanted, "verdict": verdict})
+        elif row["size_bytes"] >= LARGE_BYTES:
+            text = f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than {FEWEST_IN_HISTORY} earlier runs (--baseline)"
+            wanted, verdict = {"low_gb_s": None, "high_gb_s": None, "source": text}, "not judged"
+        else:
+            continue
+        judged.append({"op": row["op"], "size_bytes": row["size_bytes"], "busbw_gb_s": row["busbw_gb_s"], **wanted, "verdict": verdict})
     return judged
 
 

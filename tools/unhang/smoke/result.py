@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unhang.smoke import bandwidth, flight_recorder
+from unhang.smoke.likely import with_likely
 from unhang.smoke.streams import Event, Story, Stream, number, stories
 from unhang.smoke.suspects import Suspect, find_suspects
 from unhang.smoke.transports import transport_rows
@@ -29,13 +30,16 @@ def judge(streams: Sequence[Stream], table: Sequence[Mapping[str, Any]] = (), hi
     slow = bandwidth.stragglers(bandwidth.paces(told))
     suspects += [_straggler(told[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
     suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][: 0 if suspects else 8]
+    evidence = [row for story in told.values() if (row := _evidence(story))]
+    nodes = [row for stream in streams if (row := _node_evidence(stream))]
+    suspects = with_likely(suspects, nodes, evidence)
     copies = [dict(row, host=event.get("host")) for event in events if event["e"] == "p2p" for row in _maps(event.get("rows"))]
     return {
         "schema": SCHEMA, "verdict": _verdict(told, suspects), "world_size": len(told),
         "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, told) for stream in streams],
         "phases": phase_rows(told), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
         "transports": joined, "p2p": copies, "builds": build_rows(told),
-        "evidence": [row for story in told.values() if (row := _evidence(story))], "nodes": [row for stream in streams if (row := _node_evidence(stream))],
+        "evidence": evidence, "nodes": nodes,
         "unfit": sorted({story.host for story in told.values() if story.unkillable}), "experiments": [], "isolation": None,
     }  # fmt: skip
 

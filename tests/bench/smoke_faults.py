@@ -1,0 +1,110 @@
+"""Steps of gpu_smoke.py that break something on purpose: each fault must be explained, with the right rank, and leave nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from smoke_bench import QUIET, ROOT, Bench, remains
+
+from unhang.smoke.local import payload_path
+
+
+def step_absent(bench: Bench) -> None:
+    """A rank that never enters a collective: who is named, when, with which evidence."""
+    result, seconds = bench.smoke("absent", phases=("broadcast", "all_reduce"), drills=({"rank": 1, "fault": "absent", "phase": "all_reduce"},))
+    ranks = {suspect["rank"] for suspect in result["suspects"]}
+    rows, nodes = result["evidence"], result["nodes"]
+    waited = max((row.get("waited_s") or 0 for row in rows), default=0)
+    recorded = sum("last_enqueued" in (row.get("flight_recorder") or {}) for row in rows)
+    stacks, native = sum(bool(row.get("stack")) for row in rows), sum("all_reduce" in (row.get("native_stack") or "") for row in rows)
+    bench.expect("absent", ranks == {1}, f"rank 1 named, found {ranks}")
+    bench.expect("absent", 0 < waited < 20, f"to be told within 20 s of the stall, found {waited}")
+    evidence = f"{stacks} stacks, {recorded} flight recordings, {native} of py-spy's with the collective in it"
+    bench.say("rank 1 never enters all_reduce", f"named: {sorted(ranks, key=str)}, told {waited:.1f} s after the stall, {evidence}; {seconds:.1f} s in all")
+    links = {name: count for node in nodes for name, count in (node.get("nvlink") or {}).items()}
+    sent = [count for name, count in links.items() if "data sent" in name]
+    bench.expect("NVLink counters", bool(sent), "counters of data sent over NVLink that moved")
+    errors = {name: count for name, count in links.items() if "error" in name}
+    moved = f"{len(links)} moved, {len(sent)} of data sent, together {sum(sent) / 1024:.0f} MiB; errors that rose: {errors or 'none'}"
+    bench.say("NVLink counters in that evidence", f"{moved}; NVML: {[node.get('nvml') for node in nodes]}")
+    lines = [node.get("kernel_log") for node in nodes]
+    nics = len([name for node in nodes for name in node.get("counters") or {}])
+    log = "may not be read" if lines == [None] else f"{sum(len(one or ()) for one in lines)} new lines"
+    bench.say("kernel log and NIC counters in that evidence", f"log {log}; {nics} counters moved")
+    bench.say("the verdict", "; ".join(suspect["why"] for suspect in result["suspects"])[:600])
+
+
+def step_wrong_device(bench: Bench) -> None:
+    """A rank on another's GPU."""
+    result, seconds = bench.smoke("wrong-device", phases=("all_reduce",), drills=({"rank": 1, "fault": "wrong_device"},))
+    named = [suspect for suspect in result["suspects"] if suspect["rank"] == 1 and suspect["phase"] == "binding"]
+    bench.expect("wrong device", bool(named), "rank 1 named in binding")
+    bench.say("rank 1 on GPU 0", f"{named[0]['why'] if named else 'not named'}; {seconds:.1f} s")
+
+
+def step_two_nccl(bench: Bench) -> None:
+    """Two different libnccl: another release where one is at hand, else a copy with another build id."""
+    other = bench.other_nccl or find_other_nccl(bench)
+    if not other:
+        bench.say("two different libnccl", "no libnccl could be found to make a second one")
+        return
+    result, seconds = bench.smoke("two-nccl", phases=("all_reduce",), rank_environment={"1": {"LD_PRELOAD": other}})
+    named = [suspect for suspect in result["suspects"] if suspect["phase"] == "consistency" and suspect["why"].startswith("NCCL is")]
+    ranks = sorted(suspect["rank"] for suspect in named)
+    bench.expect("two libnccl", ranks == [1] if bench.nproc > 2 else bool(ranks), f"rank 1 named in consistency, found {ranks}")
+    bench.say("rank 1 has another libnccl", f"{named[0]['why'][:160] if named else 'not named'}; {seconds:.1f} s")
+
+
+def find_other_nccl(bench: Bench) -> str | None:
+    """A second libnccl: the system's, or a copy of torch's with its build id changed."""
+    asked = "import torch, glob, os; d = os.path.dirname(os.path.dirname(torch.__file__)); print(*glob.glob(d + '/nvidia/nccl/lib/libnccl.so.2'))"
+    torchs = subprocess.run([bench.python, "-c", asked], capture_output=True, text=True, check=False).stdout.split()
+    for place in ("/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/local/lib/libnccl.so.2", "/usr/lib64/libnccl.so.2"):
+        if Path(place).exists() and place not in torchs:
+            return place
+    if not torchs:
+        return None
+    content = bytearray(Path(torchs[0]).read_bytes())
+    at = content.find(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0")
+    if at < 0:
+        return None
+    content[at + 16] ^= 0xFF
+    folder = tempfile.mkdtemp(prefix="other-nccl-")
+    copy = Path(folder, "libnccl.so.2")
+    copy.write_bytes(content)
+    return str(copy)
+
+
+def step_interface(bench: Bench) -> None:
+    """NCCL_SOCKET_IFNAME names nothing."""
+    result, seconds = bench.smoke("interface", phases=("all_reduce",), environment={"NCCL_SOCKET_IFNAME": "nosuch0"})
+    named = [suspect for suspect in result["suspects"] if "NCCL_SOCKET_IFNAME" in suspect["why"]]
+    bench.expect("interface", bool(named), "NCCL_SOCKET_IFNAME named")
+    bench.say("NCCL_SOCKET_IFNAME=nosuch0", f"{named[0]['why'] if named else 'not named'}; {seconds:.1f} s")
+
+
+def step_killed(bench: Bench) -> None:
+    """The launcher is killed: nothing stays on the GPUs."""
+    program = (
+        f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
+        "from pathlib import Path\nfrom unhang.smoke import plan as p\nfrom unhang.smoke.local import *\n"
+        f"r = p.Request(backend='nccl', python={bench.python!r}, environment={QUIET!r}, drills=({{'rank': 1, 'fault': 'absent', 'phase': 'all_reduce'}},))\n"
+        f"[n] = p.plan_group(r, [p.Member('here', {bench.nproc})], '127.0.0.1', free_port())\n"
+        "run_local(n, Path(sys.argv[1]), tell=lambda h, e: print(e['e'], e.get('phase'), flush=True))\n"
+    )
+    launcher = subprocess.Popen([sys.executable, "-c", program, str(payload_path(ROOT))], stdout=subprocess.PIPE, text=True)
+    for line in launcher.stdout:
+        if line.strip() == "phase_begin all_reduce":
+            break
+    launcher.kill()
+    launcher.wait()
+    began = time.monotonic()
+    while remains() and time.monotonic() - began < 20:
+        time.sleep(0.1)
+    left = remains()
+    bench.expect("killed launcher", not left, f"no process left, found {left}")
+    bench.say("launcher killed with SIGKILL in a collective", f"{len(left)} processes left after {time.monotonic() - began:.1f} s")

@@ -1,0 +1,98 @@
+"""Steps of gpu_smoke.py that measure: how long the smoke test takes and where it goes, its bandwidth beside nccl-tests', copies, builds, NVML."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+from smoke_bench import GIB, PROGRAMS, ROOT, Bench, labels, middle, nccl_tests_busbw, planning, where_time_goes
+
+from unhang.smoke.local import payload_path
+
+TURNS = 3
+
+
+def step_smoke(bench: Bench) -> None:
+    """The default smoke, twice: how long, and where the time goes. The first loads torch from a cold disk."""
+    for number in (1, 2):
+        result, seconds = bench.smoke(f"default-{number}")
+        bench.expect("default", result["verdict"] == "pass", "pass")
+        state = "first, nothing cached" if number == 1 else "again"
+        bench.say(f"default smoke, {bench.nproc} GPUs, {state}", f"{result['verdict']}, {seconds:.1f} s ({where_time_goes(result)})")
+        bench.measured[f"default smoke {number}"] = {"seconds": seconds, "phases": {row["name"]: row["duration_s"] for row in result["phases"]}}
+    for label, pairs in labels(result).items():
+        bench.say("transport: " + label, ", ".join(pairs))
+    bench.expect("transports", bool(result["transports"]) and all(row["kind"] == "nvlink" for row in result["transports"]), "NVLink for each pair")
+    bench.measured["transports"] = result["transports"]
+
+
+def step_matrix(bench: Bench) -> None:
+    """With the copies between all pairs."""
+    phases = tuple(name for name in planning.PHASES if name != "build")
+    result, seconds = bench.smoke("matrix", phases=phases)
+    bench.expect("matrix", result["verdict"] == "pass" and bool(result["p2p"]), "pass and a row per pair")
+    rates = [row["gb_s"] for row in result["p2p"]] or [0.0]
+    took = next((row["duration_s"] for row in result["phases"] if row["name"] == "p2p_matrix"), 0.0)
+    pairs = f"{len(result['p2p'])} pairs, {min(rates)} to {max(rates)} GB/s, matrix {took:.1f} s"
+    bench.say(f"smoke with P2P matrix, {bench.nproc} GPUs", f"{result['verdict']}, {seconds:.1f} s; {pairs}")
+    bench.measured["p2p"] = {"seconds": seconds, "matrix_s": took, "pairs": result["p2p"]}
+
+
+def step_build(bench: Bench) -> None:
+    """Extensions, in C++ and where there is nvcc in CUDA."""
+    result, seconds = bench.smoke("build", phases=("build",))
+    bench.expect("build", result["verdict"] == "pass", "pass")
+    for row in result["builds"]:
+        how = f"built in {row['seconds']} s; {json.dumps(row['tools'])}" if row["seconds"] else f"missing: {', '.join(row['missing'])}"
+        bench.say(f"extension, {row['kind']}", how)
+    if not result["builds"]:
+        bench.say("extensions", f"none built, {result['verdict']}, {seconds:.1f} s")
+    bench.measured["builds"] = result["builds"]
+
+
+def step_nvml(bench: Bench) -> None:
+    """What asking NVML for pairs and counters costs, in a process of its own."""
+    took, found = [], {}
+    for _ in range(3):
+        began = time.monotonic()
+        said = subprocess.run([sys.executable, "-S", str(payload_path(ROOT)), "nvml"], capture_output=True, text=True, timeout=60, check=False).stdout
+        took.append(time.monotonic() - began)
+        found = json.loads(said or "{}")
+    counters = found.get("counters") or {}
+    kinds = sorted({name.split(" ", 4)[-1] for name in counters})
+    bench.expect("nvml", bool(found.get("pairs")) and bool(counters), "pairs and counters")
+    pairs = f"{len(found.get('pairs') or [])} pairs over NVLink, {len(counters)} counters ({', '.join(kinds)})"
+    bench.say("NVML asked by a child", f"{middle(took):.2f} s; {pairs}; {found.get('problem') or 'no problem'}")
+
+
+def step_bandwidth(bench: Bench) -> None:
+    """1 GiB beside nccl-tests, in turns, medians of three."""
+    beside(bench, bench.nproc, TURNS)
+
+
+def step_pair(bench: Bench) -> None:
+    """The same with two of the GPUs."""
+    beside(bench, 2, 2)
+
+
+def beside(bench: Bench, gpus: int, turns: int) -> None:
+    """Rows for all operations, ours and theirs."""
+    ours: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    theirs: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    library = None
+    for turn in range(turns):
+        result, _ = bench.smoke(f"bandwidth-{gpus}-{turn}", phases=("bandwidth",), bandwidth_bytes=(GIB,), bandwidth_ops=tuple(PROGRAMS), nproc=gpus)
+        for row in result["collectives"]:
+            if row["op"] in ours and row["measures"] == "bandwidth":
+                ours[row["op"]].append(row["busbw_gb_s"])
+        library = next((one["path"] for host in result["hosts"] for one in host["nccl"]), library)
+        for name in PROGRAMS:
+            theirs[name] += nccl_tests_busbw(bench, name, gpus, library)
+    for name in PROGRAMS:
+        mine, other = middle(ours[name]), middle(theirs[name])
+        text = f"nccl-tests {other:.1f}, ratio {mine / other:.3f}" if other else "nccl-tests is not installed here"
+        bench.say(f"{name} at 1 GiB, {gpus} GPUs, busbw GB/s", f"{mine:.1f} ({', '.join(f'{one:.1f}' for one in ours[name])}); {text}")
+        bench.expect(name, mine > 0, "a bandwidth")
+        bench.measured[f"{name} {gpus} GPUs 1 GiB"] = {"ours": ours[name], "nccl_tests": theirs[name], "ratio": mine / other if other else None}

@@ -1,0 +1,125 @@
+"""Steps of gpu_smoke.py about the way between GPUs: hosts on one machine, each transport with its label, and NCCL's ways broken on purpose, with experiments.
+
+The ways are broken by a library that is loaded in front of the C library (broken_ways.c): it refuses to pass file descriptors between processes, which NCCL's
+peer-to-peer needs, or to make files in /dev/shm, which its shared memory needs. Nothing on the cards is touched.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from smoke_bench import GIB, Bench, labels, planning
+
+from unhang.smoke.experiments import ONE_RANK, REPEAT, Experiment, narrowed, plan_experiments, run_experiments
+
+HERE = Path(__file__).parent
+OLD_SHM = {"NCCL_CUMEM_HOST_ENABLE": "0"}  # shared memory by files in /dev/shm, as releases before 2.24 and containers have it
+WAYS = (
+    ("peer-to-peer off", {"NCCL_P2P_DISABLE": "1"}, "shm"),
+    ("peer-to-peer off, shared memory by files", {"NCCL_P2P_DISABLE": "1", **OLD_SHM}, "shm"),
+    ("peer-to-peer and shared memory off", {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, "net"),
+    ("peer-to-peer by CUDA IPC", {"NCCL_CUMEM_ENABLE": "0"}, "nvlink"),
+)
+
+
+def hosts_of(bench: Bench) -> dict[str, dict[str, str]]:
+    """Settings by rank that make two hosts of one machine, for NCCL."""
+    half = max(1, bench.nproc // 2)
+    return {str(rank): {"NCCL_HOSTID": f"host{rank // half}"} for rank in range(bench.nproc)}
+
+
+def step_hosts(bench: Bench) -> None:
+    """Several hosts on one machine: NCCL takes the network between them."""
+    phases = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "storm", "overlap", "ddp", "fsdp", "bandwidth")
+    options: dict[str, Any] = {"max_bytes": 64 << 20, "bandwidth_bytes": (1 << 20, 64 << 20), "bandwidth_ops": ("all_reduce", "all_gather")}
+    result, seconds = bench.smoke("hosts", phases=phases, rank_environment=hosts_of(bench), **options)
+    kinds = {row["kind"] for row in result["transports"]}
+    bench.expect("hosts", result["verdict"] == "pass" and "net" in kinds, f"pass over the network, found {result['verdict']} over {kinds}")
+    large = [row for row in result["collectives"] if row["measures"] == "bandwidth" and row["size_bytes"] > GIB // 32]
+    rates = ", ".join(f"{row['op']} {row['busbw_gb_s']} GB/s" for row in large)
+    bench.say(f"{bench.nproc} GPUs as 2 hosts (NCCL_HOSTID)", f"{result['verdict']}, {seconds:.1f} s; {tell_labels(result)}; {rates}")
+
+
+def step_ways(bench: Bench) -> None:
+    """Each way that NCCL has, with the label that the result gives it."""
+    for name, settings, kind in WAYS:
+        result, seconds = bench.smoke("ways-" + name.replace(" ", "-").replace(",", ""), phases=("all_reduce", "all_to_all"), environment=settings)
+        kinds = {row["kind"] for row in result["transports"]}
+        bench.expect(name, result["verdict"] == "pass" and kinds == {kind}, f"pass, all pairs {kind}; found {result['verdict']}, {kinds}")
+        bench.say(f"way with {name}", f"{result['verdict']}, {seconds:.1f} s; {tell_labels(result)}")
+
+
+def tell_labels(result: dict[str, Any]) -> str:
+    """Labels with a few of their pairs."""
+    return "; ".join(f"{label}: {', '.join(pairs[:4])}{' ...' if len(pairs) > 4 else ''}" for label, pairs in labels(result).items())
+
+
+def step_logs(bench: Bench) -> None:
+    """NCCL's own logs, as they are, to become fixtures: graph search, transports, devices. The result has no labels then, for nobody reads them there."""
+    settings = {"NCCL_DEBUG_FILE": str(bench.out / "nccl-log-%p.txt"), "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,GRAPH"}
+    bench.smoke("logs", phases=("all_reduce", "all_to_all"), environment=settings, rank_environment=hosts_of(bench))
+    written = sorted(bench.out.glob("nccl-log-*.txt"))
+    bench.say("NCCL's logs kept", f"{len(written)} files, {sum(path.stat().st_size for path in written) // 1024} KiB")
+
+
+def broken_ways() -> str | None:
+    """The library, built with the C compiler that is here; None where there is none."""
+    target = Path(tempfile.mkdtemp(prefix="broken-ways-"), "broken_ways.so")
+    words = ["cc", "-shared", "-fPIC", "-O1", "-o", str(target), str(HERE / "broken_ways.c"), "-ldl"]
+    try:
+        return str(target) if subprocess.run(words, check=False).returncode == 0 else None
+    except OSError:
+        return None
+
+
+def step_experiments(bench: Bench) -> None:
+    """A way broken for real: the failing phase again under other settings, and what cures it."""
+    library = broken_ways()
+    if library is None:
+        bench.say("experiments", "no C compiler here to break a way with")
+        return
+    broken_p2p = {"LD_PRELOAD": library, "UNHANG_BREAK": "p2p", **OLD_SHM}
+    everything = [one for one in plan_experiments("nccl") if one.name != "InfiniBand off"]
+    try_experiments(bench, "peer-to-peer broken", broken_p2p, everything, "peer-to-peer off")
+    broken_shm = {"LD_PRELOAD": library, "UNHANG_BREAK": "shm", "NCCL_P2P_DISABLE": "1", **OLD_SHM}
+    shm = [one for one in plan_experiments("nccl") if one in (REPEAT, ONE_RANK) or one.name == "shared memory off"]
+    try_experiments(bench, "shared memory broken", broken_shm, shm, "shared memory off")
+
+
+def step_dead_interface(bench: Bench) -> None:
+    """Two hosts over an interface whose address is nobody's: NCCL_SOCKET_IFNAME names it, another interface cures."""
+    others = [name for name in ("eth0", "ens3", "ens5", "eno1") if Path("/sys/class/net", name).is_dir()]
+    hosts = hosts_of(bench)
+    result, seconds = bench.smoke("no-interface", phases=("all_reduce",), rank_environment=hosts, environment={"NCCL_SOCKET_IFNAME": "nosuch0"})
+    named = [suspect["why"] for suspect in result["suspects"] if "NCCL_SOCKET_IFNAME" in suspect["why"]]
+    bench.expect("no interface", bool(named), "NCCL_SOCKET_IFNAME named")
+    bench.say("2 hosts, NCCL_SOCKET_IFNAME=nosuch0", f"{named[0] if named else 'not named'}; {seconds:.1f} s, before any collective, so no experiment")
+    for name in others[:1]:
+        result, seconds = bench.smoke("one-interface", phases=("all_reduce",), rank_environment=hosts, environment={"NCCL_SOCKET_IFNAME": name})
+        bench.say(f"2 hosts, NCCL_SOCKET_IFNAME={name}", f"{result['verdict']}, {seconds:.1f} s; {tell_labels(result)}")
+
+
+def try_experiments(bench: Bench, name: str, broken: dict[str, str], planned: list[Experiment], cure: str) -> None:
+    """The fault, then each change on top of it. The cure must be among what cured."""
+    file = name.replace(" ", "-")
+    result, seconds = bench.smoke(file, phases=("all_reduce",), environment=broken, total_timeout_s=40.0)
+    bench.expect(name, result["verdict"] == "fail", f"fail, found {result['verdict']}")
+    why = "; ".join(dict.fromkeys(suspect["why"][:160] for suspect in result["suspects"]))
+    bench.say(name, f"{result['verdict']}, {seconds:.1f} s: {why[:400]}")
+
+    def attempt(experiment: Experiment, phase: str) -> tuple[str, float]:
+        began = time.monotonic()
+        request = narrowed(planning.Request(environment=broken), phase, experiment)
+        ranks = 1 if experiment.alone else bench.nproc
+        again, _ = bench.smoke(f"{file}-again", phases=(phase,), environment=request.environment, nproc=ranks, total_timeout_s=40.0)
+        return again["verdict"], time.monotonic() - began
+
+    rows = run_experiments(result, planned, attempt)
+    cured = [row["name"] for row in rows if row["cured"]]
+    bench.expect(name, cure in cured, f"{cure!r} to cure it, found {cured}")
+    bench.say(f"experiments on {name}", "; ".join(f"{row['name']}: {'cured' if row['cured'] else row['verdict']}, {row['duration_s']:.0f} s" for row in rows))
+    bench.measured[f"experiments on {name}"] = rows
