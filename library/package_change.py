@@ -27,7 +27,7 @@ options:
     elements: str
     default: []
   remove_sources:
-    description: Patterns of source packages. What is installed of them goes, apart from what O(install) names; a driver of another family is left so.
+    description: Patterns of source packages. What is installed of them goes, apart from what O(install) names and what that needs.
     type: list
     elements: str
     default: []
@@ -231,8 +231,7 @@ log:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.package_change import NOTHING, apply_change, changes_of, close_plan, is_change, plan_change
-from ansible.module_utils.unhang_node.change.package_judging import versions_after
+from ansible.module_utils.unhang_node.change.package_answer import change_packages
 
 STANZA = {"package": {"type": "str", "required": True}, "version": {"type": "str", "required": True}}
 PIN = {"file": {"type": "str", "required": True}, "stanzas": {"type": "list", "elements": "dict", "default": [], "options": STANZA}}
@@ -260,65 +259,14 @@ OPTIONS = {
 }
 
 
-def settle(module):
-    """(Plan, Done), with everything done unless it is only looked. Raises OSError, ValueError."""
-    looks_only = module.check_mode or module.params["simulate_only"]
-    plan = plan_change(module.params, writes=not looks_only)
-    try:
-        done = NOTHING if looks_only or plan.refused or not is_change(plan) else apply_change(plan)
-    finally:
-        close_plan(plan)
-    return plan, done
-
-
-def answer_of(plan, done, foretold):
-    """What the module returns, apart from changed."""
-    names = set(plan.request["install"]) | set(plan.request["expect"])
-    versions = versions_after(plan.installed, plan.steps)
-    answer = {
-        "changes": changes_of(plan),
-        "offered": plan.offers,
-        "fetched": done.fetched,
-        "repacked": done.repacked,
-        "half_configured": plan.repairs,
-        "after": {name: versions.get(name) for name in sorted(names)} if foretold or not done.after else done.after,
-        "waited_for": plan.waited,
-        "warnings_of_update": plan.warnings,
-        "log": done.log,
-        "diff": differences(plan),
-    }
-    if plan.pin:
-        path, before, after = plan.pin
-        answer["pin"] = {"file": path, "before": before, "after": after}
-    return answer
-
-
-def differences(plan):
-    """What --diff shows: versions, then the file of pins."""
-    rows = changes_of(plan)
-    shown = [{"before_header": "packages", "after_header": "packages"}] if rows else []
-    for side in ("before", "after") if rows else ():
-        shown[0][side] = "".join("{} {}\n".format(row["name"], row[side] or "not installed") for row in rows)
-    if plan.pin and plan.pin[1] != plan.pin[2]:
-        path, before, after = plan.pin
-        shown.append({"before_header": path, "after_header": path, "before": before or "", "after": after or ""})
-    return shown
-
 
 def main():
-    """Plans, acts unless it is only looked, reads back, answers."""
+    """Changes, or only looks, and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
-    try:
-        plan, done = settle(module)
-    except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem))
-    answer = answer_of(plan, done, module.check_mode or module.params["simulate_only"])
-    if plan.refused:
-        module.fail_json(msg="refused: " + "; ".join(plan.refused), refused=plan.refused, **answer)
-    if done.stopped_at:
-        untouched = "nothing was touched: " if done.stopped_at == "fetching" else ""
-        module.fail_json(msg=untouched + done.said, stopped_at=done.stopped_at, audit=done.audit, **answer)
-    module.exit_json(changed=is_change(plan) and not module.params["simulate_only"], **answer)
+    answer = change_packages(module.params, module.check_mode)
+    if answer.pop("failed"):
+        module.fail_json(**answer)
+    module.exit_json(**answer)
 
 
 if __name__ == "__main__":

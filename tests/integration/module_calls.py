@@ -1,10 +1,12 @@
-"""Calls one of the project's modules on a test node over ssh, as a role does, and gives its answer."""
+"""Calls one of the project's modules on a test node and gives its answer: over ssh as a role does, or what lies behind it without ssh, which is quicker."""
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
+import zipfile
 
 import audits
 
@@ -28,11 +30,22 @@ def call_module(fleet, name, module, check=False, **options):
     return parse_answer(done.stdout)
 
 
-def read_answer(process):
-    """The answer of a call that was started with command_of's words."""
-    said, _ = process.communicate(timeout=audits.DEADLINE_S)
-    sys.stdout.write(said)
-    return parse_answer(said)
+def code_call(fleet, name, code):
+    """argv that runs a line of Python on the node, with the project's code for nodes at hand; what it prints as JSON is its answer."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as target:
+        for path in sorted((audits.PROJECT / "module_utils").rglob("*.py")):
+            target.write(path, path.relative_to(audits.PROJECT / "module_utils"))
+    fleet.nodes[name].write("/srv/unhang.zip", packed.getvalue())
+    program = f"import json, sys; sys.path.insert(0, '/srv/unhang.zip'); {code}"
+    return fleet.nodes[name].entering(["python3", "-c", program])
+
+
+def run_code(fleet, name, code):
+    """The answer of a line of Python on the node."""
+    done = fleet.bed.run(code_call(fleet, name, code), timeout_s=audits.DEADLINE_S)
+    sys.stdout.write(f"{code}\n{done.stdout}\n{done.stderr}\n")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def parse_answer(said):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 
 FOLDER = "/srv/repository"
@@ -29,7 +30,8 @@ def build_package(folder, name, version, files=(), fields="", **scripts):
         else:
             place.touch(mode=0o755)
     command = ["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(folder)]
-    subprocess.run(command, check=True, capture_output=True)
+    # The same bytes whenever it is built: sums that were kept stay true.
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1"})
     return folder / f"{name}_{version}_amd64.deb"
 
 

@@ -10,7 +10,7 @@ import subprocess
 
 import audits
 import pytest
-from module_calls import call_module, command_of, read_answer
+from module_calls import call_module, code_call, command_of, run_code
 from repository import APT, FOLDER, build_package, packages_index, serve
 from role_plays import state_of
 
@@ -42,7 +42,8 @@ def equip(fleet, folder, *more, **scripts):
 
 def begun(fleet):
     """Id of a saved state."""
-    return call_module(fleet, NODE, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
+    code = "from unhang_node.change.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))"
+    return run_code(fleet, NODE, code)
 
 
 def request(version, **options):
@@ -52,14 +53,20 @@ def request(version, **options):
     return {"install": {"nvidia-driver": version}, "expect": {"libnvidia-ml1": version}, "pin": {"file": PIN, "stanzas": stanzas}, **more}
 
 
+def change_code(options, check=False):
+    """What the module package_change does, as a line of Python."""
+    return f"from unhang_node.change.package_answer import change_packages; print(json.dumps(change_packages({options!r}, {check})))"
+
+
 def change(fleet, check=False, **options):
     """An answer of package_change."""
-    return call_module(fleet, NODE, "package_change", check, **options)
+    return run_code(fleet, NODE, change_code(options, check))
 
 
 def restore(fleet, state_id):
-    """An answer of state_restore."""
-    return call_module(fleet, NODE, "state_restore", id=state_id, lock_timeout_s=20)
+    """Names of the packages that a rollback brought back."""
+    code = f"from unhang_node.change.state_restore import apply_restore, plan_restore; plan = plan_restore('/', '{state_id}'); "
+    return run_code(fleet, NODE, code + "print(json.dumps([row['name'] for row in apply_restore('/', plan, 20).packages]))")
 
 
 def versions(fleet):
@@ -69,9 +76,8 @@ def versions(fleet):
 
 
 @contextlib.contextmanager
-def halted(fleet, state_id, **options):
-    """A call of package_change that has come to the script that halts, as a process that is read with read_answer."""
-    argv, environment = command_of(fleet, NODE, "package_change", False, {"state_id": state_id, **request(NEW, **options)})
+def halted(fleet, argv, environment=None):
+    """A call of package_change that has come to the script that halts, as a process."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(fleet.bed.inside(argv, audits.PROJECT), env=environment, start_new_session=True, **streams) as process:
         try:
@@ -90,10 +96,10 @@ def saved_packages(fleet, state_id):
 def test_a_driver_goes_up_with_its_library_and_comes_back(fleet, tmp_path):
     equip(fleet, tmp_path)
     before = state_of(fleet, NODE)
-    foretold = change(fleet, check=True, **request(NEW, update_cache=True))
+    foretold = call_module(fleet, NODE, "package_change", check=True, **request(NEW, update_cache=True))
     assert state_of(fleet, NODE) == before
     state_id = begun(fleet)
-    done = change(fleet, state_id=state_id, **request(NEW, update_cache=True))
+    done = call_module(fleet, NODE, "package_change", state_id=state_id, **request(NEW, update_cache=True))
     assert done["changed"]
     assert done["changes"] == foretold["changes"]
     assert [(row["name"], row["action"], row["after"]) for row in done["changes"]] == [("libnvidia-ml1", "upgrade", NEW), ("nvidia-driver", "upgrade", NEW)]
@@ -101,10 +107,10 @@ def test_a_driver_goes_up_with_its_library_and_comes_back(fleet, tmp_path):
     again = state_of(fleet, NODE)
     assert not change(fleet, state_id=state_id, **request(NEW))["changed"]
     assert state_of(fleet, NODE) == again
-    assert restore(fleet, state_id)["changed"]
+    assert sorted(restore(fleet, state_id)) == sorted(NAMES)
     assert versions(fleet) == [OLD, OLD]
     assert not fleet.nodes[NODE].place(PIN).exists()
-    assert not restore(fleet, state_id)["changed"]
+    assert restore(fleet, state_id) == []
 
 
 def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path):
@@ -132,13 +138,14 @@ def test_a_package_whose_script_fails_can_be_taken_back(fleet, tmp_path):
     equip(fleet, tmp_path, postinst="echo no such device >&2; exit 1")
     state_id = begun(fleet)
     failed = change(fleet, state_id=state_id, **request(NEW))
+    assert failed["failed"]
     assert failed["stopped_at"] == "applying"
     assert "nvidia-driver is not configured" in failed["msg"]
     assert any("nvidia-driver" in line for line in failed["audit"])
     assert saved_packages(fleet, state_id)["status"] == "failed"
     again = change(fleet, state_id=state_id, **request(NEW))
     assert "dpkg --configure -a" in again["msg"]
-    assert restore(fleet, state_id)["changed"]
+    assert sorted(restore(fleet, state_id)) == sorted(NAMES)
     assert versions(fleet) == [OLD, OLD]
     assert fleet.shell(NODE, "dpkg --audit") == ""
 
@@ -146,9 +153,11 @@ def test_a_package_whose_script_fails_can_be_taken_back(fleet, tmp_path):
 def test_a_dpkg_that_was_killed_is_found_and_repaired(fleet, tmp_path):
     equip(fleet, tmp_path, postinst=HALTS)
     state_id = begun(fleet)
-    with halted(fleet, state_id) as call:
+    with halted(fleet, code_call(fleet, NODE, change_code({"state_id": state_id, **request(NEW)}))) as call:
         fleet.shell(NODE, "systemctl kill --signal=KILL unhang-packages.service")
-        assert read_answer(call)["stopped_at"] == "applying"
+        answer = json.loads(call.communicate(timeout=audits.DEADLINE_S)[0].splitlines()[-1])
+    assert answer["stopped_at"] == "applying"
+    assert "killed half way" in answer["msg"]
     assert "nvidia-driver" in fleet.shell(NODE, "dpkg --audit")
     assert "allow repair: true" in change(fleet, state_id=state_id, **request(NEW))["msg"]
     fleet.shell(NODE, "touch /run/go")
@@ -161,12 +170,12 @@ def test_a_dpkg_that_was_killed_is_found_and_repaired(fleet, tmp_path):
 def test_after_a_power_cut_in_the_middle_of_dpkg_the_node_comes_back(fleet, tmp_path):
     equip(fleet, tmp_path, postinst=HALTS)
     state_id = begun(fleet)
-    with halted(fleet, state_id):
+    with halted(fleet, code_call(fleet, NODE, change_code({"state_id": state_id, **request(NEW)}))):
         fleet.nodes[NODE].power_off()
     fleet.nodes[NODE].boot()
     assert saved_packages(fleet, state_id)["status"] == "applying"
     assert change(fleet, state_id=state_id, **request(NEW))["half_configured"] == ["nvidia-driver"]
-    assert restore(fleet, state_id)["changed"]
+    assert sorted(restore(fleet, state_id)) == sorted(NAMES)
     assert versions(fleet) == [OLD, OLD]
     assert fleet.shell(NODE, "dpkg --audit") == ""
 
@@ -174,7 +183,7 @@ def test_after_a_power_cut_in_the_middle_of_dpkg_the_node_comes_back(fleet, tmp_
 def test_a_connection_that_is_lost_does_not_end_dpkg(fleet, tmp_path):
     equip(fleet, tmp_path, postinst=HALTS)
     state_id = begun(fleet)
-    with halted(fleet, state_id) as call:
+    with halted(fleet, *command_of(fleet, NODE, "package_change", False, {"state_id": state_id, **request(NEW)})) as call:
         os.killpg(call.pid, signal.SIGKILL)
         fleet.shell(NODE, "pkill -KILL -f 'sshd: [r]oot'; :")
     locked = change(fleet, state_id=state_id, **request(NEW, lock_timeout_s=0))
@@ -209,7 +218,7 @@ def test_a_version_that_the_mirror_has_dropped_is_built_again_and_comes_back(fle
     assert sorted(done["repacked"]) == sorted(NAMES)
     assert versions(fleet) == [NEW, NEW]
     fleet.shell(NODE, f"rm {FOLDER}/*.deb")
-    assert restore(fleet, state_id)["changed"]
+    assert sorted(restore(fleet, state_id)) == sorted(NAMES)
     assert versions(fleet) == [OLD, OLD]
     assert fleet.shell(NODE, "find /usr/lib/nvidia /usr/share/nvidia /etc/nvidia -printf '%p %m %u %l\\n' | sort") == listed
     assert fleet.shell(NODE, "cat /usr/lib/nvidia/libnvidia-ml.so.1") == "changed by hand\n"

@@ -6,7 +6,9 @@ node lacks is fetched. Nothing is fetched that lies there already.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import functools
 import os
 import re
@@ -27,6 +29,15 @@ class Wanted:
 
     words: tuple
     pins: tuple = ()
+
+
+@contextlib.contextmanager
+def alone(folder):
+    """Nobody else fetches into the folder, or reads its sums, meanwhile: two sessions may run at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def mirrors():
@@ -53,7 +64,8 @@ class Archive:
         lines = [f"deb {KEY} {main} {release} {COMPONENTS}", f"deb {KEY} {security} {release}-security {COMPONENTS}"]
         lines += [f"deb {KEY} {main} {release}-backports {COMPONENTS}"] if backports else []
         (self.folder / "etc/apt/sources.list").write_text("\n".join(lines) + "\n")
-        self.apt("apt-get", "update")
+        with alone(self.folder):
+            self.apt("apt-get", "update")
 
     def apt(self, program, *arguments, check=True):
         """A program of apt over this release."""
@@ -77,6 +89,10 @@ class Archive:
 
     def fetch(self, wanted):
         """Files of everything that the set brings to the node, fetched where they are not there yet."""
+        with alone(self.folder):
+            return self._fetch(wanted)
+
+    def _fetch(self, wanted):
         pins = [f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n" for source, version in wanted.pins]
         (self.folder / "etc/apt/preferences.d/set").write_text("\n".join(pins))
         install = ["install", "--no-install-recommends", "-y", *wanted.words]
@@ -122,8 +138,9 @@ class Repository:
         for old in ("Packages", "Release", "InRelease"):
             (self.folder / old).unlink(missing_ok=True)
         # Sums of packages that were summed up before are kept: a gigabyte takes a minute. One kind of sum is enough.
-        sums = [word for kind in ("MD5", "SHA1", "SHA512") for word in ("-o", f"APT::FTPArchive::{kind}=false")]
-        self._write("Packages", ["apt-ftparchive", "--db", str(self.database), *sums, "packages", "."])
+        sums = [word for left_out in ("MD5", "SHA1", "SHA512", "Contents") for word in ("-o", f"APT::FTPArchive::{left_out}=false")]
+        with alone(self.database.parent):
+            self._write("Packages", ["apt-ftparchive", "--db", str(self.database), *sums, "packages", "."])
         release = self.folder.with_suffix(".release")  # outside: else its own unfinished text is listed in it
         options = ["-o", f"APT::FTPArchive::Release::Origin={ORIGIN}", "-o", f"APT::FTPArchive::Release::Label={ORIGIN}"]
         with release.open("w") as output:

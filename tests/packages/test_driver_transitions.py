@@ -6,6 +6,8 @@ install 535, so the step up from an older branch is 470 to 535, and within the b
 
 from __future__ import annotations
 
+import re
+
 import conftest
 
 PIN = "/etc/apt/preferences.d/unhang-driver"
@@ -41,7 +43,7 @@ def drivers(node):
     """Versions of the driver's packages, without revisions."""
     found = node.installed("*nvidia*", "libcuda1")
     others = ("nvidia-modprobe", "nvidia-persistenced", "nvidia-xconfig", "nvidia-settings")  # sources of their own
-    return {driver_of(version) for name, version in found.items() if driver_of(version)[:3].isdigit() and not name.startswith(others)}
+    return {driver_of(version) for name, version in found.items() if re.match(r"\d{3}\.\d", version) and not name.startswith(others)}
 
 
 def begun(node):

@@ -10,6 +10,7 @@ import tempfile
 from collections import namedtuple
 
 from ..parse.apt_output import parse_fields, parse_madison, parse_simulation, said_lines
+from ..sections.package_database import STATUS
 from .files import place_of, write_text
 from .package_manager import ENVIRONMENT
 from .package_unit import QUIET
@@ -114,6 +115,21 @@ def simulate(view, words, recommends):
     if "cannot be authenticated" in said:
         raise Refused("the packages' repository is not signed, or its signature is not known to this node")
     return parse_simulation(said)
+
+
+def needed_again(view, leaving, words, recommends):
+    """Names among `leaving` that apt would bring back for the request: families share some. It is asked over a copy of dpkg's status without them."""
+    with open(place_of(view.rootfs, STATUS), encoding="utf-8", errors="surrogateescape") as source:
+        stanzas = source.read().split("\n\n")
+    kept = [stanza for stanza in stanzas if stanza.strip("\n").split("\n", 1)[0][len("Package: ") :] not in leaving]
+    path = view.folder + "/status"
+    with open(place_of(view.rootfs, path), "w", encoding="utf-8", errors="surrogateescape") as target:
+        target.write("\n\n".join(kept))
+    try:
+        steps = simulate(view._replace(options=view.options + ["-o", "Dir::State::status=" + path]), words, recommends)
+    except Refused:
+        return set()  # the request itself is refused soon, with the reason
+    return {step.name.split(":")[0] for step in steps if step.action == "install"} & set(leaving)
 
 
 def reason_of(said):

@@ -11,7 +11,7 @@ from ..parse.apt_output import said_lines
 from . import saved_states
 from .files import place_of, write_text
 from .node_lock import remove_if_empty, stay_at_work
-from .package_apt import ALLOW, BARE, DPKG, Refused, inside, make_view, offers_of, private_folder, run, simulate, sizes_of, update, words_of
+from .package_apt import ALLOW, BARE, DPKG, Refused, inside, make_view, needed_again, offers_of, private_folder, run, simulate, sizes_of, update, words_of
 from .package_holds import PIN_FILE
 from .package_installed import read_installed, version_of
 from .package_judging import is_met, not_offered, refusals, unexpected, versions_after, whole
@@ -45,15 +45,15 @@ def plan_change(request, writes):
     rootfs = request["rootfs"]
     waited = [text for text in (wait_for_earlier(request["lock_timeout_s"]), wait_for_locks(rootfs, request["lock_timeout_s"])) if text]
     installed = read_installed(rootfs)
-    request["remove"] = sorted(set(request["remove"]) | of_sources(installed, request))
+    leaving = of_sources(installed, request)
     pin = _pin(request)
     plan = Plan(request, writes, installed, [], [], {}, pin, _unfinished(installed), None, words_of(request["install"], request["remove"]), [], waited)
     if plan.repairs and not request["repair"]:
         told = "expected every package to be installed to its end, found {}; run dpkg --configure -a and apt-get --fix-broken install, or allow repair: true"
         return plan._replace(refused=[told.format(", ".join(plan.repairs[:12]))])
-    if is_met(request, installed):
+    if is_met(request, installed) and not leaving:
         return plan
-    return _looked_at(plan)
+    return _looked_at(plan, leaving)
 
 
 def of_sources(installed, request):
@@ -73,14 +73,25 @@ def _unfinished(installed):
     return installed.unfinished or (["a dpkg that was cut off"] if installed.interrupted else [])
 
 
-def _looked_at(plan):
+def _looked_at(plan, leaving):
     """The plan with what apt would do, and why not."""
-    request, rootfs = plan.request, plan.request["rootfs"]
-    view = open_view(request, plan.pin, plan.writes)
+    plan = plan._replace(view=open_view(plan.request, plan.pin, plan.writes))
+    try:
+        return _simulated(plan, leaving)
+    except BaseException:
+        close_plan(plan)
+        raise
+
+
+def _simulated(plan, leaving):
+    request, rootfs, view = plan.request, plan.request["rootfs"], plan.view
     warnings = update(view, request["fetch_timeout_s"]) if request["update_cache"] else []
-    plan = plan._replace(view=view, warnings=warnings)
     offers = offers_of(view, {name.split(":")[0] for name in list(request["install"]) + list(request["expect"])})
-    plan = plan._replace(offers=offers)
+    plan = plan._replace(offers=offers, warnings=warnings)
+    if leaving:
+        leaving -= needed_again(view, leaving, words_of(request["install"], []), request["recommends"])
+        request = dict(request, remove=sorted(set(request["remove"]) | leaving))
+        plan = plan._replace(request=request, words=words_of(request["install"], request["remove"]))
     missing = not_offered(_still_to_come(request, plan.installed), offers)
     if missing:
         return plan._replace(refused=missing + warnings)

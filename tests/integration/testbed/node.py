@@ -131,9 +131,13 @@ class Node:
         argv = ["ssh", *self.bed.ssh_options, "-o", "ConnectTimeout=20", f"{user}@{self.address}", command]
         return self.bed.run(argv, timeout_s=timeout_s)
 
+    def entering(self, argv):
+        """argv that runs a command in the node, for the bed's run or inside; without ssh."""
+        return ["nsenter", "--target", str(self.leader), "--mount", "--net", "--pid", "--ipc", "--uts", "--root", "--wd=/", "--", *argv]
+
     def shell(self, command, timeout_s=60):
         """Standard output of a shell command that must succeed, run as root in the node without ssh."""
-        argv = ["nsenter", "--target", str(self.leader), "--mount", "--net", "--pid", "--ipc", "--uts", "--root", "--wd=/", "--", "/bin/sh", "-c", command]
+        argv = self.entering(["/bin/sh", "-c", command])
         done = self.bed.run(argv, timeout_s=timeout_s, env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"})
         if done.returncode:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
