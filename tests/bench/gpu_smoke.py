@@ -26,8 +26,8 @@ from smoke_ways import step_dead_interface, step_experiments, step_hosts, step_l
 
 # What matters most comes first, for the budget may end.
 STEPS = {
-    "nvml": step_nvml, "smoke": step_smoke, "matrix": step_matrix, "absent": step_absent, "bandwidth": step_bandwidth, "ways": step_ways,
-    "experiments": step_experiments, "build": step_build, "pair": step_pair, "hosts": step_hosts, "two_nccl": step_two_nccl, "logs": step_logs,
+    "nvml": step_nvml, "smoke": step_smoke, "matrix": step_matrix, "absent": step_absent, "build": step_build, "bandwidth": step_bandwidth,
+    "ways": step_ways, "pair": step_pair, "experiments": step_experiments, "hosts": step_hosts, "logs": step_logs, "two_nccl": step_two_nccl,
     "wrong_device": step_wrong_device, "interface": step_interface, "dead_interface": step_dead_interface, "killed": step_killed,
 }  # fmt: skip
 

@@ -74,7 +74,7 @@ def step_bandwidth(bench: Bench) -> None:
 
 def step_pair(bench: Bench) -> None:
     """The same with two of the GPUs."""
-    beside(bench, 2, 2)
+    beside(bench, 2, 1)
 
 
 def beside(bench: Bench, gpus: int, turns: int) -> None:
