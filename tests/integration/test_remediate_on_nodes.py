@@ -51,9 +51,6 @@ def test_a_preview_shows_what_would_change_and_writes_nothing_then_the_fleet_is_
     assert preview.code == 0
     assert preview.said.count("-CUDA_VISIBLE_DEVICES=0") == 4
     assert untouched(pinned, *NAMES) == list(NAMES)
-    checked = play(pinned, REMEDIATE, [FIRST], {}, "--check", unhang_roles=ROLES, unhang_apply=True)  # --check wins
-    assert checked.code == 0
-    assert untouched(pinned, FIRST) == [FIRST]
 
     two = [FIRST, SECOND]
     acted = remediate(pinned, hosts=two, unhang_apply=True)
@@ -61,10 +58,6 @@ def test_a_preview_shows_what_would_change_and_writes_nothing_then_the_fleet_is_
     assert not {(name, PINNED) for name in two} & findings(pinned)
     assert all(PINNED in proof(pinned, name)["gone"] and proof(pinned, name)["healthy"] for name in two)
     assert [pinned.shell(name, "ls /var/lib/unhang").split() for name in two] == [["gpu_binding.json", "states"]] * 2
-
-    settled = state_of(pinned, FIRST)
-    assert remediate(pinned, hosts=[FIRST], unhang_apply=True).code == 0
-    assert state_of(pinned, FIRST) == settled
 
 
 def stopped_after_the_first(fleet, run, reason):
@@ -98,6 +91,9 @@ def test_a_node_on_which_a_role_fails_stops_the_run_before_the_third(pinned):
     run = remediate(pinned, unhang_apply=True)
     stopped_after_the_first(pinned, run, "found run somebody by ops@elsewhere at work on it")
     assert f"{SECOND} is not proved healthy" in run.said
+    # Somebody knows that that run is over: its lock is taken, and freed in the end.
+    assert remediate(pinned, hosts=[SECOND], unhang_apply=True, unhang_run="somebody").code == 0
+    pinned.shell(SECOND, "test ! -e /var/lib/unhang/lock.json")
 
 
 def test_a_node_that_is_not_healthy_afterwards_stops_the_run_before_the_third(pinned):

@@ -7,6 +7,7 @@ import json
 import audits
 import pytest
 from fakes.role_play import write_play
+from module_calls import call_module
 from playbooks_on_nodes import play, playing
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
@@ -120,3 +121,29 @@ def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_go
     assert [row["status"] for row in states(fleet)] == ["finished"]
     assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(fleet) == untouched
+
+
+def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, tmp_path):
+    old, new, broken = "1.0-1", "2.0-1", "3.0-1"
+    packages = [build_package(tmp_path, "nvidia-probe", version) for version in (old, new)]
+    serve(fleet, NODE, [*packages, build_package(tmp_path, "nvidia-probe", broken, postinst="exit 1")])
+    fleet.shell(NODE, f"{APT} install nvidia-probe={old}")
+    for version, end in ((new, "finished"), (broken, "failed")):
+        state_id = call_module(fleet, NODE, "saved_state", state="begun", role="gpu_driver", run="r")["id"]
+        changed = call_module(fleet, NODE, "package_change", install={"nvidia-probe": version}, state_id=state_id)
+        assert changed.get("failed", False) is (end == "failed")
+        call_module(fleet, NODE, "saved_state", state=end, id=state_id, message="no")
+        preview = play(fleet, ROLLBACK, [NODE], {})
+        assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.said
+        assert probe(fleet) != f"ii {old}"
+        done = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
+        assert done.code == 0
+        assert "what came back counts from the next boot on" in " ".join(done.said.split())
+        assert probe(fleet) == f"ii {old}"
+        assert not fleet.shell(NODE, "dpkg --audit")
+        assert states(fleet)[-1]["status"] == "rolled_back"
+
+
+def probe(fleet):
+    """State and version of the package, as dpkg has them."""
+    return fleet.shell(NODE, "dpkg-query -W -f '${db:Status-Abbrev}${Version}' nvidia-probe").strip()
