@@ -178,7 +178,7 @@ def shorten_lines(name):
 def open_kernel_log():
     """A descriptor that yields the lines from now on, or None where that is not allowed."""
     try:
-        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(rooted("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
         os.lseek(descriptor, 0, os.SEEK_END)
         return descriptor
     except OSError:
@@ -186,14 +186,20 @@ def open_kernel_log():
 
 
 def new_kernel_lines(descriptor, most=200):
-    """The lines that came since, bounded; None where the log may not be read."""
+    """The lines that came since, bounded; None where the log may not be read.
+
+    A record is `priority,number,time,flags;text`, then lines with a blank in front that say more for programs.
+    https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
+    """
     if descriptor is None:
         return None
-    lines = []
-    with contextlib.suppress(OSError):
-        while len(lines) < most:
-            lines.append(os.read(descriptor, 8192).decode("utf-8", "replace").partition(";")[2].split("\n")[0][:500])
-    return lines
+    lines, piece = [], b" "
+    with contextlib.suppress(OSError):  # EAGAIN: no more; EPIPE: the log went round
+        while len(lines) < most and piece:
+            piece = os.read(descriptor, 8192)
+            records = [line for line in piece.decode("utf-8", "replace").split("\n") if line and not line.startswith(" ")]
+            lines += [record.partition(";")[2][:500] for record in records]
+    return lines[:most]
 
 
 # limits.py: Times and sizes that more than one part needs -------------------------------------------------------------------------------------------

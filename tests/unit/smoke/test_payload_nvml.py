@@ -102,6 +102,9 @@ def counters_at(root, **values):
     (root / "sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error").write_text("0\n")
 
 
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+
+
 def started(*options, **more):
     """A running smoke test whose ranks are about to reduce."""
     words = command("--backend", "gloo", "--format", "json", *options)
@@ -112,17 +115,26 @@ def started(*options, **more):
     return process
 
 
-def test_a_hang_is_told_with_what_moved_in_nic_and_nvlink_counters(driver, tmp_path):
+def test_a_hang_is_told_with_what_the_kernel_said_and_what_moved_in_nic_and_nvlink_counters(driver, tmp_path):
     root = tmp_path / "root"
     counters_at(root, rx_errors=4, retries=100)
+    (root / "dev").mkdir()
+    (root / "dev" / "kmsg").write_text("4,811,11,-;NVRM: Xid (PCI:0000:99:00): 31, of last week\n")
     driver("0 field:138:3 0 3 1000", "1 field:163:5 0 3 1")
     options = ("--nproc", 2, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--drill", "1:absent:all_reduce", "--no-experiments")
     process = started(*options, UNHANG_SMOKE_ROOT=str(root))
     with process:
         counters_at(root, rx_errors=9, retries=160)
+        with (root / "dev" / "kmsg").open("a") as log:
+            log.write(f"4,812,99123456,-;{XID}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0\n6,813,99123460,-;eth0: link becomes ready\n")
         driver("0 field:138:3 0 3 1500", "1 field:163:5 0 3 8")
         said, _ = process.communicate(timeout=DEADLINE_S)
-    [node] = json.loads(said)["nodes"]
+    result = json.loads(said)
+    [node] = result["nodes"]
+    assert node["kernel_log"] == [XID, "eth0: link becomes ready"]
+    assert f"never entered collective 2 (all_reduce float32), in which 1 ranks wait; it stands after 1; likely: its kernel log says {XID!r}" in (
+        result["suspects"][0]["why"]
+    )
     assert node["counters"] == {"eth9 rx_errors": 5, "mlx5_0 port 2 packet_seq_err": 60}
     assert node["nvlink"] == {"GPU 0 link 3 data sent (KiB)": 500, "GPU 1 link 5 CRC errors": 7}
     assert node["nvml"] is None
