@@ -1,0 +1,50 @@
+"""What findings send people to exists: each role that a remedy names, and in it each key of the policy that the remedy proposes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+from fakes.role_play import PROJECT
+
+from unhang.catalogue import load_catalogue
+
+ROLES = PROJECT / "roles"
+# Where a role's plan is worked out, besides its own files.
+PLANS = {"nccl_profile": ["nccl_profile.py", "nccl_library.py"], "gpu_driver": ["driver_*.py"], "fabric_manager": ["driver_*.py"], "kernel": ["kernel_*.py"]}
+
+
+def remedies():
+    """{(role, "section.key" of the policy or None)} of the whole catalogue: rules, signatures of logs, entries."""
+    rows = [rule.row for rule in load_catalogue().rules]
+    for path in sorted((PROJECT / "tools/unhang/catalogue").rglob("*.yml")):
+        for part in (yaml.safe_load(path.read_text()) or {}).values():
+            rows += [row for row in part if isinstance(row, dict)] if isinstance(part, list) else []
+    found = set()
+    for row in rows:
+        remedy = row.get("remedy")
+        if isinstance(remedy, dict) and remedy.get("role"):
+            keys = [f"{section}.{key}" for section, fields in (remedy.get("policy") or {}).items() for key in fields]
+            found |= {(remedy["role"], key) for key in keys or [None]}
+    return sorted(found, key=str)
+
+
+def source_of(role):
+    """All that decides what a role does, as one text."""
+    texts = [path.read_text() for folder in ("tasks", "vars", "defaults", "templates") for path in sorted((ROLES / role / folder).rglob("*.yml"))]
+    plans = [path.read_text() for pattern in PLANS.get(role, ()) for path in sorted((PROJECT / "tools/unhang/remedy").glob(pattern))]
+    return "\n".join(texts + plans)
+
+
+@pytest.mark.parametrize(("role", "key"), remedies())
+def test_a_remedys_role_exists_and_reads_what_the_remedy_proposes(role, key):
+    assert (ROLES / role / "tasks" / "main.yml").is_file()
+    for word in key.split(".") if key else ():
+        assert re.search(rf"\b{word}\b", source_of(role)), f"{role} does not read {word}"
+
+
+@pytest.mark.parametrize("role", sorted({role for role, _key in remedies()}))
+def test_a_role_that_findings_name_is_in_the_table_of_roles(role):
+    assert f"[`{role}`](../roles/{role}/README.md)" in (PROJECT / "docs" / "roles.md").read_text()
+    assert (ROLES / role / "README.md").is_file()
