@@ -39,7 +39,9 @@ def test_a_newer_driver_goes_down_into_another_family_and_stays_there(deb13):
     applied = play(deb13, policy)
     assert applied.code == 0
     assert applied.changed == foretold.changed
-    assert drivers(deb13) == {driver_of(deb13.versions["535"])}
+    installed = deb13.installed()
+    assert {installed[name] for name in (*conftest.T535, "libnvidia-tesla-535-ml1")} == {deb13.versions["535"]}
+    assert not {*conftest.PROPRIETARY, "libnvidia-ml1", "nvidia-alternative", "nvidia-driver-libs"} & set(installed)
     assert "nvidia-tesla-535" in deb13.shell("cat /etc/modprobe.d/nvidia.conf")
     files = files_of(deb13)
     assert play(deb13, policy).changed == {deb13.name: 0}

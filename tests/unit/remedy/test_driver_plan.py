@@ -53,6 +53,14 @@ def test_where_sources_are_known_the_old_family_leaves_as_a_whole_and_the_librar
     assert not {"libcuda1", "nvidia-alternative", "glx-alternative-nvidia"} & set(plan["remove"])
 
 
+def test_what_the_families_share_is_no_reason_to_change_anything_again():
+    there = rows({**TESLA_535, "nvidia-egl-common": "550.163.01-2"})
+    settled = case(changes={"driver.packages": there, "driver.loaded.version": "535.274.02"})
+    shared = {name: {**row, "source": "nvidia-graphics-drivers"} for name, row in settled.installed.items() if name == "nvidia-egl-common"}
+    plan = plan_driver(dataclasses.replace(settled, installed={**settled.installed, **shared}))
+    assert (plan["action"], plan["remove"], plan["remove_sources"]) == ("none", [], [])
+
+
 @pytest.mark.parametrize(("flavour", "goes"), [("open", ["nvidia-kernel-dkms"]), ("proprietary", ["nvidia-open-kernel-dkms"])])
 def test_modules_of_the_other_flavour_go(flavour, goes):
     there = {"driver.packages": rows({**TRIXIE_550, "nvidia-open-kernel-dkms": "550.163.01-2"})}

@@ -159,17 +159,22 @@ def other_family(case: Case, install: Iterable[str], version: str) -> list[str]:
     found = []
     for row in case.fact("driver.packages") or ():
         own = upstream_version(row["version"])
-        is_driver = own and re.match(r"\d{3}\.", own) and not row["name"].startswith(SHARED) and not _is_plain_fabric(row["name"])
+        is_driver = own and re.match(r"\d{3}\.", own) and not _is_shared(row["name"]) and not _is_plain_fabric(row["name"])
         if is_driver and not same(own, version) and family_of(row["name"]) not in wanted and row["name"] not in install:
             found.append(row["name"])
     return sorted(set(found))
+
+
+def _is_shared(name: str) -> bool:
+    """Of no family alone: another's packages need it too."""
+    return name.startswith(SHARED) or name.endswith("-common")
 
 
 def other_sources(case: Case, packages: PackageSet) -> list[str]:
     """Source packages of installed drivers that are not the wanted one's, where sources have names of their own: Debian's families stand beside each other."""
     if any("*" in pin for pin in packages.pin):
         return []
-    found = {str(row.get("source") or "") for row in case.installed.values()}
+    found = {str(row.get("source") or "") for name, row in case.installed.items() if not _is_shared(name)}
     return sorted(name for name in found - {*packages.pin} if name.startswith(DRIVER_SOURCES))
 
 
