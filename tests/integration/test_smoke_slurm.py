@@ -164,7 +164,7 @@ def test_a_killed_launcher_leaves_no_job_and_no_rank(slurm):
     slurm.nothing_left()
 
 
-# crun that leaves limits as they are: podman asks for higher ones always, and a machine without CAP_SYS_RESOURCE may raise none.
+# crun that leaves limits as they are and makes no keyring: podman asks for both always, and nodes within a node, or without CAP_SYS_RESOURCE, may not.
 RUNTIME = """#!/usr/bin/python3
 import json, os, sys
 words = sys.argv[1:]
@@ -175,6 +175,8 @@ if "--bundle" in words:
     bundle["process"].pop("rlimits", None)
     with open(path, "w") as target:
         json.dump(bundle, target)
+if "create" in words:
+    words.insert(words.index("create") + 1, "--no-new-keyring")
 os.execv("/usr/bin/crun", ["crun", *words])
 """
 STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "/run/images"\nrunroot = "/run/containers"\n'

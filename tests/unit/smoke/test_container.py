@@ -55,6 +55,13 @@ def test_another_runtime_under_slurm_is_a_program_of_the_task():
     assert container.srun_options() == []
 
 
+@pytest.mark.parametrize("runtime", ["docker", "podman", "enroot"])
+def test_under_slurm_the_nodes_name_is_handed_into_the_container(runtime):
+    words = choose_container("users.img", runtime, None, [], "slurm", True).words()
+    assert words[words.index("--env") + 1] == "SLURMD_NODENAME"
+    assert "--env" not in choose_container("users.img", runtime, None, [], "fabric", True).words()
+
+
 @pytest.mark.parametrize(
     "image, runtime, options, launcher", [(None, "podman", [], "fabric"), (None, None, ["--x"], "fabric"), ("users.img", "pyxis", [], "fabric")]
 )

@@ -16,13 +16,17 @@ BY_SLURM = ("pyxis",)  # a plugin of srun: options of srun, no program of its ow
 
 @dataclass(frozen=True)
 class Container:
-    """image: as the runtime names it. python: in the image. options: further ones for the runtime. gpus: whether to ask for them."""
+    """image: as the runtime names it. python: in the image. options: further ones for the runtime. gpus: whether to ask for them.
+
+    variables: of the environment, for runtimes that hand nothing on by themselves.
+    """
 
     image: str
     runtime: str = "docker"
     python: str = "python3"
     options: tuple[str, ...] = ()
     gpus: bool = True
+    variables: tuple[str, ...] = ()
 
     @property
     def program(self) -> list[str]:
@@ -37,14 +41,17 @@ class Container:
             gpus = ["--nv"] if self.gpus else []
             return [self.runtime, "exec", *gpus, *(["--bind", folder] if folder else []), *self.options, self.image, self.python]
         mount = ["--mount", f"{folder}:{folder}"] if folder else []
-        return ["enroot", "start", "--rw", *mount, *self.options, self.image, self.python]
+        return ["enroot", "start", "--rw", *self._handed_on(), *mount, *self.options, self.image, self.python]
+
+    def _handed_on(self) -> list[str]:
+        return [word for name in self.variables for word in ("--env", name)]
 
     def _engine(self, folder: str | None) -> list[str]:
         # NVIDIA asks for the limits: https://docs.nvidia.com/deeplearning/frameworks/user-guide/index.html#setincshmem
         gpus = [] if not self.gpus else ["--ulimit", "memlock=-1", "--ulimit", "stack=67108864"]
         gpus += [] if not self.gpus else ["--gpus", "all"] if self.runtime == "docker" else ["--device", "nvidia.com/gpu=all"]
         mount = ["--volume", f"{folder}:{folder}"] if folder else []
-        return [self.runtime, "run", "--rm", "--interactive", "--network", "host", "--ipc", "host", *gpus, *mount, *self.options]
+        return [self.runtime, "run", "--rm", "--interactive", "--network", "host", "--ipc", "host", *gpus, *self._handed_on(), *mount, *self.options]
 
     def srun_options(self) -> list[str]:
         """For srun with the plugin pyxis."""
@@ -61,4 +68,5 @@ def choose_container(image: str | None, runtime: str | None, python: str | None,
     if chosen in BY_SLURM and launcher != "slurm":
         others = ", ".join(name for name in RUNTIMES if name not in BY_SLURM)
         raise UserError(f"--container-runtime: expected one of {others}, found {chosen}, which only srun knows")
-    return Container(image, chosen, python or "python3", tuple(options), gpus)
+    # Under Slurm the agent finds its part of the plan by its node's name.
+    return Container(image, chosen, python or "python3", tuple(options), gpus, ("SLURMD_NODENAME",) if launcher == "slurm" else ())

@@ -118,5 +118,7 @@ def _by_host(tell: Tell | None) -> Tell | None:
 
 
 def _last(errors: bytes) -> str:
+    """The task's own last words where there are any, else srun's."""
     lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
-    return f": {lines[-1][:300]}" if lines else ""
+    theirs = [line for line in lines if not line.startswith(("srun: ", "slurmstepd: "))]
+    return f": {(theirs or lines)[-1][:300]}" if lines else ""
