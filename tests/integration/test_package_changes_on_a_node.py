@@ -121,7 +121,6 @@ def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path)
 
     def refused(**options):
         answer = change(fleet, state_id=state_id, update_cache=False, root_free_min_mib=20, **options)
-        assert state_of(fleet, NODE) == before
         return " ".join(answer["refused"])
 
     assert f"expected nvidia-driver 525.147.05-1, found on offer: {NEW}, {OLD}" in refused(install={"nvidia-driver": "525.147.05-1"})
@@ -129,8 +128,8 @@ def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path)
     assert f"nvidia-driver {OLD} would be removed" in refused(install={"nvidia-tesla-driver": ""})
     # The name says 525, and what comes is another driver.
     assert f"expected libnvidia-ml1 525.*, found that {NEW} comes" in refused(install={"nvidia-driver-525": ""}, expect={"libnvidia-ml1": "525.*"})
+    assert state_of(fleet, NODE) == before
     fleet.shell(NODE, "apt-mark hold libnvidia-ml1", undo="apt-mark unhold libnvidia-ml1")
-    before = state_of(fleet, NODE)
     assert "libnvidia-ml1 is on hold, and not by unhang" in refused(install={"nvidia-driver": NEW})
 
 
@@ -197,8 +196,9 @@ def test_a_connection_that_is_lost_does_not_end_dpkg(fleet, tmp_path):
 def test_whoever_has_apts_lock_is_waited_for_and_named(fleet, tmp_path):
     equip(fleet, tmp_path)
     state_id = begun(fleet)
-    code = "import fcntl,time; f=open(chr(47)+'var/lib/dpkg/lock-frontend','w'); fcntl.lockf(f,fcntl.LOCK_EX); open('/run/reached','w'); time.sleep(600)"
-    fleet.shell(NODE, f'systemd-run --quiet --unit=unattended python3 -c "{code}" unattended-upgrade', undo="systemctl stop unattended; :")
+    code = "import fcntl,time\nf=open('/var/lib/dpkg/lock-frontend','w')\nfcntl.lockf(f,fcntl.LOCK_EX)\nopen('/run/reached','w')\ntime.sleep(600)\n"
+    fleet.plant(NODE, "/srv/unattended-upgrade", code)
+    fleet.shell(NODE, "systemd-run --quiet --unit=unattended python3 /srv/unattended-upgrade", undo="systemctl stop unattended; :")
     audits.wait_until(lambda: fleet.nodes[NODE].place("/run/reached").exists(), "the lock is taken")
     refused = change(fleet, state_id=state_id, **request(NEW, lock_timeout_s=1))
     assert "/var/lib/dpkg/lock-frontend (pid " in refused["msg"]

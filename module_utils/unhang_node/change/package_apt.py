@@ -27,7 +27,8 @@ NETWORK = ["-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30"
 AS_ROOT = ["-o", "APT::Sandbox::User=root"]  # saved states are root's alone, so that apt's own user could not write into them
 DPKG = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold", "-o", "Dpkg::Use-Pty=0"]
 BARE = ["-o", "APT::Install-Recommends=0", "-o", "APT::Get::AutomaticRemove=0"]
-ALLOW = ["--allow-downgrades", "--allow-change-held-packages"]
+# What may go down and what is held is judged by us, by name; apt would only speak of held broken packages.
+ALLOW = ["--allow-downgrades", "--allow-change-held-packages", "--ignore-hold"]
 FETCHED = -1  # a code of our own: the deadline passed
 
 

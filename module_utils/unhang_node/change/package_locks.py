@@ -36,7 +36,7 @@ def process_words(pid):
             words = source.read(400).replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except OSError:
         words = ""
-    return words[:120] or "a process of another container"
+    return words[:200] or "a process of another container"
 
 
 def find_holder(rootfs):

@@ -15,7 +15,10 @@ Step = namedtuple("Step", "name action before after")
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[([^\]]+)\])? \((\S+)", re.M)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+) \[([^\]]+)\]", re.M)
 _URI = re.compile(r"^'[^']+' (\S+) (\d+)(?: |$)", re.M)
-_SAID = re.compile(r"^(?:E: |Err:|W: (?:Failed|GPG|An error|The repository)|dpkg: (?:error|warning: old)|gzip: |tar: |\S+: (?:error|ERROR)| {2}\S+ : )")
+_SAID = re.compile(
+    r"^(?:E: |Err:|W: (?:Failed|GPG|An error|The repository)|dpkg: (?:error|warning: old)| (?:cannot|failed|installed|subprocess|new|unable) "
+    r"|gzip: |tar: |\S+: (?:error|ERROR)| {2}\S+ : )"
+)
 
 
 def parse_simulation(text):

@@ -71,6 +71,8 @@ def test_the_telling_lines_are_taken_and_else_the_last():
         "dpkg: error processing package x (--configure):",
         "E: Sub-process returned 1",
     ]
+    full = "dpkg: error processing archive x.deb (--unpack):\n cannot copy extracted data for './opt/big': failed to write (No space left on device)\n"
+    assert said_lines(full)[1].endswith("failed to write (No space left on device)")
     assert said_lines("one\ntwo\nthree\nfour\n") == ["two", "three", "four"]
 
 
