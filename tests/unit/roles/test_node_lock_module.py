@@ -152,7 +152,7 @@ def rush(root, number, answers):
 def test_of_many_at_once_only_one_has_the_node(tmp_path):
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    runs = [context.Process(target=rush, args=(str(tmp_path), number, answers)) for number in range(3)]
+    runs = [context.Process(target=rush, args=(str(tmp_path), number, answers), daemon=True) for number in range(3)]
     for run in runs:
         run.start()
     got = [answers.get(timeout=240) for _ in runs]
@@ -189,7 +189,7 @@ def test_a_run_that_is_over_is_not_taken_over_while_its_module_is_at_work(tmp_pa
     folder = f"{root}/var/lib/unhang/states/{state_id}"
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    module = context.Process(target=work, args=(folder, theirs))
+    module = context.Process(target=work, args=(folder, theirs), daemon=True)
     module.start()
     assert ours.recv() == "at work"
     refused = lock(tmp_path, "second", takes_over="first")

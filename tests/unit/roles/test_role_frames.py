@@ -1,0 +1,61 @@
+"""What every role that changes a node has to have: its lock, its saved state, and a preview that is one however it was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[3]
+NOT_ACTING = ("node_change", "smoke_test")
+ROLES = sorted(path for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())
+ACTING = [path for path in ROLES if path.name not in NOT_ACTING]
+
+
+def tasks_of(role):
+    """(file name, task) of every task of a role, those in blocks too."""
+    waiting = [(path.name, task) for path in sorted((role / "tasks").glob("*.yml")) for task in yaml.safe_load(path.read_text()) or []]
+    while waiting:
+        name, task = waiting.pop()
+        yield name, task
+        waiting += [(name, inner) for part in ("block", "rescue", "always") for inner in task.get(part, [])]
+
+
+def frame_part(task):
+    """Which part of node_change a task brings in, or None."""
+    included = task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role") or {}
+    return included.get("tasks_from") if included.get("name") == "node_change" else None
+
+
+@pytest.mark.parametrize("role", ACTING, ids=lambda role: role.name)
+def test_a_role_that_acts_locks_the_node_and_saves_its_state(role):
+    framed = [task for task in yaml.safe_load((role / "tasks" / "main.yml").read_text()) if "rescue" in task]
+    assert len(framed) == 1, "expected one block with rescue and always in tasks/main.yml"
+    parts = {part: [frame_part(task) for task in framed[0][part]] for part in ("block", "rescue", "always")}
+    assert "begin" in parts["block"]
+    assert parts["rescue"][-1] == "failed"
+    assert parts["always"][-1] == "end"
+    begun = next(task for task in framed[0]["block"] if frame_part(task) == "begin")
+    assert begun["vars"]["node_change_role"] == role.name
+    assert all(task["tags"] == "always" for part in parts for task in framed[0][part] if frame_part(task)), "a run with --tags has to have its frame too"
+
+
+@pytest.mark.parametrize("role", ACTING, ids=lambda role: role.name)
+def test_what_a_module_changes_is_saved_where_it_can_be(role):
+    taking = {path.stem for path in (PROJECT / "library").glob("*.py") if '"state_id": {' in path.read_text()}
+    acting = [(name, task, module) for name, task in tasks_of(role) for module in taking & task.keys() if not only_looks(task, module)]
+    assert [f"{name}: {task['name']}" for name, task, module in acting if "state_id" not in task[module]] == []
+
+
+def only_looks(task, module):
+    """True for a task that never changes anything."""
+    return task.get("check_mode") is True or task[module].get("state") == "inspected"
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_a_preview_is_one_however_it_was_asked_for(role):
+    if role.name == "smoke_test":
+        return  # changes nothing that is to be previewed, and no playbook previews it by itself
+    naming = [path.name for path in (role / "tasks").glob("*.yml") if "ansible_check_mode" in path.read_text()]
+    assert naming == [], "ansible_check_mode knows --check alone; ask node_change_previews"
