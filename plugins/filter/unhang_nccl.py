@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role nccl_profile: what a node's NCCL settings should be. The work is done by unhang.remedy, which knows nothing of Ansible."""
+"""Filters of the role nccl_profile: what a node's NCCL and its settings should be. The work is done by unhang.remedy, which knows nothing of Ansible."""
 
 from __future__ import annotations
 
@@ -34,9 +34,19 @@ def nccl_plan(facts, policy, profiles, host, groups=(), wishes=None, allow_debug
     return plan_settings(node, policy, profiles, read_known(), given, bool(allow_debug))
 
 
+def nccl_library(facts, policy, offers=None):
+    """A plan of unhang.remedy.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: package_offers' answer, once it was asked."""
+    from unhang.remedy.nccl_library import plan_library
+
+    facts, policy, offers = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, offers))
+    sections = facts["sections"]
+    rows = ((sections.get("nccl") or {}).get("libraries") or [], (sections.get("packages") or {}).get("installed") or [])
+    return plan_library(policy, *rows, (offers or {}).get("offers"))
+
+
 class FilterModule:
     """What Ansible looks for."""
 
     def filters(self):
         """Filters by name."""
-        return {"unhang_nccl_plan": nccl_plan}
+        return {"unhang_nccl_plan": nccl_plan, "unhang_nccl_library": nccl_library}
