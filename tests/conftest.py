@@ -24,14 +24,32 @@ settings.register_profile("unhang", deadline=None, derandomize=bool(os.environ.g
 settings.load_profile("unhang")
 
 
+BEDS = 2  # each is four booted nodes, in namespaces of its own; more of them wait for the same disk and processors
+
+
+def boots_nodes(scope):
+    """True for a file of tests, or a test, that needs booted nodes."""
+    return scope.startswith("tests/integration/")
+
+
 class ByFile(LoadScopeScheduling):
-    """Tests of one file run in one worker, in order, and so do all that share the booted nodes.
+    """Tests of one file run in one worker, in order; those that need booted nodes in as many workers as there are beds, each of which boots its own.
 
     (pytest-xdist's own loadgroup marks tests in a way that pytest 9 no longer sees, and then splits files between workers.)
     """
 
     def _split_scope(self, nodeid):
-        return "nodes" if nodeid.startswith("tests/integration/") else nodeid.split("::", 1)[0]
+        return nodeid.split("::", 1)[0]
+
+    def _assign_work_unit(self, node):
+        with_bed = {one for one, work in self.assigned_work.items() if any(map(boots_nodes, work))}
+        may_boot = node in with_bed or len(with_bed) < BEDS
+        scope = next((scope for scope in self.workqueue if may_boot or not boots_nodes(scope)), None)
+        if scope is None:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config, log):
