@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -163,3 +166,24 @@ def test_test_data_is_exact_in_bfloat16_and_differs_between_ranks(world):
     )
     whole = payload.pattern(torch, run.device, 4096, 3, 5, 256, torch.float32)
     assert torch.equal(whole[1000:1100], payload.pattern(torch, run.device, 100, 3, 5, 256, torch.float32, start=1000))
+
+
+def test_a_rank_that_is_asked_for_stacks_before_it_can_answer_lives_on():
+    waiting = "import sys, time\nprint('here', flush=True)\nsys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", waiting], stdin=subprocess.PIPE, stdout=subprocess.PIPE, preexec_fn=payload.begin_rank) as rank:  # noqa: PLW1509 -- as agents start them
+        rank.stdout.readline()
+        rank.send_signal(signal.SIGUSR1)
+        rank.stdin.close()
+        assert rank.wait() == 0
+
+
+def test_the_way_to_the_meeting_may_be_given_less_time():
+    assert payload.phase_limit_s({"world_size": 2, "rendezvous_timeout_s": 25}, "rendezvous") == pytest.approx(25.1)
+    assert payload.phase_limit_s({"world_size": 2}, "rendezvous") == pytest.approx(60.1)
+    assert payload.phase_limit_s({"world_size": 2, "rendezvous_timeout_s": 25}, "init") == pytest.approx(60.1)
+
+
+def test_the_survey_runs_from_standard_input():
+    with PAYLOAD.open("rb") as source:
+        said = subprocess.run([sys.executable, "-", "survey"], stdin=source, capture_output=True, check=True).stdout
+    assert json.loads(said)["e"] == "survey"

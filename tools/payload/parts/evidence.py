@@ -45,7 +45,7 @@ def collect_evidence(agent, kind):
         state = states[child.rank]
         state = process_state(child.process.pid) if state[0] == "D" else state
         tell_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
-    after = again.answer(NVML_AGAIN_S - (time.monotonic() - asked)) if again else before
+    after = again.answer(NVML_AGAIN_S) if again else before
     log, moved = new_kernel_lines(agent.kernel_log), changed(agent.counters, net_counters())
     links = changed(before["counters"], after["counters"]) if before["counters"] else {}
     agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"])

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 from .processes import die_with_parent
 
@@ -30,18 +31,19 @@ class FieldValue(ctypes.Structure):
 
 
 class NvmlQuestion:
-    """A child that asks NVML; answer() waits for it, and no longer than it may."""
+    """A child that asks NVML; answer() waits for it, and no longer than it may since it was asked."""
 
     def __init__(self):
+        self.began = time.monotonic()
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
         words = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
-    def answer(self, wait_s):
+    def answer(self, limit_s):
         """{"pairs", "counters", "problem"}: pairs of UUIDs that NVLink joins or None, counters by name, and why there is no more; once."""
-        problem = "NVML did not answer within %.0f s: the driver hangs" % wait_s
+        problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
-            self.process.wait(max(0.1, wait_s))
+            self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
             self.said.seek(0)
             return json.loads(self.said.read())
         except subprocess.TimeoutExpired:
