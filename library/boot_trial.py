@@ -54,19 +54,7 @@ options:
     description: Saved state of M(saved_state) that gets what undoes a change. None is written with an empty one.
     type: str
     default: ""
-  rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
-    type: path
-    default: /
-attributes:
-  check_mode:
-    description: Says what would change and writes nothing.
-    support: full
-  diff_mode:
-    description: Shows entries and files before and after.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang, unhang.rootfs]
 """
 
 EXAMPLES = r"""

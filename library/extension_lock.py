@@ -18,15 +18,7 @@ options:
     type: list
     elements: path
     required: true
-attributes:
-  check_mode:
-    description: Says what would be removed and removes nothing.
-    support: full
-  diff_mode:
-    description: Shows the locks before and after.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang]
 """
 
 EXAMPLES = r"""

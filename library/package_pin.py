@@ -32,23 +32,7 @@ options:
     description: Seconds to wait while another process has the package manager's lock.
     type: int
     default: 300
-  state_id:
-    description: A saved state (M(saved_state)) that keeps what is changed as it was before, to be undone with M(state_restore). None with an empty one.
-    type: str
-    default: ""
-  rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
-    type: path
-    default: /
-attributes:
-  check_mode:
-    description: Says what would change and writes nothing.
-    support: full
-  diff_mode:
-    description: Shows holds and files before and after.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
 """
 
 EXAMPLES = r"""

@@ -24,19 +24,7 @@ options:
     description: Seconds to wait while another process has the package manager's lock.
     type: int
     default: 300
-  rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
-    type: path
-    default: /
-attributes:
-  check_mode:
-    description: Says what would change and writes nothing.
-    support: full
-  diff_mode:
-    description: Shows files and holds before and after.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang, unhang.rootfs]
 """
 
 EXAMPLES = r"""

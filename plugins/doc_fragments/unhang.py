@@ -31,7 +31,7 @@ options:
     ROOTFS = r"""
 options:
   rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image. Then only files are written.
+    description: Folder that stands for the node's V(/), such as a mounted image.
     type: path
     default: /
 """

@@ -1,0 +1,44 @@
+"""Every module of the project is documented whole: what it takes, what it gives, examples, and how it behaves in check mode."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[3]
+MODULES = sorted(path.stem for path in (PROJECT / "library").glob("*.py"))
+DEADLINE_S = 240
+
+
+@pytest.fixture(scope="module")
+def documented():
+    """{module: what ansible-doc makes of it}; parts that modules share come from plugins/doc_fragments."""
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}
+    command = [str(Path(sys.executable).parent / "ansible-doc"), "--type", "module", "--json", *MODULES]
+    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_tells_its_options_what_it_returns_and_what_check_mode_does(documented, name):
+    found = documented[name]
+    assert found["doc"]["short_description"]
+    assert found["doc"]["author"]
+    assert "check_mode" in found["doc"]["attributes"]
+    assert f"{name}:" in found["examples"]
+    assert found["return"] and all(row.get("description") and row.get("type") for row in found["return"].values())
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_options_that_are_documented_are_those_that_a_module_takes(documented, name):
+    source = (PROJECT / "library" / f"{name}.py").read_text().partition("AnsibleModule")[2]
+    action = PROJECT / "plugins" / "action" / f"{name}.py"  # takes a module's options itself, where the work is the controller's
+    source += action.read_text() if action.exists() else ""
+    for option in documented[name]["doc"].get("options", {}):
+        assert f'"{option}"' in source or f"{option}=" in source, f"{option} is documented and not taken"
