@@ -53,6 +53,21 @@ def test_where_sources_are_known_the_old_family_leaves_as_a_whole_and_the_librar
     assert not {"libcuda1", "nvidia-alternative", "glx-alternative-nvidia"} & set(plan["remove"])
 
 
+def test_a_part_of_the_old_family_that_is_left_is_reason_enough():
+    there = rows({**TESLA_535, "libcuda1": "550.163.01-2"})
+    settled = case(changes={"driver.packages": there, "driver.loaded.version": "535.274.02"})
+    left = {"libcuda1": {**settled.installed["libcuda1"], "source": "nvidia-graphics-drivers"}}
+    plan = plan_driver(dataclasses.replace(settled, installed={**settled.installed, **left}))
+    assert (plan["action"], plan["remove"], plan["remove_sources"]) == ("install", [], ["nvidia-graphics-drivers"])
+
+
+def test_a_newer_branch_under_the_same_name_is_not_taken_for_a_lower_bound():
+    names = ("nvidia-driver", "nvidia-kernel-dkms", "libnvidia-ml1")
+    offers = {name: [{"version": version, "origin": "x"} for version in ("560.35.03-1", "550.163.01-2", "550.90.07-1")] for name in names}
+    older = {"driver.packages": rows(dict.fromkeys(names, "545.23.08-1"))}
+    assert plan_driver(case({"driver": {"min": "550.54.14"}}, older, offers))["version"] == "550.163.01"
+
+
 def test_what_the_families_share_is_no_reason_to_change_anything_again():
     there = rows({**TESLA_535, "nvidia-egl-common": "550.163.01-2"})
     settled = case(changes={"driver.packages": there, "driver.loaded.version": "535.274.02"})
