@@ -121,6 +121,16 @@ def test_the_stopped_rank_is_named_alone_whatever_its_peers_do_about_it(echo):
     assert found == [("gpu001", 1)]
 
 
+def test_a_rank_that_hangs_before_it_meets_the_others_is_named_even_when_all_do():
+    def hung(rank):
+        stuck = stall(rank, 0, step="start the interpreter")[1] | {"phase": "environment", "waited_s": 30.1}
+        return Stream(f"gpu{rank:03d}", (rank,), ({"e": "phase_begin", "rank": rank, "phase": "environment"}, stuck, {"e": "node_end"}))
+
+    result, found = blamed(*(hung(rank) for rank in range(3)))
+    assert found == [("gpu000", 0), ("gpu001", 1), ("gpu002", 2)]
+    assert result["suspects"][0]["why"].startswith("did not get past start the interpreter within 30 s")
+
+
 def test_an_abort_is_told_when_nothing_else_explains_it():
     crash = [{"e": "exit", "rank": 1, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 6}]
     _, found = blamed(node(0, end("error", 0, "all_reduce", "connection closed")), node(1, crash))

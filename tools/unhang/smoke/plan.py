@@ -16,6 +16,7 @@ PHASES = (
 OPTIONAL = ("p2p_matrix", "build")
 FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device")
 TOTAL_TIMEOUT_S = 600.0
+START_S = 30.0  # for an interpreter to start, as the payload has it; who gives steps more gives it that, too
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -73,6 +74,7 @@ def plan_group(request: Request, members: Sequence[Member], address: str, port: 
             "bandwidth_bytes": list(request.bandwidth_bytes) if request.bandwidth_bytes else None, "environment": dict(request.environment),
             "rank_environment": {rank: dict(values) for rank, values in request.rank_environment.items()}, "gloo_interface": member.interface,
             "rendezvous_timeout_s": request.rendezvous_timeout_s,
+            "start_timeout_s": max(request.step_timeout_s, START_S) if request.step_timeout_s else None,
         }  # fmt: skip
         plans.append(NodePlan(member.host, tuple(range(offset, offset + member.nproc)), {name: value for name, value in document.items() if value is not None}))
         offset += member.nproc

@@ -17,6 +17,7 @@ from unhang.smoke.streams import Story, Stream, number
 NEXT_LOOK_AT_NODE = "unhang audit --limit {host}; look at the kernel log and the driver there"
 OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 CONSEQUENCE_CODES = (1, 3)  # a phase said no; the rank ended itself after a stall
+BEFORE_THE_OTHERS = ("environment", "binding")  # phases in which a rank is alone
 ECHOES = ("SIGABRT", "SIGUSR1")  # what torch's watchdog ends with when a peer is gone; what asks a rank for its stacks
 
 
@@ -87,6 +88,10 @@ def _stopped(told: Mapping[int, Story]) -> list[Suspect]:
         elif story.stall and story.stall.get("reason") == "stopped":
             why = f"its process is stopped (state {story.stall.get('state')}) before collective {_next(story)} was over, all others wait for it"
             found.append(_of(story, why, "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container"))
+        elif (story.stall or {}).get("reason") == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
+            waited = f"{number((story.stall or {}).get('waited_s')):.0f} s"
+            why = f"did not get past {(story.stall or {}).get('step') or story.last_phase} within {waited}, where it waits for nobody else"
+            found.append(_of(story, why, "see its stack in the evidence; then files and file systems of its Python, and the driver, on that node"))
         elif _in_kernel(story) and (story.stall or {}).get("reason") != "witness":
             found.append(_hangs(story))
     return found
