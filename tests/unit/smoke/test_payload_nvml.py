@@ -12,6 +12,9 @@ import pytest
 from fakes.nvml import build_fake_nvml, write_profile
 from smoke_runs import DEADLINE_S, PAYLOAD, SMALL, command, environment, load_payload, smoke
 
+from unhang.smoke.streams import Stream, stories
+from unhang.smoke.transports import transport_rows
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 payload = load_payload()
 
@@ -57,6 +60,21 @@ def test_nvlink_pairs_and_counters_of_two_real_gpus_are_read(driver):
     assert found["counters"]["GPU 1 link 0 data received (KiB)"] == 77
     assert found["counters"]["GPU 1 link 17 replay errors"] == 5
     assert found["counters"]["GPU 0 link 17 recovery errors"] == 0
+
+
+def test_what_eight_real_gpus_logged_and_answered_is_labelled_nvlink_for_each_pair(driver, tmp_path):
+    """NCCL's log and NVML's answers of the same machine, together: only the ranks that bring them to each other are made up."""
+    write_profile(str(FIXTURES / "h200x8" / "nvml.json"), str(tmp_path / "profile"))
+    uuids = sorted({uuid for pair in asked()["pairs"] for uuid in pair})
+    assert len(uuids) == 8
+    log = payload.transports_of((FIXTURES / "h200x8" / "torch-gpu-test-nccl-info.txt").read_text(), 8)
+    events = [{"e": "nvlink", "pairs": asked()["pairs"]}]
+    for rank, uuid in enumerate(uuids):
+        device = {"index": rank, "uuid": uuid, "model": "NVIDIA H200"}
+        events += [{"e": "phase_end", "rank": rank, "phase": "binding", "status": "ok", "result": {"device": device}}, {"e": "transports", "rank": rank, **log}]
+    rows = transport_rows(stories([Stream("gpu1", tuple(range(8)), tuple(events))]), events)
+    assert {(row["label"], row["kind"]) for row in rows} == {("NVLink (P2P/CUMEM)", "nvlink")}
+    assert {(row["from"], row["to"]) for row in rows} >= {(rank, (rank + 1) % 8) for rank in range(8)}
 
 
 def test_gpus_without_nvlink_are_told_apart(driver):

@@ -91,8 +91,9 @@ def test_each_rank_is_in_one_group_of_each_kind_of_a_mesh(world):
 
 @pytest.mark.parametrize("nproc", [1, 5, 8])
 def test_any_number_of_ranks_goes_through_every_phase(nproc):
-    # All but the comparison of paces: more ranks than cores are not equal.
-    phases = ",".join(name for name in PHASES if name not in (*OPTIONAL, "pace"))
+    # All but the comparison of paces, for more ranks than cores are not equal. Eight leave the training out, whose imports cost most.
+    left_out = (*OPTIONAL, "pace", *(("ddp", "fsdp") if nproc == 8 else ()))
+    phases = ",".join(name for name in PHASES if name not in left_out)
     done = smoke("--nproc", nproc, "--max-size", "16K", "--sizes", "16K", *PATIENT, "--phases", phases)
     assert done.code == 0, done.stdout[-3000:]
     assert {row["status"] for row in done.result["phases"]} == {"ok"}
