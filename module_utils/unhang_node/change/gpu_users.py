@@ -139,7 +139,8 @@ def reload_modules(lines, deadline_s, rootfs="/"):
     Raises OSError with the command that failed; the services are running again then, as far as they start.
     """
     write_text(place_of(rootfs, SCRIPT), services.script_text(lines), 0o700)
-    units = [line.split()[-1] for line in lines if line.startswith("systemctl stop ")]
+    # Not fabric manager: nobody may start it again without a reset, which the script itself does.
+    units = [line.split()[-1] for line in lines if line.startswith("systemctl stop ") and line.split()[-1] not in services.FABRIC_MANAGER]
     write_state(rootfs, STATE, {"stopped": units})
     try:
         argv = ["systemd-run", "--quiet", "--collect", "--wait", "--unit=" + UNIT, "--description=unhang exchanges the GPU driver's modules"]

@@ -261,8 +261,7 @@ def test_services_are_stopped_in_order_and_fabric_manager_is_left_alone_without_
     assert plan["refusals"] == []
     assert plan["stop"] == ["nvidia-dcgm.service", "nvidia-persistenced.service"]
     assert plan["reload_commands"] == []
-    rebooting = plan_driver(case(users={"services": SERVICES}, reboot=True))
-    assert rebooting["stop"] == ["nvidia-dcgm.service", "nvidia-persistenced.service", "nvidia-fabricmanager.service"]
+    assert plan_driver(case(users={"services": SERVICES}, reboot=True))["stop"] == plan["stop"]
 
 
 # What only hardware can show: these are the commands, and they were not run on a GPU.
@@ -295,6 +294,16 @@ def test_the_commands_that_exchange_the_modules():
     assert "\n".join(plan["reload_commands"]) + "\n" == GOLDEN
     assert plan["reload"]
     assert not plan["needs_reboot"]
+
+
+def test_an_exchange_that_an_earlier_run_did_not_come_to_is_made_up_for():
+    policy = {"driver": {"version": "535.274.02", "reload": True}}
+    there = {"driver.packages": rows(TESLA_535)}
+    plan = plan_driver(case(policy, there, users={"services": SERVICES}))
+    assert (plan["action"], plan["reload"], plan["stop"], plan["needs_reboot"]) == ("none", True, [], False)
+    busy = plan_driver(case(policy, there, users={"services": SERVICES, "processes": [JOB]}))
+    assert (busy["reload"], busy["refusals"], busy["needs_reboot"]) == (False, [], True)
+    assert not plan_driver(case(policy, {**there, "driver.loaded.version": "535.274.02"}))["reload"]
 
 
 def test_without_nvswitch_no_gpu_is_reset():

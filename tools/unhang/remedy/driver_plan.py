@@ -130,8 +130,9 @@ def _plan(case: Case, packages: PackageSet, install: dict[str, str], version: st
     plan["pin"] = {"file": PIN_FILE, "stanzas": pins(packages, install, version)}
     plan["allow_remove"] = allowed_removals(case, version)
     plan["built_here"] = driver_refusals.is_built_here(packages)
-    if action == "install":
-        plan.update(_services(case, version))
+    plan.update(_services(case, version))
+    if action == "none":  # what an earlier run left to do
+        plan.update(stop=[], needs_reboot=_is_pending(case, version) and not plan["reload"])
     return plan
 
 
@@ -214,8 +215,8 @@ def _services(case: Case, version: str) -> dict[str, Any]:
     why_not = f"the modules are not exchanged: {foreign[0]}" if wanted and foreign else None
     reload = wanted and not foreign and not case.options.reboot
     active = [row["unit"] for row in case.users.get("services") or () if row.get("active")]
-    keeps_fabric = not reload and not case.options.reboot
-    stop = [] if foreign else [unit for unit in active if not (keeps_fabric and unit in FABRIC_MANAGER)]
+    # Fabric manager is stopped by the script alone: whoever stops it has to reset the GPUs before it starts again.
+    stop = [] if foreign else [unit for unit in active if unit not in FABRIC_MANAGER]
     switched = bool(case.fact("fabric_manager.nvswitch_present"))
     script = reload_script(active, case.users.get("unload") or ["nvidia"], switched) if reload else []
     return {"stop": stop, "reload": reload, "reload_commands": script, "why_no_reload": why_not, "needs_reboot": bool(loaded) and not reload}
