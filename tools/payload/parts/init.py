@@ -24,7 +24,7 @@ def phase_init(run):
     except TypeError:
         run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
     first = run.torch.ones(1, device=run.device)
-    run.collective("first all_reduce", lambda: run.dist.all_reduce(first), size_bytes=int((limit_s - STEP_S) * 0.5e9))
+    run.collective("first all_reduce", lambda: run.dist.all_reduce(first), expected_s=(limit_s - STEP_S) / 3)
     if int(first) != run.world:
         raise Failed("expected %d from the first all_reduce, found %s" % (run.world, first.item()))
     libraries = nccl_in_process() if run.backend == "nccl" else []

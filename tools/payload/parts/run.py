@@ -31,7 +31,7 @@ class Run:
         self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
         self.host = plan.get("host") or socket.gethostname()
         self.phases, self.phase, self.phase_until = (), "", 0.0
-        self.torch = self.dist = self.store = self.device = None
+        self.torch = self.dist = self.store = self.device = self.backend = None
         self.facts, self.seed, self.last_status, self.losses = {}, 0, "ok", ()
 
     def event(self, kind, **fields):
@@ -51,7 +51,8 @@ class Run:
         It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
         """
         base_s = self.plan.get("step_timeout_s") or STEP_S
-        self.step(name, base_s + (size_bytes / SLOW_BYTES_S if expected_s is None else 3 * expected_s))
+        slow = SLOW_BYTES_S if self.backend == "nccl" else SLOW_BYTES_S / 5
+        self.step(name, base_s + (size_bytes / slow if expected_s is None else 3 * expected_s))
         drill(self)
         self.board.enter()
         result = call()
