@@ -28,7 +28,7 @@ def test_a_driver_goes_up_is_held_and_counts_after_the_reboot(fleet, tmp_path):
     untouched = state_of(fleet, NODE)
     foretold = play_role(fleet, "gpu_driver", NODE, POLICY, "--check", "--diff")
     assert foretold.code == 0
-    assert "simulated" in foretold.said
+    assert '"proof": "' in foretold.said
     assert state_of(fleet, NODE) == untouched
 
     applied = play_role(fleet, "gpu_driver", NODE, POLICY)

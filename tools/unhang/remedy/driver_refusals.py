@@ -91,8 +91,7 @@ def cuda_in_use(case: Case) -> set[tuple[str, str]]:
 
 def is_built_here(packages: PackageSet) -> bool:
     """Whether the kernel modules are compiled on the node."""
-    ready = any(name.startswith("linux-modules-nvidia-") for name in packages.packages)
-    return not ready and any(mark in name for name in packages.packages for mark in BUILT_ON_NODE)
+    return any(mark in name for name in packages.packages for mark in BUILT_ON_NODE)
 
 
 def headers(case: Case, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
