@@ -38,7 +38,7 @@ def read_state_of(rootfs, state_id):
 
 
 def read_states(rootfs):
-    """All states, oldest first; one that cannot be read has status broken. Raises OSError."""
+    """All states, oldest first, broken ones last; one that cannot be read has status broken. Raises OSError."""
     try:
         names = sorted(os.listdir(place_of(rootfs, STATES)))
     except FileNotFoundError:
@@ -51,7 +51,8 @@ def read_states(rootfs):
             states.append(read_state_of(rootfs, name))
         except ValueError as problem:
             states.append({"id": name, "status": "broken", "message": str(problem), "number": 0, "steps": []})
-    return sorted(states, key=lambda state: (state["number"], state["id"]))
+    # Nobody knows when a broken one was begun: it stands in the way of all others.
+    return sorted(states, key=lambda state: (state["status"] == "broken", state["number"], state["id"]))
 
 
 def begin_state(rootfs, role, run, files=()):

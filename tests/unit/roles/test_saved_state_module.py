@@ -161,6 +161,11 @@ def test_what_is_no_state_is_told(tmp_path, state_id):
     assert "expected the id of a saved state" in answer["msg"]
 
 
+def test_an_id_leads_nowhere_else(tmp_path):
+    state_id = begun(tmp_path)["id"]
+    assert saved(tmp_path, "step", id=f"../states/{state_id}", step="x")["failed"]
+
+
 def test_a_folder_is_not_saved_as_a_file(tmp_path):
     plant(tmp_path, {"/etc/thing/x": ""})
     answer = saved(tmp_path, "begun", role="nccl_profile", files=["/etc/thing"])

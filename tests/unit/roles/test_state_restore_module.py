@@ -70,6 +70,20 @@ def test_a_change_is_undone_whether_it_ended_failed_or_was_cut_off(node, end):
     assert row["status"] == "rolled_back"
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_mode_and_file_come_back_where_somebody_changed_or_removed_them(node, gone):
+    before, before_modes = files(node), modes(node)
+    applied(node, FIRST)
+    place = node / CONF.lstrip("/")
+    if gone:
+        place.unlink()
+    else:
+        place.chmod(0o604)
+    restore(node)
+    assert files(node) == before
+    assert modes(node) == before_modes
+
+
 def test_check_mode_writes_nothing_and_foretells_the_same(node):
     applied(node, FIRST)
     before = tree(node)
@@ -145,15 +159,29 @@ def test_a_state_that_is_not_there_is_told_with_those_that_are(node):
     assert state_id in answer["msg"]
 
 
-def test_a_broken_state_is_not_passed_over(node):
-    first = applied(node, FIRST)
-    second = applied(node, SECOND)
-    (node / STATES.lstrip("/") / second / "files.json").write_text("{")
+@pytest.mark.parametrize("name", ["files.json", "state.json"])
+def test_a_broken_state_is_not_passed_over(node, name):
+    older = applied(node, FIRST)
+    broken = applied(node, SECOND)
+    newest = applied(node, {"C": "4"})
+    (node / STATES.lstrip("/") / broken / name).write_text("{")
     before = files(node)
-    answer = restore(node, first)
+    answer = restore(node, older)
     assert answer["failed"]
-    assert f"{second}/files.json: expected what unhang saved there" in answer["msg"]
+    assert f"{broken}/{name}: expected what unhang saved there" in answer["msg"]
     assert files(node) == before
+    assert restore(node, newest).get("failed", False) is (name == "state.json")  # of which nobody knows when it was begun
+
+
+def test_a_clock_that_went_back_changes_no_order(node):
+    first = applied(node, FIRST)
+    later = first.replace("20", "29", 1)
+    (node / STATES.lstrip("/") / first).rename(node / STATES.lstrip("/") / later)
+    place = node / STATES.lstrip("/") / later / "state.json"
+    place.write_text(place.read_text().replace(first, later))
+    second = applied(node, SECOND)
+    assert [row["id"] for row in restore(node, check=True)["undone"]] == [second]
+    assert [row["id"] for row in restore(node, later)["undone"]] == [second, later]
 
 
 PACKAGES = {"nvidia-driver": "535.261.03-1", "libnvidia-ml1": ("hold ok installed", "535.261.03-1"), "libnccl2": ("hold ok installed", "2.18.3-1")}
@@ -201,6 +229,12 @@ class TestHolds:
         assert self.names(held) == names
         assert self.quiet(held) == before
         assert not run_module("package_pin", rootfs=str(held), what=["driver"])["changed"]
+
+    def test_a_hold_that_was_there_and_still_is_stays(self, held):
+        state_id = saved(held, "begun", role="package_hold", run="r")["id"]
+        keep_selections(str(held), state_id, {"libnccl2": "hold"})
+        assert restore(held)["lifted"] == []
+        assert "libnccl2" in self.names(held)
 
     def test_a_package_that_is_gone_since_needs_no_hold(self, held):
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
