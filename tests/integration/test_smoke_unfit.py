@@ -1,4 +1,4 @@
-"""A rank that hangs in the kernel for good: its Python looks for packages on a file system whose server takes requests and never answers.
+"""A rank that hangs in the kernel for good: it looks into a file system whose server takes requests and never answers.
 
 Nothing is simulated: the process is in state D, SIGKILL does not end it, and it goes only when the file system is let go.
 """
@@ -52,30 +52,57 @@ def state(pid):
 
 @pytest.fixture
 def judged(dead_mount):
-    """(result, what lets the mount go) of three ranks, of which rank 1 has a path on it."""
-    folder, let_go = dead_mount
-    request = Request(backend="gloo", phases=("all_reduce",), rank_environment={"1": {"PYTHONPATH": str(folder)}}, environment={"OMP_NUM_THREADS": "1"})
-    [node] = plan_group(request, [Member("gpu007", 3, "lo")], "127.0.0.1", free_port())
-    plan = NodePlan(node.host, node.ranks, {**node.document, "start_timeout_s": 15})
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_"))}
-    return judge([run_local(plan, payload_path(PROJECT), [sys.executable], environment=variables)]), let_go
+    """judged(settings of rank 1, drills) -> the result of three ranks."""
+
+    def run(settings, drills=(), **plan):
+        request = Request(
+            backend="gloo", phases=("all_reduce",), rank_environment={"1": settings}, environment={"OMP_NUM_THREADS": "1"}, drills=drills, max_bytes=65536
+        )
+        [node] = plan_group(request, [Member("gpu007", 3, "lo")], "127.0.0.1", free_port())
+        node = NodePlan(node.host, node.ranks, {**node.document, **plan})
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_"))}
+        return judge([run_local(node, payload_path(PROJECT), [sys.executable], environment=variables)])
+
+    return run
 
 
-def test_a_process_that_survives_sigkill_is_named_with_host_and_pid_and_the_node_called_unfit(judged):
-    result, let_go = judged
+def unfit(result, phase):
+    """The pid of the process that made the node unfit; the verdict must name it, and it must really be there, or the verdict is a lie."""
     assert (result["verdict"], result["unfit"]) == ("fail", ["gpu007"])
     suspect = result["suspects"][0]
-    assert (suspect["host"], suspect["rank"], suspect["phase"]) == ("gpu007", 1, "environment")
+    assert (suspect["host"], suspect["rank"], suspect["phase"]) == ("gpu007", 1, phase)
     [evidence] = [row for row in result["evidence"] if row["rank"] == 1]
-    pid = evidence["pid"]
-    assert f"its process {pid} survives SIGKILL (state D" in suspect["why"]
+    assert f"its process {evidence['pid']} survives SIGKILL (state D" in suspect["why"]
     assert "the node is unfit" in suspect["why"]
     assert "reboot" in suspect["next"]
-    assert state(pid) == "D", "it must really be there, or the verdict is a lie"
-    assert evidence["step"] == "start the interpreter"
+    assert state(evidence["pid"]) == "D"
     assert worth_trying(result) is None, "an unfit node is no place for experiments"
-    let_go()
+    return evidence["pid"]
+
+
+def gone(pid):
+    """Whether a process ends."""
     until = time.monotonic() + DEADLINE_S
     while state(pid) not in (None, "Z") and time.monotonic() < until:
         time.sleep(0.05)
-    assert state(pid) in (None, "Z")
+    return state(pid) in (None, "Z")
+
+
+def test_an_interpreter_that_hangs_in_the_kernel_before_it_has_told_anything_is_named(dead_mount, judged):
+    folder, let_go = dead_mount
+    result = judged({"PYTHONPATH": str(folder)}, start_timeout_s=15)
+    pid = unfit(result, "environment")
+    assert [row["step"] for row in result["evidence"] if row["rank"] == 1] == ["start the interpreter"]
+    let_go()
+    assert gone(pid)
+
+
+def test_a_rank_that_hangs_in_the_kernel_in_the_middle_of_collectives_is_named_with_its_stack(dead_mount, judged):
+    folder, let_go = dead_mount
+    drills = ({"rank": 1, "fault": "read", "phase": "all_reduce"},)
+    result = judged({"UNHANG_DRILL_FILE": str(folder / "data")}, drills, step_timeout_s=15)
+    pid = unfit(result, "all_reduce")
+    [evidence] = [row for row in result["evidence"] if row["rank"] == 1]
+    assert "in drill" in evidence["stack"], "the process hangs, a thread of it still answers"
+    let_go()
+    assert gone(pid)

@@ -1059,6 +1059,9 @@ def drill(run):
             os.kill(os.getpid(), signal.SIGSEGV)
         elif fault["fault"] == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault["fault"] == "read":
+            with contextlib.suppress(OSError), open(os.environ["UNHANG_DRILL_FILE"], "rb") as source:
+                source.read(1)
 
 
 def drilled(run, fault):
@@ -2124,6 +2127,8 @@ def keep_watch(run):
     while True:
         time.sleep(0.2)
         if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
+            if os.fstat(run.stacks.fileno()).st_size == 0:  # the signal waits for a main thread that hangs in the kernel
+                faulthandler.dump_traceback(file=run.stacks, all_threads=True)
             write_flight_recording(run)
             run.board.flag(Board.ANSWERED, 1)
         state = run.board.read()

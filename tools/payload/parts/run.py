@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -95,6 +96,9 @@ def drill(run):
             os.kill(os.getpid(), signal.SIGSEGV)
         elif fault["fault"] == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault["fault"] == "read":
+            with contextlib.suppress(OSError), open(os.environ["UNHANG_DRILL_FILE"], "rb") as source:
+                source.read(1)
 
 
 def drilled(run, fault):

@@ -14,7 +14,7 @@ PHASES = (
     "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix", "build",
 )  # fmt: skip
 OPTIONAL = ("p2p_matrix", "build")
-FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device")
+FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device", "read")
 TOTAL_TIMEOUT_S = 600.0
 START_S = 30.0  # for an interpreter to start, as the payload has it; who gives steps more gives it that, too
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
