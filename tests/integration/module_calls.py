@@ -21,11 +21,11 @@ def command_of(fleet, name, module, check, options):
     return [*argv, *(["--check"] if check else [])], {**audits.environment_of(fleet.bed, work), "ANSIBLE_NOCOLOR": "1"}
 
 
-def call_module(fleet, name, module, check=False, **options):
+def call_module(fleet, name, module, check=False, answer_within_s=audits.DEADLINE_S, **options):
     """The module's answer, a failure too."""
     argv, environment = command_of(fleet, name, module, check, options)
     said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(fleet.bed.inside(argv, audits.PROJECT), env=environment, timeout=audits.DEADLINE_S, **said)
+    done = subprocess.run(fleet.bed.inside(argv, audits.PROJECT), env=environment, timeout=answer_within_s, **said)
     sys.stdout.write(f"{module} {options}\n{done.stdout}\n{done.stderr}\n")  # pytest shows it when a test fails
     return parse_answer(done.stdout)
 

@@ -53,7 +53,7 @@ class Equipped:
 
     def call(self, module, check=False, **options):
         """A module's answer on the node."""
-        return module_calls.call_module(self.fleet, self.name, module, check, **options)
+        return module_calls.call_module(self.fleet, self.name, module, check, answer_within_s=3000, **options)
 
     def installed(self, *patterns):
         """{package: version} of what is installed to its end, by patterns of dpkg-query."""

@@ -24,9 +24,9 @@ class Mirror(http.server.SimpleHTTPRequestHandler):
             return self.send_error(404)
         if faults.get("stalls") and faults["stalls"] in self.path:
             self.send_response(200)
-            self.send_header("Content-Length", "1000000")
+            self.send_header("Content-Length", str(pathlib.Path(self.translate_path(self.path)).stat().st_size))
             self.end_headers()
-            self.wfile.write(b"!<arch>\n")
+            self.wfile.write(b"!")
             self.wfile.flush()
             threading.Event().wait()  # until the bed ends
         return super().do_GET()

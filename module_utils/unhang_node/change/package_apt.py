@@ -37,9 +37,10 @@ class Refused(ValueError):
 
 
 def make_view(rootfs, folder, without=(), more=None, private=False):
-    """A View. without: file names of /etc/apt/preferences.d that apt is not to see; more: {file name: text or None} in its place.
+    """A View, with apt's caches in `folder`: a look leaves nothing behind.
 
-    private: lists and caches in `folder` too, and no hooks of the node's: apt then writes nothing outside of it.
+    without: file names of /etc/apt/preferences.d that apt is not to see; more: {file name: text or None} in its place.
+    private: lists in `folder` too, and no hooks of the node's: apt then writes nothing outside of it.
     """
     place = place_of(rootfs, folder)
     own = place + "/preferences.d"
@@ -52,21 +53,21 @@ def make_view(rootfs, folder, without=(), more=None, private=False):
     for name, text in sorted((more or {}).items()):
         if text is not None:
             write_text(own + "/" + name, text)
-    options = ["-o", "Dir::Etc::PreferencesParts={}/preferences.d".format(folder)]
+    os.makedirs(place + "/cache/archives/partial", exist_ok=True)
+    options = ["-o", "Dir::Etc::PreferencesParts={}/preferences.d".format(folder), "-o", "Dir::Cache={}/cache".format(folder)]
     return View(rootfs, options + (_private_options(rootfs, folder) if private else []), folder)
 
 
 def _private_options(rootfs, folder):
     place = place_of(rootfs, folder)
-    for name in ("cache/archives/partial", "lists/partial"):
-        os.makedirs("{}/{}".format(place, name), exist_ok=True)
+    os.makedirs(place + "/lists/partial", exist_ok=True)
     theirs = place_of(rootfs, LISTS)
     for name in sorted(os.listdir(theirs)) if os.path.isdir(theirs) else []:
         if name != "lock" and os.path.isfile(theirs + "/" + name):
             shutil.copy2(theirs + "/" + name, "{}/lists/{}".format(place, name))
     # Hooks of an update leave stamps and caches of their own behind.
     write_text(place + "/" + CONF, "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n")
-    return ["-c", "{}/{}".format(folder, CONF), "-o", "Dir::State::Lists={}/lists".format(folder), "-o", "Dir::Cache={}/cache".format(folder)] + AS_ROOT
+    return ["-c", "{}/{}".format(folder, CONF), "-o", "Dir::State::Lists={}/lists".format(folder)] + AS_ROOT
 
 
 def private_folder(rootfs):
@@ -119,7 +120,10 @@ def simulate(view, words, recommends):
 
 
 def needed_again(view, leaving, words, recommends):
-    """Names among `leaving` that apt would bring back for the request: families share some. It is asked over a copy of dpkg's status without them."""
+    """Names among `leaving` that apt would bring back for the request: families share some. It is asked over a copy of dpkg's status without them.
+
+    words: of the request, without what is there already; then what those lost is to come back, which apt does only when nothing else is asked for.
+    """
     with open(place_of(view.rootfs, STATUS), encoding="utf-8", errors="surrogateescape") as source:
         stanzas = source.read().split("\n\n")
     kept = [stanza for stanza in stanzas if stanza.strip("\n").split("\n", 1)[0][len("Package: ") :] not in leaving]
@@ -127,7 +131,7 @@ def needed_again(view, leaving, words, recommends):
     with open(place_of(view.rootfs, path), "w", encoding="utf-8", errors="surrogateescape") as target:
         target.write("\n\n".join(kept))
     try:
-        steps = simulate(view._replace(options=view.options + ["-o", "Dir::State::status=" + path]), words, recommends)
+        steps = simulate(view._replace(options=view.options + ["-o", "Dir::State::status=" + path]), ["--fix-broken"] + words, recommends)
     except Refused:
         return set()  # the request itself is refused soon, with the reason
     return {step.name.split(":")[0] for step in steps if step.action == "install"} & set(leaving)

@@ -89,7 +89,8 @@ def _simulated(plan, leaving):
     offers = offers_of(view, {name.split(":")[0] for name in list(request["install"]) + list(request["expect"])})
     plan = plan._replace(offers=offers, warnings=warnings)
     if leaving:
-        leaving -= needed_again(view, leaving, words_of(request["install"], []), request["recommends"])
+        to_come = _still_to_come(request, plan.installed)["install"]
+        leaving -= needed_again(view, leaving, words_of(to_come, []), request["recommends"])
         request = dict(request, remove=sorted(set(request["remove"]) | leaving))
         plan = plan._replace(request=request, words=words_of(request["install"], request["remove"]))
     missing = not_offered(_still_to_come(request, plan.installed), offers)
