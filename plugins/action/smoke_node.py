@@ -142,7 +142,8 @@ class ActionModule(ActionBase):
             raise Trouble("answered with no folder of its own")
         started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"])}
         program = [word.replace("{place}", place) for word in work["program"] or [self._python]]
-        words = [*program, f"{place}/unhang_smoke.py", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
+        # What the agent and the ranks lay down for a while lies in the same folder, and goes with it even when the agent is killed.
+        words = ["env", f"TMPDIR={place}", *program, f"{place}/unhang_smoke.py", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
         job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": words}, task_vars=self.vars, wrap_async=self._task.async_val)
         if job.get("failed") or not job.get("results_file"):
             self._remove(started)

@@ -213,6 +213,9 @@ def busy(fleet):
     for line in process.stderr:
         if line.strip() == "unhang: phase storm":
             break
+    # The first rank that gets there announces it, and the others may be a phase behind: each one's page of memory says where it is.
+    boards = "cat /tmp/unhang-smoke-*/board-* 2>/dev/null || true"
+    audits.wait_until(lambda: all("storm\n" in fleet.shell(name, boards) for name in NAMES), "all are in the storm")
     yield process
     process.kill()
     process.wait()

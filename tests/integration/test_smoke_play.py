@@ -75,11 +75,12 @@ def test_what_cannot_be_fetched_or_removed_and_an_agent_that_died_are_in_the_res
     plant_python(fleet, {
         "gpu002": "mkdir $folder/held && mount -t tmpfs none $folder/held",
         "gpu003": "rm $folder/events.jsonl && mkdir $folder/events.jsonl",
-        "gpu004": "kill -9 $PPID",
+        # Its rank never enters the collective, so that the others wait there when the agent dies.
+        "gpu004": "(until grep -q '\"phase\": \"all_reduce\"' $folder/events.jsonl; do sleep 0.1; done; kill -9 $PPID) >/dev/null 2>&1 &",
     })  # fmt: skip
     fleet.undo.callback(fleet.shell, "gpu002", f"umount {PLACED}/held && rm -rf {PLACED}")
     extra = {"smoke_test_python": USERS_PYTHON, "smoke_test_experiments": False, "smoke_test_isolate": False}
-    code, found, _ = play(fleet, "--phases", "all_reduce", extra=extra)
+    code, found, _ = play(fleet, "--phases", "all_reduce", "--drill", "gpu004:absent:all_reduce", extra=extra)
     assert code != 0
     result = found["group"]
     [note] = result["notes"]
@@ -104,7 +105,7 @@ def held(fleet):
         fleet.undo.callback(fleet.shell, name, "rm -f /run/go")
     quick = {"ansible_ssh_extra_args": "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"}
     inventory = audits.inventory_of(fleet.bed, {"training": list(NAMES)}, variables=quick)
-    words = command(fleet, "--phases", "all_reduce", inventory=inventory, extra={"smoke_test_python": USERS_PYTHON})
+    words = command(fleet, "--phases", "all_reduce", "--step-timeout", "200", inventory=inventory, extra={"smoke_test_python": USERS_PYTHON})
     environment = audits.environment_of(fleet.bed, fleet.work)
     with (fleet.work / "said").open("w") as said:
         process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
