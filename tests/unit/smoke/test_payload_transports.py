@@ -97,6 +97,17 @@ def test_the_nic_of_a_pair_is_named():
     assert group.transport == "net"
 
 
+def test_each_end_of_a_network_numbers_its_own_devices():
+    def told_by(rank, way, devices):
+        log = log_of(f"NET/IB : Using {devices} [RO]; OOB eth0:10.0.0.1<0>", f"Channel 00/0 : 0[3] -> 1[0] [{way}] via NET/IB/1/GDRDMA")
+        return {"e": "transports", "rank": rank, **payload.transports_of(log, 2)}
+
+    events = [told_by(1, "receive", "[0]mlx5_6:1/IB [1]mlx5_7:1/IB"), told_by(0, "send", "[0]mlx5_0:1/IB [1]mlx5_1:1/IB")]
+    [row] = transport_rows(stories([Stream("gpu1", (0, 1), tuple(events))]), events)
+    assert row["nics"] == ["mlx5_1:1/IB", "mlx5_7:1/IB"]
+    assert row["label"] == "NET IB by mlx5_1:1/IB with GPUDirect RDMA; received by mlx5_7:1/IB"
+
+
 @pytest.mark.parametrize(
     "kinds, transport",
     [

@@ -25,14 +25,15 @@ def transport_rows(told: Mapping[int, Story], events: Sequence[Event]) -> list[d
     logs = [event for event in events if event["e"] == "transports"]
     rows = with_nvlink(_pairs(logs), told, events)
     planned = {str(kind) for event in logs for kind in _list(event.get("graph"))}
-    devices = {event["rank"]: _devices(event.get("devices")) for event in logs if isinstance(event.get("rank"), int)}
     for row in rows:
         nvlink = row["nvlink"] if row["nvlink"] is not None else _by_plan(planned)
         kinds = {kind for way in row["via"] if (kind := kind_of(way, nvlink))}
         row["kind"] = max(kinds, key=KINDS.index) if kinds else None
-        known = devices.get(row["from"]) or devices.get(row["to"]) or {}
-        row["nics"] = sorted({name for way in row["via"] if (name := nic_of(way, known))})
-        row["label"] = ", ".join(dict.fromkeys(label_of(way, nvlink, known) for way in row["via"]))
+        sent, received = row.pop("sent"), row.pop("received")
+        row["nics"] = sorted({name for way, known in [*sent, *received] if (name := nic_of(way, known))})
+        row["label"] = ", ".join(dict.fromkeys(label_of(way, nvlink, known) for way, known in sent or received))
+        there = sorted({name for way, known in received if (name := nic_of(way, known))} - {nic_of(way, known) for way, known in sent})
+        row["label"] += f"; received by {', '.join(_short(name) for name in there)}" if sent and there else ""
     return rows
 
 
@@ -60,7 +61,12 @@ def label_of(way: str, nvlink: bool | None, devices: Mapping[str, Mapping[str, s
     if not found:
         return way
     name = nic_of(way, devices) or f"device {found[2]}"
-    return f"NET {found[1]} by {name.split('<')[0]}" + (" with GPUDirect RDMA" if "GDRDMA" in way else "")
+    return f"NET {found[1]} by {_short(name)}" + (" with GPUDirect RDMA" if "GDRDMA" in way else "")
+
+
+def _short(name: str) -> str:
+    """Without the port that NCCL writes behind an address."""
+    return name.split("<")[0]
 
 
 def _by_plan(planned: set[str]) -> bool | None:
@@ -69,14 +75,18 @@ def _by_plan(planned: set[str]) -> bool | None:
 
 
 def _pairs(logs: Iterable[Event]) -> list[dict[str, Any]]:
+    """Rows with `sent` and `received`: (way, devices of the rank whose log says so), for each end of a network numbers its own devices."""
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for event in logs:
-        pairs = event.get("pairs")
+        pairs, known = event.get("pairs"), _devices(event.get("devices"))
         for name, row in pairs.items() if isinstance(pairs, dict) else ():
             ends = str(name).split(">")
             if len(ends) == 2 and all(end.isdecimal() and len(end) < 8 for end in ends) and isinstance(row, dict):
-                one = found.setdefault((int(ends[0]), int(ends[1])), {"from": int(ends[0]), "to": int(ends[1]), "via": [], "channels": 0})
-                one["via"] = list(dict.fromkeys([*one["via"], *(str(way)[:120] for way in _list(row.get("via"))[:16])]))
+                start = {"from": int(ends[0]), "to": int(ends[1]), "via": [], "channels": 0, "sent": [], "received": []}
+                one = found.setdefault((int(ends[0]), int(ends[1])), start)
+                ways = [str(way)[:120] for way in _list(row.get("via"))[:16]]
+                one["via"] = list(dict.fromkeys([*one["via"], *ways]))
+                one["sent" if event.get("rank") == one["from"] else "received"] += [(way, known) for way in ways]
                 one["channels"] = max(one["channels"], int(number(row.get("channels"))))
     return [found[key] for key in sorted(found)]
 
