@@ -27,4 +27,4 @@ test-packages: system-packages ## Real drivers of Debian's archive installed, ch
 test-vm: system-packages ## A real kernel upgrade on an emulated machine, as root on Linux: trial boots that succeed, and all that do not
 	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest --timeout 3600 tests/vm $(TEST_ARGS)
+	$(PYTHON) -m pytest -n 2 --timeout 3600 tests/vm $(TEST_ARGS)

@@ -32,7 +32,7 @@ class Site:
     def start(self, *arguments, **variables):
         """The same as a process that goes on while the test does something to the machine."""
         command, where = self.prepared(arguments, variables)
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **where)
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **where)
 
     def audit(self):
         """Ids of the rules that fail about which kernel runs and which boots next. (Others tell of lockups, which a slow emulation may have.)"""
@@ -70,3 +70,8 @@ def boots(machine):
     """What GRUB was told: {saved_entry, next_entry} where they are set."""
     lines = machine.shell("grub-editenv /boot/grub/grubenv list").splitlines()
     return {name: value for name, _equals, value in (line.partition("=") for line in lines) if name in ("saved_entry", "next_entry") and value}
+
+
+def default_of(machine):
+    """Which kernel an ordinary boot starts, as GRUB's environment block has it."""
+    return boots(machine)["saved_entry"].rpartition(">gnulinux-")[2]
