@@ -14,6 +14,11 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h200x2" / "nvml.json"
 
 
+def pytest_collection_modifyitems(items):
+    """The longest row of tests first: two workers take a file each, and what is left then goes to the one that is free."""
+    items.sort(key=lambda item: "installation" not in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def image():
     return ready_image(CACHE)
