@@ -90,8 +90,9 @@ def gone(pid):
 
 def test_an_interpreter_that_hangs_in_the_kernel_before_it_has_told_anything_is_named(dead_mount, judged):
     folder, let_go = dead_mount
-    result = judged({"PYTHONPATH": str(folder)}, start_timeout_s=15)
+    result = judged({"PYTHONPATH": str(folder)}, start_timeout_s=20)
     pid = unfit(result, "environment")
+    assert "fail" not in {row["status"] for row in result["phases"]}, "told before the others gave up waiting at the rendezvous"
     assert [row["step"] for row in result["evidence"] if row["rank"] == 1] == ["start the interpreter"]
     let_go()
     assert gone(pid)
