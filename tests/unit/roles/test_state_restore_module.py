@@ -232,7 +232,7 @@ class TestHolds:
 
     def test_a_hold_that_was_there_and_still_is_stays(self, held):
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
-        keep_selections(str(held), state_id, {"libnccl2": "hold"})
+        keep_selections(str(held), state_id, {"libnccl2:amd64": "hold"})
         assert restore(held)["lifted"] == []
         assert "libnccl2" in self.names(held)
 
