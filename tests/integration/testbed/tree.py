@@ -46,7 +46,9 @@ def ready_tree(cache, suite=SUITE, more=()):
     """The tree's folder below `cache`, built now (half a minute) if it is not there. suite: Debian's; more: packages besides. Raises TreeError."""
     cache.mkdir(parents=True, exist_ok=True)
     tree = cache / f"tree-{recipe_key(suite, more)}"
-    with open(cache / "lock", "w", encoding="ascii") as lock:
+    if tree.is_dir():
+        return tree  # it is moved there whole
+    with open(cache / f"lock-{tree.name}", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second session waits for the first one's build
         if not tree.is_dir():
             build(tree, suite, more)
@@ -55,9 +57,9 @@ def ready_tree(cache, suite=SUITE, more=()):
 
 def build(tree, suite, more):
     """Build the tree beside its place and move it there whole."""
-    for remains in tree.parent.glob("tree-*.partial"):
-        shutil.rmtree(remains)
     partial = tree.with_suffix(".partial")
+    if partial.exists():  # of a build that was cut off
+        shutil.rmtree(partial)
     argv = ["mmdebstrap", "--variant=minbase", "--components=main", f"--include={','.join((PACKAGES, *more))}"]
     argv += ["--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]
     argv += [f"--customize-hook=sync-in {FILES} /"]
