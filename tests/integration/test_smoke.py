@@ -116,11 +116,6 @@ def test_a_fault_between_two_switches_of_the_inventory_is_named_as_such(fleet):
     nothing_left(fleet)
 
 
-def test_a_fault_of_size_alone_is_named_with_the_number(fleet):
-    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--drill", "*4:exit", "--no-experiments")
-    assert done.result["isolation"]["answer"] == "only from 4 nodes on"
-
-
 def test_a_node_whose_ranks_never_enter_is_named(fleet):
     options = ("--max-size", "64K", "--step-timeout", "10", "--phases", "all_reduce", "--no-experiments", "--no-isolate")
     done = smoke(fleet, *options, "--drill", "gpu002:absent:all_reduce")
@@ -243,14 +238,13 @@ def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy)
 
 def test_an_agent_that_is_killed_is_named_and_the_others_answer(fleet, busy):
     [agent] = [line.split()[0] for line in left_over(fleet, "gpu002") if " node " in line]
-    fleet.shell("gpu002", f"kill -9 {agent}")
+    fleet.shell("gpu002", f"kill -9 {agent}", undo="rm -rf /tmp/unhang-smoke-*")  # nobody is left there to do it
     said, _ = busy.communicate(timeout=DEADLINE_S)
     result = json.loads(said)
     assert result["suspects"][0]["host"] == "gpu002"
-    assert "the agent ended with code" in result["suspects"][0]["why"]
+    assert "the agent was ended by a signal" in result["suspects"][0]["why"]
     assert {row["host"]: row["ended"] for row in result["hosts"]} == {"gpu001": True, "gpu002": False, "gpu003": True, "gpu004": True}
     audits.wait_until(lambda: not any(left_over(fleet, name) for name in NAMES), "the payload's processes are gone")
-    fleet.shell("gpu002", "rm -rf /tmp/unhang-smoke-*")  # nobody was left there to do it
 
 
 def test_a_node_that_loses_power_in_the_middle_is_named_and_the_others_answer(fleet, busy):

@@ -25,6 +25,7 @@ SURVEY_PROGRAM = ("python3",)  # never in a container: addresses, routes and GPU
 CONNECT_S = 15
 SURVEY_S = 30
 ENDING_S = 30.0
+KILLED = -1
 NOTICE_S = 2.0  # for a node to notice by itself that another is in trouble
 TROUBLE = ("stall", "exit", "node_failed")
 DEAD_AFTER_MS = 15_000  # of silence towards our keep-alives: then the connection is lost
@@ -142,15 +143,17 @@ def _run_node(plan: NodePlan, access: Access, tell: Tell | None, trouble: thread
         return Stream(plan.host, plan.ranks, events)
     trouble.set()
     last = [row for row in errors.decode("utf-8", "replace").splitlines() if row.strip()]
-    ended = f"the agent ended with code {code}" + (f": {last[-1][:200]}" if last else "")
+    how = "was ended by a signal" if code == KILLED else f"ended with code {code}"
+    ended = f"the agent {how}" + (f": {last[-1][:200]}" if last else "")
     return Stream(plan.host, plan.ranks, events, "the connection was lost" if code is None else ended)
 
 
 def _exchange(
     connection: fabric.Connection, line: str, limit_s: float, tell: Callable[[Event], None] | None, trouble: threading.Event | None = None
 ) -> tuple[bytes, bytes, int | None]:
-    """(output, errors, exit code, None when the connection broke) of a command whose standard input stays open until it ends or the limit is reached.
+    """(output, errors, exit code) of a command whose standard input stays open until it ends or the limit is reached.
 
+    The exit code is KILLED for a command that a signal ended, None when the connection broke.
     trouble: when another node sets it, this one is asked for its evidence.
     """
     said, errors = bytearray(), bytearray()
@@ -169,7 +172,7 @@ def _exchange(
             told = _tell_new(said, told, tell)
             if channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready():
                 code = channel.recv_exit_status()
-                return bytes(said), bytes(errors), code if code >= 0 else None
+                return bytes(said), bytes(errors), code if code >= 0 else KILLED if _answers(connection) else None
             if not connection.transport.is_active():
                 break
             if trouble is not None and trouble.is_set() and asked >= 0:
@@ -182,6 +185,15 @@ def _exchange(
     except (OSError, EOFError, paramiko.SSHException):
         pass  # what was heard stands; the caller sees that no end was told
     return bytes(said), bytes(errors), None
+
+
+def _answers(connection: fabric.Connection) -> bool:
+    """Whether the connection still carries anything: paramiko gives no exit code both for a signal and for a connection that is gone."""
+    try:
+        connection.transport.open_session(timeout=CONNECT_S).close()
+        return True
+    except (OSError, EOFError, paramiko.SSHException):
+        return False
 
 
 def _tell_new(said: bytearray, told: int, tell: Callable[[Event], None] | None) -> int:
