@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import audits
+import driver_node
 import pytest
 from four_nodes import NAMES
 from hardware import consumer_gpus
 from playbooks_on_nodes import play, playing
+from repository import APT, build_package, serve
 from role_plays import state_of
 
 REMEDIATE = "playbooks/remediate.yml"
@@ -16,6 +18,7 @@ FIRST, SECOND, THIRD, FOURTH = NAMES
 PINNED = "cuda-visible-devices-pinned"
 BAD = "driver-545-23-08-p2p-deadlock"
 ROLES = ["gpu_binding"]
+BOOT = "cat /proc/sys/kernel/random/boot_id; stat -c %Z /proc/1"
 
 
 @pytest.fixture
@@ -108,8 +111,82 @@ def test_a_node_that_is_not_healthy_afterwards_stops_the_run_before_the_third(pi
 
 def test_a_policy_that_brings_in_a_known_bad_driver_is_not_applied(pinned):
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
+    pinned.before[FIRST] = state_of(pinned, FIRST)
     for apply in (False, True):
         run = remediate(pinned, {"driver": {"version": "545.23.08"}}, hosts=[FIRST], unhang_apply=apply)
         assert run.code != 0
         assert f"the policy of {FIRST} is not applied: Driver 545.23.08 deadlocks NCCL peer-to-peer between GPUs ({BAD})" in " ".join(run.said.split())
         assert untouched(pinned, FIRST) == [FIRST]
+
+
+BROKEN = {
+    "/etc/environment": "SITE=1\nCUDA_VISIBLE_DEVICES=0\n",
+    "/etc/nccl.conf": "NCCL_P2P_DISABLE=1\n",
+    "/root/.cache/torch_extensions/py310_cu128/fused/lock": "",
+}
+POLICY = {
+    "nccl": {"profile": "single_node_nvlink"},
+    "build": {"extensions": True},
+    "torch": {"cuda": "12.8"},
+    "driver": {"version": "580.159.04", "held": True},
+}
+TOOLS = {
+    "g++": ["/usr/bin/g++"],
+    "ninja-build": ["/usr/bin/ninja"],
+    "make": ["/usr/bin/make"],
+    "python3-dev": ["/usr/include/python3.11/Python.h"],
+    "cuda-toolkit-12-8": ["/usr/local/cuda-12.8/bin/nvcc", "/usr/local/cuda-12.8/include/cuda.h", "/usr/local/cuda -> cuda-12.8"],
+}
+FOUND = {
+    "nccl_profile": "nccl-p2p-disabled",
+    "build_toolchain": "build-compiler-missing",
+    "gpu_binding": PINNED,
+    "host_tuning": "policy-shm",
+    "package_hold": "policy-driver-not-held",
+}
+
+
+def test_what_the_audit_finds_is_gone_after_each_role(fleet, tmp_path):
+    """The round trip of each role that acts without real drivers and kernels; tests/packages and tests/vm have the others."""
+    driver = [build_package(tmp_path, name, "580.159.04-1") for name in ("nvidia-driver", "libnvidia-ml1")]
+    serve(fleet, FIRST, [*driver, *(build_package(tmp_path, name, "12.8.0-1", files) for name, files in TOOLS.items())])
+    fleet.shell(FIRST, f"{APT} install nvidia-driver libnvidia-ml1")
+    for path, content in BROKEN.items():
+        fleet.plant(FIRST, path, content)
+    size = int(fleet.shell(FIRST, "stat -f -c '%b' /dev/shm")) * int(fleet.shell(FIRST, "stat -f -c '%S' /dev/shm"))
+    fleet.undo.callback(fleet.shell, FIRST, f"mount -o remount,size={size} /dev/shm")
+    run = remediate(fleet, {**POLICY, "limits": {"shm_bytes": size + (64 << 20)}}, hosts=[FIRST], unhang_roles=list(FOUND), unhang_apply=True)
+    assert run.code == 0
+    before = json.loads((fleet.work / "runs" / "latest" / "findings-before.json").read_text())["findings"]
+    assert set(FOUND.values()) <= {one["rule"] for one in before if one["verdict"] == "fail"}
+    assert set(FOUND.values()) <= set(proof(fleet, FIRST)["gone"])
+    assert not {rule for _host, rule in findings(fleet)} & set(FOUND.values())
+    assert {"nccl_profile", "gpu_binding", "host_tuning", "package_hold"} <= {row["role"] for row in saved(fleet)}
+    back = play(fleet, "playbooks/rollback.yml", [FIRST], {}, unhang_apply=True, unhang_state=saved(fleet)[0]["id"])
+    assert back.code == 0
+    assert [fleet.shell(FIRST, f"cat {path}") == content for path, content in BROKEN.items() if path.startswith("/etc/")] == [True, True]
+    assert not fleet.shell(FIRST, "apt-mark showhold")
+
+
+def saved(fleet):
+    """States on the first node, oldest first."""
+    folders = fleet.shell(FIRST, "ls -d /var/lib/unhang/states/*/").split()
+    return sorted((json.loads(fleet.shell(FIRST, f"cat {folder}/state.json")) for folder in folders), key=lambda row: row["number"])
+
+
+def test_a_driver_is_proved_only_after_the_reboot_that_it_needs(fleet, tmp_path):
+    driver_node.prepare(fleet, FIRST, tmp_path)
+    policy = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
+    roles = {"unhang_roles": ["gpu_driver", "fabric_manager", "package_hold"], "unhang_apply": True}
+    stopped = remediate(fleet, policy, hosts=[FIRST], **roles)
+    assert stopped.code != 0
+    assert f"a reboot is needed: {FIRST}: driver {driver_node.NEW} is installed and {driver_node.OLD} is loaded" in " ".join(stopped.said.split())
+    assert {"policy-driver-version", "driver-library-mismatch"} <= {rule for _host, rule in findings(fleet)}
+    boot = fleet.shell(FIRST, BOOT)
+    done = remediate(fleet, policy, hosts=[FIRST], unhang_reboot=True, **roles)
+    fleet.nodes[FIRST].find_leader()
+    assert done.code == 0
+    assert fleet.shell(FIRST, BOOT) != boot
+    assert proof(fleet, FIRST)["healthy"]
+    assert "policy-driver-version" in proof(fleet, FIRST)["gone"]
+    fleet.shell(FIRST, "test ! -e /var/lib/unhang/lock.json")

@@ -89,38 +89,64 @@ def test_exactly_what_was_held_is_let_go(fleet, tmp_path):
     assert without_saved(fleet) == untouched
 
 
-def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_gone_on_with(fleet, tmp_path):
+@pytest.fixture
+def waiting(fleet, tmp_path):
+    """A node on which package_hold waits in the middle, for somebody has dpkg's lock: its pins are written, its holds are not. As it was before."""
     serve(fleet, NODE, [build_package(tmp_path, "nvidia-driver", VERSION)])
     fleet.shell(NODE, f"{APT} install nvidia-driver")
     untouched = without_saved(fleet)
-    # Who has dpkg's lock keeps the role waiting in the middle: its pins are written, its holds are not.
     taker = "import fcntl, time; lock = open('/var/lib/dpkg/lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/run/taken', 'w'); time.sleep(100000)"
     fleet.shell(NODE, f'systemd-run --unit=taker --collect python3 -c "{taker}"', undo="systemctl stop taker; rm -f /run/taken")
     audits.wait_until(lambda: "yes" in fleet.shell(NODE, "test -e /run/taken && echo yes || true"), "dpkg's lock is taken")
+    return fleet, untouched
+
+
+def await_pins(fleet):
     pin = "/etc/apt/preferences.d/unhang-package-hold"
+    audits.wait_until(lambda: "yes" in fleet.shell(NODE, f"test -e {pin} && echo yes || true"), "the role has written its pins")
+    return json.loads(fleet.shell(NODE, "cat /var/lib/unhang/lock.json"))
+
+
+def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_gone_on_with(waiting):
+    fleet, untouched = waiting
     with playing(fleet, write_play(fleet.work, "package_hold"), [NODE], HOLD):
-        audits.wait_until(lambda: "yes" in fleet.shell(NODE, f"test -e {pin} && echo yes || true"), "the role has written its pins")
-        holder = json.loads(fleet.shell(NODE, "cat /var/lib/unhang/lock.json"))
+        holder = await_pins(fleet)
         second = play_role(fleet, "nccl_profile", NODE, POLICY)
         assert second.failed == {NODE: 1}
         assert f"found run {holder['run']} by " in second.said
         assert not fleet.shell(NODE, "cat /etc/nccl.conf 2>/dev/null || true")
-        preview = play_role(fleet, "nccl_profile", NODE, POLICY, "--check")
-        assert preview.code == 0
     # The controller is dead, its module is not: it waits for dpkg on the node.
     third = play_role(fleet, "package_hold", NODE, HOLD)
     assert third.failed == {NODE: 1}
     assert "its last step is still at work on the node" in third.said
     assert states(fleet)[-1]["status"] == "open"
     fleet.shell(NODE, f"{KILL_MODULE}; systemctl stop taker; ! apt-mark showhold | grep .")
-    fourth = play_role(fleet, "package_hold", NODE, HOLD)
-    assert fourth.code == 0
-    assert f"went on in the place of run {holder['run']}" in fourth.said
-    assert f"which run {holder['run']} left open at step" in fourth.said
-    assert fleet.shell(NODE, "apt-mark showhold").split() == ["nvidia-driver"]
-    assert [row["status"] for row in states(fleet)] == ["finished"]
+    gone_on_with(fleet, holder)
     assert play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(fleet) == untouched
+
+
+def test_a_run_that_lost_its_connection_is_gone_on_with_by_the_next(waiting):
+    fleet, _untouched = waiting
+    with playing(fleet, write_play(fleet.work, "package_hold"), [NODE], HOLD) as process:
+        holder = await_pins(fleet)
+        fleet.shell(NODE, "pkill -KILL sshd; systemctl restart ssh; systemctl stop taker")  # the module ends its work unseen
+        assert process.wait(audits.DEADLINE_S) != 0
+    assert "UNREACHABLE" in (fleet.work / "playing.log").read_text()
+    audits.wait_until(lambda: "nvidia" in fleet.shell(NODE, "apt-mark showhold"), "the module has done its part")
+    assert states(fleet)[-1]["status"] == "open"
+    gone_on_with(fleet, holder)
+
+
+def gone_on_with(fleet, holder):
+    """The next run takes the place of the one that the lock names, says where that one stopped, and does the rest."""
+    done = play_role(fleet, "package_hold", NODE, HOLD)
+    assert done.code == 0
+    assert f"went on in the place of run {holder['run']}" in done.said
+    assert f"which run {holder['run']} left open at step" in done.said
+    assert fleet.shell(NODE, "apt-mark showhold").split() == ["nvidia-driver"]
+    assert [row["status"] for row in states(fleet)] == ["finished"]
+    fleet.shell(NODE, "test ! -e /var/lib/unhang/lock.json")
 
 
 def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, tmp_path):
@@ -131,7 +157,7 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
     for version, end in ((new, "finished"), (broken, "failed")):
         state_id = call_module(fleet, NODE, "saved_state", state="begun", role="gpu_driver", run="r")["id"]
         changed = call_module(fleet, NODE, "package_change", install={"nvidia-probe": version}, state_id=state_id)
-        assert changed.get("failed", False) is (end == "failed")
+        assert ("stopped_at" in changed) is (end == "failed")
         call_module(fleet, NODE, "saved_state", state=end, id=state_id, message="no")
         preview = play(fleet, ROLLBACK, [NODE], {})
         assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.said
