@@ -104,9 +104,13 @@ def settle(module, parameters):
         return answer_of(Plan({}, [], [why]))
     plan = run.plan_without(rootfs, name) if absent else run.plan_module(rootfs, name, parameters, at_boot)
     if not module.check_mode:
-        if to_load:
-            run.load(name)  # before it is written down: what cannot be loaded now would fail at every boot
         write_plan(rootfs, run.owner_of(name), plan, absent, module.params["state_id"])
+    if to_load and not module.check_mode:
+        try:
+            run.load(name)  # its parameters are written by now
+        except (OSError, ValueError):  # what cannot be loaded now would fail at every boot
+            write_plan(rootfs, run.owner_of(name), run.plan_without(rootfs, name), True, module.params["state_id"])
+            raise
     return answer_of(plan, [(name, "not loaded", "loaded")] if to_load else [])
 
 
