@@ -15,7 +15,7 @@ description:
   - Waits for the locks of dpkg and apt no longer than it is told to, and names who has them.
   - Runs apt in a systemd unit of its own (V(unhang-packages.service)), so that a connection that is lost does not end dpkg half way. The next run waits for it.
   - Reads back what is installed. Packages that are not installed to their end are refused, or brought there with O(repair).
-  - Knows apt and dpkg.
+  - On nodes of rpm it does the same with dnf 4, less what docs/packages.md names.
 options:
   install:
     description: Packages with the version that each has to have, as apt writes it. An empty version takes the one that apt prefers.
@@ -57,7 +57,7 @@ options:
     type: bool
     default: false
   pin:
-    description: Pins of apt that belong to the request. They count in the simulation and are written before anything is installed.
+    description: Pins of apt that belong to the request; refused on nodes of rpm, where M(package_pin) locks versions. They count in the simulation and are written before anything is installed.
     type: dict
     suboptions:
       file:

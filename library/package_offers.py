@@ -11,6 +11,7 @@ short_description: Versions of packages that a node's repositories offer, and wh
 version_added: "0.3.0"
 description:
   - Reads the lists of packages that apt has fetched. With O(update_cache) it fetches them into a copy first; the node's own stay as they are.
+  - On nodes of rpm dnf is asked, which fetches lists by itself when they are old.
   - Changes nothing.
 options:
   names:
@@ -66,7 +67,7 @@ warnings_of_update:
   elements: str
   sample: []
 manager:
-  description: V(dpkg).
+  description: V(dpkg) or V(rpm).
   returned: success
   type: str
   sample: dpkg

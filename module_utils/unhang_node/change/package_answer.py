@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .package_change import NOTHING, apply_change, changes_of, close_plan, is_change, plan_change
+from . import package_change, package_dnf_run
+from .package_change import NOTHING, changes_of, close_plan, is_change
+from .package_dnf import is_rpm_node
 from .package_judging import versions_after
 
 
@@ -25,11 +27,13 @@ def change_packages(options, check):
 
 def _settle(options, looks_only):
     """(Plan, Done). Raises OSError, ValueError."""
-    plan = plan_change(options, writes=not looks_only)
+    manager = package_dnf_run if is_rpm_node(options.get("rootfs") or "/") else package_change
+    plan = manager.plan_change(options, writes=not looks_only)
     try:
-        done = NOTHING if looks_only or plan.refused or not is_change(plan) else apply_change(plan)
+        done = NOTHING if looks_only or plan.refused or not is_change(plan) else manager.apply_change(plan)
     finally:
-        close_plan(plan)
+        if manager is package_change:
+            close_plan(plan)
     return plan, done
 
 

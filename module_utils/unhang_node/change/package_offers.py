@@ -5,13 +5,18 @@ from __future__ import annotations
 import fnmatch
 import shutil
 
+from . import package_dnf
 from .files import place_of
 from .package_apt import known_names, make_view, offers_of, private_folder, update
+from .package_change import DEFAULTS
+from .package_dnf import is_rpm_node, read_installed_rpms
 from .package_installed import read_installed
 
 
 def read_offers(rootfs, patterns, update_cache, fetch_timeout_s):
     """{offers, installed, warnings_of_update, manager} for names and patterns of names. Raises ValueError, OSError."""
+    if is_rpm_node(rootfs):
+        return read_rpm_offers(rootfs, patterns, fetch_timeout_s)
     installed = read_installed(rootfs)
     folder = private_folder(rootfs)
     try:
@@ -23,6 +28,19 @@ def read_offers(rootfs, patterns, update_cache, fetch_timeout_s):
         shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
     rows = {name: _row(package, installed.sources.get(name)) for name, package in installed.packages.items() if name in names}
     return {"offers": offers, "installed": rows, "warnings_of_update": warnings, "manager": "dpkg"}
+
+
+def read_rpm_offers(rootfs, patterns, fetch_timeout_s):
+    """The same of a node of rpm, whose dnf fetches lists by itself when they are old."""
+    installed = read_installed_rpms(rootfs)
+    folder = private_folder(rootfs)
+    try:
+        offers = package_dnf.offers_of(rootfs, dict(DEFAULTS, fetch_timeout_s=fetch_timeout_s), patterns, folder)
+    finally:
+        shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
+    names = chosen_names(patterns, installed.packages)
+    rows = {name: _row(package, installed.sources.get(name)) for name, package in installed.packages.items() if name in names}
+    return {"offers": offers, "installed": rows, "warnings_of_update": [], "manager": "rpm"}
 
 
 def _row(package, source):

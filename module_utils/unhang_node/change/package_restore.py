@@ -5,29 +5,19 @@ from __future__ import annotations
 import os
 import shutil
 
-from ..parse.apt_output import Step, action_of, said_lines
+from ..parse.apt_output import said_lines
 from .files import place_of
 from .package_apt import ALLOW, BARE, DPKG, Refused, inside, make_view, run, simulate
-from .package_installed import read_automatic, read_installed, version_of
+from .package_dnf_run import restore_rpms
+from .package_installed import read_automatic, read_installed
 from .package_judging import whole
 from .package_locks import wait_for_locks
 from .package_manager import select_packages, settle_journal
+from .package_restore_plan import check_kept, plan_restore
 from .package_saved import mark, read_saved
 from .package_unit import WORK, run_apart, wait_for_earlier
 
 DEADLINE_S = 3600
-
-
-def plan_restore(saved, installed):
-    """[Step] from what is installed to what was. saved: of packages.json."""
-    steps = []
-    for row in saved["packages"]:
-        here = version_of(installed, row["name"])
-        if here != row["before"]:
-            steps.append(Step(row["name"], action_of(here, row["before"]), here, row["before"]))
-        elif here is not None and installed.packages[row["name"]].state != "installed":
-            steps.append(Step(row["name"], "reinstall", here, here))
-    return steps
 
 
 def restore_packages(rootfs, folder, lock_timeout_s, check):
@@ -35,12 +25,14 @@ def restore_packages(rootfs, folder, lock_timeout_s, check):
     saved = read_saved(rootfs, folder)
     if saved is None:
         return []
+    if saved.get("manager") == "rpm":
+        return restore_rpms(rootfs, folder, saved, lock_timeout_s, check)
     if not check:
         wait_for_earlier(lock_timeout_s)
         wait_for_locks(rootfs, lock_timeout_s)
     installed = read_installed(rootfs)
     steps = plan_restore(saved, installed)
-    _check_kept(rootfs, folder, saved, steps)
+    check_kept(rootfs, folder, saved, steps)
     if not check:
         if steps or installed.interrupted:
             _go_back(rootfs, folder, saved, steps, installed)
@@ -48,13 +40,6 @@ def restore_packages(rootfs, folder, lock_timeout_s, check):
         _restore_marks(rootfs, saved, lock_timeout_s)
         mark(rootfs, folder, "restored")
     return [dict(step._asdict()) for step in steps]
-
-
-def _check_kept(rootfs, folder, saved, steps):
-    debs = {row["name"]: row["deb"] for row in saved["packages"]}
-    lost = [step.name for step in steps if step.after and not (debs[step.name] and os.path.isfile(place_of(rootfs, "{}/{}".format(folder, debs[step.name]))))]
-    if lost:
-        raise ValueError("expected the old packages in {}/packages, found none of: {}; they were not kept, or are gone".format(folder, ", ".join(lost)))
 
 
 def _go_back(rootfs, folder, saved, steps, installed):

@@ -14,7 +14,8 @@ from unhang_node.change.package_installed import config_files_left, read_automat
 from unhang_node.change.package_locks import find_holder, wait_for_locks
 from unhang_node.change.package_manager import Locked
 from unhang_node.change.package_repack import CannotRepack, repack
-from unhang_node.change.package_restore import plan_restore, restore_packages
+from unhang_node.change.package_restore import restore_packages
+from unhang_node.change.package_restore_plan import plan_restore
 from unhang_node.change.package_saved import forget_fetched, mark, read_saved, write_saved
 from unhang_node.change.package_unit import KILLED, StillAtWork, run_apart
 from unhang_node.parse.apt_output import Step

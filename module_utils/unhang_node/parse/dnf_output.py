@@ -1,0 +1,54 @@
+"""What dnf 4 says: the table of a transaction that it was not allowed to run, offers, who it waits for. Text in, values out."""
+
+from __future__ import annotations
+
+import re
+
+from .apt_output import Step
+
+_SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "downgrade", "Reinstalling": "reinstall", "Removing": "remove"}
+_HEAD = re.compile(r"^([A-Z][a-z]+)(?: [a-z ]+)?:$")
+_ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+([\d.]+ [kMG]?)$")
+_REPLACES = re.compile(r"^\s+replacing\s+(\S+)\.\S+\s+(\S+)$")
+_WAITS = re.compile(r"Waiting for process with pid (\d+) to finish")
+
+
+def parse_transaction(text, installed):
+    """[Step] of the table that dnf prints before it asks. installed: {name: version}, for what is replaced; a version without an epoch has epoch 0."""
+    steps, action, wrapped = {}, None, ""
+    for line in text.splitlines():
+        head = _HEAD.match(line)
+        if head or not line.strip():
+            action, wrapped = _SECTIONS.get(head.group(1)) if head else None, ""
+            continue
+        replaced = _REPLACES.match(line)
+        if replaced:
+            steps[replaced.group(1)] = Step(replaced.group(1), "remove", replaced.group(2), None)
+            continue
+        if action is None:
+            continue
+        row = _ROW.match((wrapped + " " + line.strip()) if wrapped else line.rstrip())
+        if not row:
+            wrapped = line.rstrip()  # a long name has a line of its own
+            continue
+        name, version, wrapped = row.group(1), row.group(3), ""
+        before = version if action == "remove" else installed.get(name)
+        steps[name] = Step(name, action, before, None if action == "remove" else version)
+    return [steps[name] for name in sorted(steps)]
+
+
+def parse_lines(text):
+    """[(name, version, architecture, origin)] of lines with tabs between, the last may be missing; an epoch of 0 is left out."""
+    rows = []
+    for line in text.splitlines():
+        fields = line.strip().split("\t")
+        if len(fields) >= 3:
+            version = fields[1][2:] if fields[1].startswith("0:") else fields[1]
+            rows.append((fields[0], version, fields[2], fields[3] if len(fields) > 3 else ""))
+    return rows
+
+
+def waits_for(text):
+    """Pid of the process that dnf waits for, or None."""
+    found = _WAITS.search(text)
+    return int(found.group(1)) if found else None
