@@ -57,7 +57,9 @@ options:
     type: bool
     default: false
   pin:
-    description: Pins of apt that belong to the request; refused on nodes of rpm, where M(package_pin) locks versions. They count in the simulation and are written before anything is installed.
+    description:
+      - Pins of apt that belong to the request. They count in the simulation and are written before anything is installed.
+      - Refused on nodes of rpm, where M(package_pin) locks versions.
     type: dict
     suboptions:
       file:
