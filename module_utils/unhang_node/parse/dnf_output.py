@@ -8,7 +8,7 @@ from .apt_output import Step
 
 _SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "downgrade", "Reinstalling": "reinstall", "Removing": "remove"}
 _HEAD = re.compile(r"^([A-Z][a-z]+)(?: [a-z ]+)?:$")
-_ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+([\d.]+ [kMG]?)$")
+_ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+([\d.]+(?: [kMGT])?)$")  # bytes have no unit
 _REPLACES = re.compile(r"^\s+replacing\s+(\S+)\.\S+\s+(\S+)$")
 _WAITS = re.compile(r"Waiting for process with pid (\d+) to finish")
 
