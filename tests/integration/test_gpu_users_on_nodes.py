@@ -17,6 +17,9 @@ RELOAD = {"driver": {**POLICY["driver"], "reload": True}}
 DCGM, PERSISTENCED, FABRIC = gpu_daemons.UNITS
 
 
+pytestmark = pytest.mark.timeout(900)  # up to three plays each
+
+
 @pytest.fixture
 def busy(fleet, tmp_path):
     """A node with the old driver and the services that hold its GPU."""

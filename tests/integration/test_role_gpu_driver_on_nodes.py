@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gpu_daemons
+import pytest
 from driver_node import AS_MACHINE, KERNEL, NEW, OLD, prepare
 from repository import APT, build_package
 from role_plays import play_role, state_of
@@ -22,6 +23,7 @@ def driver_of(fleet):
     return set(fleet.shell(NODE, "dpkg-query -W -f '${Version}\\n' nvidia-driver nvidia-kernel-dkms libnvidia-ml1").split())
 
 
+@pytest.mark.timeout(1200)  # three audits, five plays, a boot
 def test_a_driver_goes_up_is_held_and_counts_after_the_reboot(fleet, tmp_path):
     prepare(fleet, NODE, tmp_path)
     assert rules(fleet) == {"policy-driver-version", "policy-driver-not-held"}
@@ -77,6 +79,7 @@ def test_a_module_that_was_not_built_is_told_with_its_kernel_and_the_log_and_not
     assert "do not boot it" in failed.said
 
 
+@pytest.mark.timeout(900)  # three plays
 def test_fabric_manager_changes_with_the_driver_on_a_node_with_nvswitch_and_is_not_restarted(fleet, tmp_path):
     names = ("nvidia-fabricmanager-535", "libnvidia-nscq-535")
     prepare(fleet, NODE, tmp_path, more=[build_package(tmp_path, name, f"{version}-1") for name in names for version in (OLD, NEW)])
