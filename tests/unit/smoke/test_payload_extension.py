@@ -13,6 +13,7 @@ from unhang.smoke.local import free_port, run_local
 from unhang.smoke.plan import Member, NodePlan, Request, plan_group
 from unhang.smoke.result import judge
 
+FOR_EVER = f"sleep 9{os.getpid():07d}"  # told apart from any other's
 KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'  # a compiler that says who it is, and then does not compile
 
 
@@ -49,19 +50,19 @@ def test_a_cpp_extension_is_really_built_and_timed():
 
 
 def test_a_compiler_that_never_ends_is_named_and_ended(tmp_path):
-    result = built(tmp_path, "exec sleep 987654", build_timeout_s=8)
+    result = built(tmp_path, f"exec {FOR_EVER}", build_timeout_s=8)
     [suspect] = result["suspects"]
     assert (result["verdict"], suspect["rank"], suspect["phase"]) == ("fail", 0, "build")
-    assert "to be built within 8 s, found still at work: sleep 987654" in suspect["why"]
-    assert not [words for words in commands() if "sleep 987654" in words]
+    assert f"to be built within 8 s, found still at work: {FOR_EVER}" in suspect["why"]
+    assert not [words for words in commands() if FOR_EVER in words]
 
 
 def test_what_a_compiler_leaves_behind_is_named_and_ended_too(tmp_path):
-    result = built(tmp_path, f"sleep 876543 &\n{KNOWN}echo 'source.cpp:1: fatal error: no' >&2\nexit 1", build_timeout_s=8)
+    result = built(tmp_path, f"{FOR_EVER} &\n{KNOWN}echo 'source.cpp:1: fatal error: no' >&2\nexit 1", build_timeout_s=8)
     [suspect] = result["suspects"]
     assert suspect["phase"] == "build"
-    assert "sleep 876543" in suspect["why"]
-    assert not [words for words in commands() if "sleep 876543" in words]
+    assert FOR_EVER in suspect["why"]
+    assert not [words for words in commands() if FOR_EVER in words]
 
 
 def test_a_compiler_that_fails_is_told_with_its_own_words(tmp_path):

@@ -16,7 +16,7 @@ from .shapes import phase_shapes
 from .storm import phase_overlap, phase_storm
 from .training import phase_ddp, phase_fsdp
 
-PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 90.0}
+PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 240.0}
 PHASES = {
     "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
     **dict.fromkeys(OPERATIONS, phase_operation),
