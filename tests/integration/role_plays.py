@@ -28,7 +28,7 @@ def play_role(fleet, role, name, policy, *arguments, deadline_s=audits.DEADLINE_
 
 
 def state_of(fleet, name):
-    """Names, modes, owners and sums of all files that a role could have touched."""
+    """Names, modes, owners and sums of all files that a role could have touched; not of what is mounted there, such as the tests' own Python."""
     places = " ".join(LOOKED_AT)
-    listed = fleet.shell(name, f"find {places} -printf '%p %m %u %l\\n' 2>/dev/null | sort")
-    return listed + fleet.shell(name, f"find {places} -type f -exec sha256sum {{}} + 2>/dev/null | sort")
+    listed = fleet.shell(name, f"find {places} -xdev -printf '%p %m %u %l\\n' 2>/dev/null | sort")
+    return listed + fleet.shell(name, f"find {places} -xdev -type f -exec sha256sum {{}} + 2>/dev/null | sort")
