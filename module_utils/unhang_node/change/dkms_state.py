@@ -34,7 +34,8 @@ def read_builds(root):
 
 
 def _folders(root, path):
-    return [name for name in names_or_none(root, path) if not name.startswith(".") and _is_folder(root, "{}/{}".format(path, name))]
+    # kernel-RELEASE-ARCH, beside the versions, is a link of DKMS's own to the newest build for a kernel.
+    return [name for name in names_or_none(root, path) if not name.startswith((".", "kernel-")) and _is_folder(root, "{}/{}".format(path, name))]
 
 
 def _is_folder(root, path):
@@ -48,7 +49,7 @@ def _builds_of(root, module, version):
     base = "{}/{}/{}".format(TREE, module, version)
     found = []
     for kernel in _folders(root, base):
-        if kernel in ("build", "source") or kernel.startswith("kernel-"):  # the last are links
+        if kernel in ("build", "source"):
             continue
         for architecture in _folders(root, "{}/{}".format(base, kernel)):
             objects = [name for name in names_or_none(root, "{}/{}/{}/module".format(base, kernel, architecture)) if name.endswith(KERNEL_OBJECT)]

@@ -28,7 +28,7 @@ def test_each_state_of_a_build_is_told_apart(tmp_path):
     root = plant(tmp_path, {f"{BASE}/source": Link("/usr/src/nvidia-current-535.261.03")})
     assert states(root) == [(None, "added")]
     plant(tmp_path, {**installed("6.1.0-50-amd64"), f"{BASE}/6.1.0-47-amd64/x86_64/module/{MODULE}.ko": "", f"{BASE}/build/make.log": COMPILER})
-    plant(tmp_path, {f"{BASE}/kernel-6.1.0-50-amd64-x86_64": Link("6.1.0-50-amd64/x86_64")})
+    plant(tmp_path, {f"/var/lib/dkms/{MODULE}/kernel-6.1.0-50-amd64-x86_64": Link(f"{VERSION}/6.1.0-50-amd64/x86_64")})
     assert states(root) == [("6.1.0-47-amd64", "built"), ("6.1.0-50-amd64", "installed"), ("6.12.95+deb12-amd64", "failed")]
 
 
