@@ -40,7 +40,7 @@ echo o >/proc/sysrq-trigger; sleep 600
 FILES = {
     "/etc/fstab": "/dev/vda1 / ext4 errors=remount-ro 0 1\n",
     "/etc/hostname": "vm\n",
-    "/etc/default/grub.d/vm.cfg": 'GRUB_TIMEOUT=1\nGRUB_TERMINAL=serial\nGRUB_CMDLINE_LINUX="console=ttyS0"\nGRUB_CMDLINE_LINUX_DEFAULT=""\n',
+    "/etc/default/grub.d/vm.cfg": 'GRUB_TIMEOUT=1\nGRUB_TERMINAL=serial\nGRUB_CMDLINE_LINUX="console=ttyS0 no_timer_check"\nGRUB_CMDLINE_LINUX_DEFAULT=""\n',
     "/etc/systemd/network/20-vm.network": "[Match]\nType=ether\n[Network]\nDHCP=ipv4\n",
     # Which modules the disk takes is known; to find it out takes a running system.
     "/etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=gzip\n",
@@ -193,7 +193,8 @@ def install_grub(partial, raw):
     console = partial / "console"
     argv = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1024", "-nodefaults", "-display", "none", "-no-reboot"]
     argv += ["-serial", f"file:{console}", "-drive", f"file={raw},if=virtio,format=raw,cache=unsafe"]
-    argv += ["-kernel", str(partial / "vmlinuz"), "-initrd", str(partial / "initrd"), "-append", "root=/dev/vda1 console=ttyS0 panic=-1 init=/first-boot"]
+    words = "root=/dev/vda1 console=ttyS0 no_timer_check panic=-1 init=/first-boot"
+    argv += ["-kernel", str(partial / "vmlinuz"), "-initrd", str(partial / "initrd"), "-append", words]
     run(argv)
     said = console.read_text(encoding="utf-8", errors="replace")
     if "VM-IMAGE-READY" not in said:
