@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,20 @@ def test_a_run_out_of_time_is_ended_with_all_that_it_started_and_never_stamps(cl
     assert "slow failed: out of time" in said
     state = Path(f"/proc/{alive.read_text().strip()}/stat")
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+def test_ending_a_tier_ends_what_it_started(clone, tmp_path):
+    told = tmp_path / "pid"
+    command = [sys.executable, ".ci/tier", "slow", "60", "sh", "-c", f"sleep 600 & echo $! >{told}.new; mv {told}.new {told}; wait"]
+    process = subprocess.Popen(command, cwd=clone.folder, env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(clone.cache)})
+    until = time.monotonic() + DEADLINE_S
+    while not told.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.terminate()
+    assert process.wait(DEADLINE_S) == 143
+    state = Path(f"/proc/{told.read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert clone.stamps == []
 
 
 def test_content_that_changed_while_the_tier_ran_is_not_stamped(clone):
