@@ -194,6 +194,7 @@ def images(slurm):
         node.write("/usr/local/sbin/crun", RUNTIME, mode=0o755)
         node.write("/etc/containers/storage.conf", STORAGE)
         node.write("/etc/containers/containers.conf", ENGINE)
+        slurm.fleet.shell(name, "rm -rf /tmp/unhang-smoke-*")  # a killed launcher leaves its folders, as the test before this one saw
         slurm.fleet.shell(name, f"cd / && tar -c {IN_IMAGE} | podman import - {IMAGE}")
         slurm.fleet.undo.callback(slurm.fleet.shell, name, "cd / && podman rmi --all --force")
     return slurm
