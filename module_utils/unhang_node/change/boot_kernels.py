@@ -47,9 +47,14 @@ def kernel_faults(rootfs, release, old):
         path = "/boot/" + form.format(release)
         if there(root, "/boot/" + form.format(old)) and not (there(root, path) and root.stat(path).st_size > 0):
             faults.append("expected {}, found none or an empty one; `update-initramfs -c -k {}` or `dracut` makes it".format(path, release))
-    if not there(root, "{}/{}/modules.dep".format(MODULES, release)):
+    if not has_modules(rootfs, release):
         faults.append("expected {}/{}/modules.dep, found none; `depmod {}` makes it".format(MODULES, release, release))
     return faults
+
+
+def has_modules(rootfs, release):
+    """True where it is written down which modules a kernel has."""
+    return there(Root([rootfs]), "{}/{}/modules.dep".format(MODULES, release))
 
 
 def missing_modules(rootfs, release, names):

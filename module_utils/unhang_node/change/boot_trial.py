@@ -102,8 +102,8 @@ def arm_steps(rootfs, trial):
 def check_kernel(rootfs, trial, running):
     """Raises NotPossible naming everything that the kernel lacks."""
     faults = kernels.kernel_faults(rootfs, trial.release, running)
-    if not faults:
-        faults = [why for _name, why in kernels.missing_modules(rootfs, trial.release, trial.modules)]
+    if kernels.has_modules(rootfs, trial.release):  # a module that does not build is why a package's script made no initrd: both are told
+        faults += [why for _name, why in kernels.missing_modules(rootfs, trial.release, trial.modules)]
     if faults:
         raise NotPossible("{} may not boot: {}".format(trial.release, "; ".join(faults)))
 
