@@ -132,14 +132,14 @@ def test_judging_that_is_not_done_in_time_is_an_error_and_not_a_crash(run):
 def test_a_rule_that_uses_up_the_time_of_all_is_left_out_and_the_others_stand(tmp_path):
     heavy = " + ".join(["(interconnect.pairs | selectattr('a', '>', 99999) | list | length)"] * 29) + " > 0"
     nodes = []
-    for number in range(25):
+    for number in range(60):
         pairs = [{"a": one + number, "b": one} for one in range(8128)]
         nodes.append(node(f"a{number}", {**sections(), "interconnect": {"probe": {"status": "ok"}, "pairs": pairs}}))
     run = write_run(tmp_path / "run", *nodes)
     rules = write_rules(tmp_path / "rules", rule(heavy, id="heavy"), rule("gpus.count == 2", id="good"))
-    head = judge_folder(run, [rules], None, "2026-06-01", Limits(cpu_s=3))
+    head = judge_folder(run, [rules], None, "2026-06-01", Limits(cpu_s=9))
     assert head["catalogue"]["stopped"] == ["heavy"]
-    assert head["totals_by_rule"]["good"]["fail"] == 25
+    assert head["totals_by_rule"]["good"]["fail"] == 60
     (found,) = [one for one in json.loads((run / "findings.json").read_text())["findings"] if one["rule"] == "heavy"]
     assert "was stopped" in found["found"]
 
