@@ -9,7 +9,7 @@ from . import boot_kernels as kernels
 from . import boot_loader as loaders
 from .boot_steps import no_guard_steps
 from .boot_trial import back_steps, before_of, read_record, read_standing
-from .files import place_of, read_text_or_none, write_text
+from .files import place_of, read_own_json, write_text
 
 NAME = "boot.json"
 SCHEMA = "unhang/boot/1"
@@ -53,14 +53,4 @@ def reboot_needed(rootfs, folder):
 
 
 def _read(rootfs, folder):
-    path = folder + "/" + NAME
-    text = read_text_or_none(place_of(rootfs, path))
-    if text is None:
-        return None
-    try:
-        saved = json.loads(text)
-    except ValueError:
-        saved = None
-    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
-        raise ValueError("{}: expected what unhang saved there, found something else".format(path))
-    return saved
+    return read_own_json(rootfs, folder + "/" + NAME, SCHEMA)

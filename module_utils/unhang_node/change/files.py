@@ -109,19 +109,23 @@ def state_path(name):
     return "{}/{}.json".format(STATE_FOLDER, name)
 
 
-def read_state(rootfs, name):
-    """What a role saved on this node, {} when it never did. Raises ValueError naming the file when it is broken."""
-    path = state_path(name)
+def read_own_json(rootfs, path, schema):
+    """An object that unhang saved at a node's path, None where there is none. Raises ValueError naming the file when it is something else, OSError."""
     text = read_text_or_none(place_of(rootfs, path))
     if text is None:
-        return {}
+        return None
     try:
-        state = json.loads(text)
+        saved = json.loads(text)
     except ValueError:
-        state = None
-    if not isinstance(state, dict) or state.get("schema") != "unhang/state/1":
+        saved = None
+    if not isinstance(saved, dict) or saved.get("schema") != schema:
         raise ValueError("{}: expected what unhang saved there, found something else; move it away after a look".format(path))
-    return state
+    return saved
+
+
+def read_state(rootfs, name):
+    """What a role saved on this node, {} when it never did. Raises ValueError naming the file when it is broken."""
+    return read_own_json(rootfs, state_path(name), "unhang/state/1") or {}
 
 
 def write_state(rootfs, name, state):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 
-from .files import place_of, read_text_or_none, write_text
+from .files import place_of, read_own_json, write_text
 
 SCHEMA = "unhang/packages/1"
 STATES = "/var/lib/unhang/states"
@@ -20,14 +20,8 @@ def folder_of(state_id):
 def read_saved(rootfs, folder):
     """What packages.json holds, None where there is none. Raises ValueError naming it when it is broken, OSError."""
     path = folder + "/packages.json"
-    text = read_text_or_none(place_of(rootfs, path))
-    if text is None:
-        return None
-    try:
-        saved = json.loads(text)
-    except ValueError:
-        saved = None
-    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA or not isinstance(saved.get("packages"), list):
+    saved = read_own_json(rootfs, path, SCHEMA)
+    if saved is not None and not isinstance(saved.get("packages"), list):
         raise ValueError("{}: expected what unhang saved there, found something else".format(path))
     return saved
 
