@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets words of the kernel's command line; how lies in module_utils/unhang_node/change/boot_parameter_run.py."""
+"""The Ansible module that sets words of the kernel's command line; how lies in module_utils/unhang_node/change/boot/parameter_run.py."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ pending_reboot:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change import boot_parameter_run as run
+from ansible.module_utils.unhang_node.change.boot import parameter_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
 
 OPTIONS = {

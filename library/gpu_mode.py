@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets compute and persistence mode of GPUs; how lies in module_utils/unhang_node/change/gpu_modes.py."""
+"""The Ansible module that sets compute and persistence mode of GPUs; how lies in module_utils/unhang_node/change/gpu/modes.py."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change import gpu_modes
+from ansible.module_utils.unhang_node.change.gpu import modes as gpu_modes
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
 
 OPTIONS = {"compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]}, "persistence": {"type": "bool"}}

@@ -125,8 +125,8 @@ commands:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change import gpu_users as change
-from ansible.module_utils.unhang_node.change.gpu_services import SERVICES, stop_order
+from ansible.module_utils.unhang_node.change.gpu import users as change
+from ansible.module_utils.unhang_node.change.gpu.services import SERVICES, stop_order
 from ansible.module_utils.unhang_node.root import Root
 from ansible.module_utils.unhang_node.section import Unread
 from ansible.module_utils.unhang_node.sections.driver import read_loaded

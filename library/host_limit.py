@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that brings memlock, nofile or stack to what jobs need; how lies in module_utils/unhang_node/change/host_limit*.py."""
+"""The Ansible module that brings memlock, nofile or stack to what jobs need; how lies in module_utils/unhang_node/change/host/limit*.py."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change import host_limit_run as run
+from ansible.module_utils.unhang_node.change.host import limit_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
 
 OPTIONS = {

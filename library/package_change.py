@@ -233,7 +233,7 @@ log:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.package_answer import change_packages
+from ansible.module_utils.unhang_node.change.package.answer import change_packages
 
 STANZA = {"package": {"type": "str", "required": True}, "version": {"type": "str", "required": True}}
 PIN = {"file": {"type": "str", "required": True}, "stanzas": {"type": "list", "elements": "dict", "default": [], "options": STANZA}}

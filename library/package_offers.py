@@ -74,7 +74,7 @@ manager:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.package_offers import read_offers
+from ansible.module_utils.unhang_node.change.package.offers import read_offers
 
 OPTIONS = {
     "names": {"type": "list", "elements": "str", "required": True},

@@ -92,9 +92,9 @@ manager:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
-from ansible.module_utils.unhang_node.change.package_holds import WHAT
-from ansible.module_utils.unhang_node.change.package_manager import Locked
-from ansible.module_utils.unhang_node.change.package_pin_run import apply_plan, check_held, plan_holds, rows_of, save_before
+from ansible.module_utils.unhang_node.change.package.holds import WHAT
+from ansible.module_utils.unhang_node.change.package.manager import Locked
+from ansible.module_utils.unhang_node.change.package.pin_run import apply_plan, check_held, plan_holds, rows_of, save_before
 
 OPTIONS = {
     "what": {"type": "list", "elements": "str", "choices": list(WHAT), "default": []},

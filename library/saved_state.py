@@ -116,8 +116,8 @@ lines:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change import saved_states as saved
-from ansible.module_utils.unhang_node.change.node_lock import remove_if_empty, renew_lock
+from ansible.module_utils.unhang_node.change.state import saved_states as saved
+from ansible.module_utils.unhang_node.change.state.node_lock import remove_if_empty, renew_lock
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["begun", "step", "finished", "failed", "listed"], "required": True},

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that has a service run, without a reload of systemd; how lies in module_utils/unhang_node/change/service_run.py."""
+"""The Ansible module that has a service run, without a reload of systemd; how lies in module_utils/unhang_node/change/host/service_run.py."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change import service_run as run
+from ansible.module_utils.unhang_node.change.host import service_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
 
 

@@ -104,9 +104,9 @@ after:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
-from ansible.module_utils.unhang_node.change.package_manager import Locked
-from ansible.module_utils.unhang_node.change.saved_states import read_states, state_line
-from ansible.module_utils.unhang_node.change.state_restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
+from ansible.module_utils.unhang_node.change.package.manager import Locked
+from ansible.module_utils.unhang_node.change.state.restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
+from ansible.module_utils.unhang_node.change.state.saved_states import read_states, state_line
 
 OPTIONS = {
     "id": {"type": "str", "required": True},

@@ -42,7 +42,7 @@ def equip(fleet, folder, *more, **scripts):
 
 def begun(fleet):
     """Id of a saved state."""
-    code = "from unhang_node.change.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))"
+    code = "from unhang_node.change.state.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))"
     return run_code(fleet, NODE, code)
 
 
@@ -55,7 +55,7 @@ def request(version, **options):
 
 def change_code(options, check=False):
     """What the module package_change does, as a line of Python."""
-    return f"from unhang_node.change.package_answer import change_packages; print(json.dumps(change_packages({options!r}, {check})))"
+    return f"from unhang_node.change.package.answer import change_packages; print(json.dumps(change_packages({options!r}, {check})))"
 
 
 def change(fleet, check=False, **options):
@@ -65,7 +65,7 @@ def change(fleet, check=False, **options):
 
 def restore(fleet, state_id):
     """Names of the packages that a rollback brought back."""
-    code = f"from unhang_node.change.state_restore import apply_restore, plan_restore; plan = plan_restore('/', '{state_id}'); "
+    code = f"from unhang_node.change.state.restore import apply_restore, plan_restore; plan = plan_restore('/', '{state_id}'); "
     return run_code(fleet, NODE, code + "print(json.dumps([row['name'] for row in apply_restore('/', plan, 20).packages]))")
 
 

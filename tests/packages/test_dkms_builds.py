@@ -5,7 +5,7 @@ from __future__ import annotations
 import conftest
 from test_driver_transitions import begun, driver_of
 
-from unhang_node.change.dkms_state import has_headers, read_builds, why_not_built
+from unhang_node.change.dkms.state import has_headers, read_builds, why_not_built
 from unhang_node.root import Root
 
 

@@ -10,10 +10,10 @@ import os
 from collections import namedtuple
 
 from .files import place_of, read_text_or_none, shown, state_path
-from .saved_states import keep_files
 from .set_aside import MARK, Change, Left
 from .setting_aside_run import forget_changes, plan_restore, save_changes, write_texts
 from .setting_files import OWN, NotUnderstood
+from .state.saved_states import keep_files
 
 # texts: {path: (before, after)}, after None for a file that goes; changes: lines of others; left: what a person has to look at.
 Plan = namedtuple("Plan", "texts changes left")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang_node.change import boot_parameter_run as run
-from unhang_node.change import host_command
+from unhang_node.change.boot import parameter_run as run
+from unhang_node.change.host import command as host_command
 
 GRUBBY = """#!/usr/bin/env python3
 import pathlib, sys

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from unhang_node.change.gpu_services import (
+from unhang_node.change.gpu.services import (
     FABRIC_MANAGER,
     SERVICES,
     foreign_modules,
@@ -20,7 +20,7 @@ from unhang_node.change.gpu_services import (
     stop_order,
     unload_order,
 )
-from unhang_node.change.gpu_users import parse_services
+from unhang_node.change.gpu.users import parse_services
 
 MODULES = """\
 nvidia_uvm 4374528 2 - Live 0x0 (POE)

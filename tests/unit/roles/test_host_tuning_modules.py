@@ -6,7 +6,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change import host_limits as limits
+from unhang_node.change.host import limits
 
 UNIT = "[Service]\nExecStart=/bin/true\n"
 NODE = {

@@ -12,7 +12,19 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change.node_lock import LOCK, NodeLocked, Wish, free_lock, read_lock, renew_lock, stay_at_work, take_lock, utc_seconds, utc_text, why_stale
+from unhang_node.change.state.node_lock import (
+    LOCK,
+    NodeLocked,
+    Wish,
+    free_lock,
+    read_lock,
+    renew_lock,
+    stay_at_work,
+    take_lock,
+    utc_seconds,
+    utc_text,
+    why_stale,
+)
 
 BOOT = "/proc/sys/kernel/random/boot_id"
 EARLIER, LATER = "2026-11-20T07:00:00Z", "2026-11-20T09:00:00Z"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from unhang_node.change.package_change import DEFAULTS
-from unhang_node.change.package_installed import Installed
-from unhang_node.change.package_judging import is_met, not_offered, refusals
-from unhang_node.change.package_pins import pin_stanzas_text, plan_pin
-from unhang_node.change.package_saved import merge_rows
-from unhang_node.change.package_space import MIB, STATES, boot_bytes, lacking, root_bytes
+from unhang_node.change.package.apt_output import Step, download_bytes, parse_fields, parse_madison, parse_simulation, said_lines
+from unhang_node.change.package.change import DEFAULTS
+from unhang_node.change.package.installed import Installed
+from unhang_node.change.package.judging import is_met, not_offered, refusals
+from unhang_node.change.package.pins import pin_stanzas_text, plan_pin
+from unhang_node.change.package.saved import merge_rows
+from unhang_node.change.package.space import MIB, STATES, boot_bytes, lacking, root_bytes
 from unhang_node.parse.apt import parse_preferences
-from unhang_node.parse.apt_output import Step, download_bytes, parse_fields, parse_madison, parse_simulation, said_lines
 from unhang_node.parse.dpkg import Package
 
 OLD, NEW = "535.261.03-1", "535.309.01-0+deb12u1"

@@ -9,7 +9,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 
-from unhang_node.change.package_holds import BLACKLIST_FILE, DNF4_LOCKS, DNF5_LOCKS, PIN_FILE, blacklist_text, plan_dnf
+from unhang_node.change.package.holds import BLACKLIST_FILE, DNF4_LOCKS, DNF5_LOCKS, PIN_FILE, blacklist_text, plan_dnf
 from unhang_node.parse.apt import parse_apt_conf, parse_preferences, pin_priority, setting_values
 from unhang_node.parse.dpkg import Database, Package
 from unhang_node.parse.rpm_locks import parse_versionlock, parse_versionlock_toml

@@ -10,15 +10,15 @@ import sys
 import pytest
 from fakes.node_tree import Link, plant
 
-from unhang_node.change.package_installed import config_files_left, read_automatic, read_installed, sources_of
-from unhang_node.change.package_locks import find_holder, wait_for_locks
-from unhang_node.change.package_manager import Locked
-from unhang_node.change.package_repack import CannotRepack, repack
-from unhang_node.change.package_restore import restore_packages
-from unhang_node.change.package_restore_plan import plan_restore
-from unhang_node.change.package_saved import forget_fetched, mark, read_saved, write_saved
-from unhang_node.change.package_unit import KILLED, StillAtWork, run_apart
-from unhang_node.parse.apt_output import Step
+from unhang_node.change.package.apt_output import Step
+from unhang_node.change.package.installed import config_files_left, read_automatic, read_installed, sources_of
+from unhang_node.change.package.locks import find_holder, wait_for_locks
+from unhang_node.change.package.manager import Locked
+from unhang_node.change.package.repack import CannotRepack, repack
+from unhang_node.change.package.restore import restore_packages
+from unhang_node.change.package.restore_plan import plan_restore
+from unhang_node.change.package.saved import forget_fetched, mark, read_saved, write_saved
+from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
 
 STATUS = """Package: libnvidia-ml1
 Status: hold ok installed

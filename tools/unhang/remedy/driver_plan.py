@@ -21,7 +21,7 @@ from unhang.remedy.driver_case import (
 from unhang.remedy.driver_packages import PackageSet
 from unhang.remedy.driver_refusals import refusal
 from unhang.remedy.driver_sets import FABRIC_PACKAGES, NO_DRIVER_VERSION, before_packages, fabric_of, family_of, sets_of
-from unhang_node.change.gpu_services import FABRIC_MANAGER, reload_script
+from unhang_node.change.gpu.services import FABRIC_MANAGER, reload_script
 from unhang_node.parse.nvidia_driver import branch_of, upstream_version
 
 PIN_FILE = "/etc/apt/preferences.d/unhang-driver"

@@ -7,7 +7,7 @@ from typing import Any
 from unhang.remedy.driver_case import Case, packaged_driver, same, wanted_branch, within
 from unhang.remedy.driver_refusals import foreign_users, refusal
 from unhang.remedy.driver_sets import fabric_packages
-from unhang_node.change.gpu_services import FABRIC_MANAGER, reset_script
+from unhang_node.change.gpu.services import FABRIC_MANAGER, reset_script
 
 UNIT = FABRIC_MANAGER[0]
 

@@ -1,0 +1,1 @@
+"""What a node boots: entries, kernels, the command line, and a trial boot that undoes itself."""

@@ -1,0 +1,173 @@
+"""A kernel on trial: the old one stays the default until the new one is confirmed, whatever happens in between.
+
+Each function gives the steps that are left to do, in an order in which a power cut after any of them leaves a node that boots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import namedtuple
+
+from ..files import place_of, read_state, read_text_or_none, write_state
+from ..state.node_lock import utc_text
+from . import guard, kernels
+from . import loader as loaders
+from . import steps as steps_of
+from .entries import GRUB_DROP_IN, with_options, without_options
+from .loader import NotPossible
+
+STATE = "boot_trial"
+
+# trial_options: kernel parameters while it is on trial; confirm_within_s: seconds after its start; gpus: their identities; modules: names
+Trial = namedtuple("Trial", "release trial_options confirm_within_s gpus modules")
+
+
+def read_record(rootfs):
+    """What was written down about the last trial, {} when there never was one."""
+    return {key: value for key, value in read_state(rootfs, STATE).items() if key != "schema"}
+
+
+def read_standing(rootfs):
+    """How the last trial stands. Raises OSError.
+
+    none, prepared, armed (waits for the reboot), on_trial (runs, not confirmed), confirmed, cancelled, fell_back.
+    """
+    record = read_record(rootfs)
+    status = record.get("status", "none")
+    if status != "armed":
+        return status
+    if kernels.running_release(rootfs) == record["release"]:
+        return "on_trial"
+    return "armed" if kernels.boot_id(rootfs) == record["boot_id"] else "fell_back"
+
+
+def why_fell_back(rootfs):
+    """What is known about it, in one line."""
+    record = read_record(rootfs)
+    if record.get("why"):
+        return record["why"]
+    said = read_text_or_none(place_of(rootfs, guard.FELL_BACK))
+    if said and record.get("release") and record["release"] in said:
+        return said.strip()
+    return "{} did not come up, or not long enough to say anything; read its console".format(record.get("release"))
+
+
+def prepare_steps(rootfs, trial_options):
+    """The running kernel becomes the default by name, so that a newer one that is installed is not started before it may. Raises NotPossible, OSError."""
+    loader = loaders.read_loader(rootfs)
+    loaders.check_can_try(loader)
+    standing, running, record = read_standing(rootfs), kernels.running_release(rootfs), read_record(rootfs)
+    if standing == "on_trial":
+        raise NotPossible("expected no trial under way, found {} on trial; confirm or cancel it first".format(running))
+    if loader.one_shot and standing != "armed":
+        raise NotPossible("expected no one-shot boot entry, found {!r}, which somebody else set; clear it or reboot into it first".format(loader.one_shot))
+    entry = loaders.entry_for(rootfs, loader, running)
+    steps = steps_of.default_steps(rootfs, loader, entry) + steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, trial_options))
+    if not steps or standing in ("prepared", "armed"):
+        return steps
+    # After a kernel that fell back or was taken back our file is still there: what was before it is known, and not what it says.
+    known = record.get("before") if standing in ("cancelled", "fell_back") and _is_ours(rootfs, loader) else None
+    begun = {"status": "prepared", "old_release": running, "before": known or before_of(rootfs, loader), "at": utc_text(time.time())}
+    return [_record_step(rootfs, begun), *steps]
+
+
+def arm_steps(rootfs, trial):
+    """The next boot, and only that, takes the kernel on trial. Raises NotPossible with what speaks against it, OSError."""
+    loader = loaders.read_loader(rootfs)
+    loaders.check_can_try(loader)
+    running = kernels.running_release(rootfs)
+    if running == trial.release:
+        return []
+    check_kernel(rootfs, trial, running)
+    entry, old_entry = loaders.entry_for(rootfs, loader, trial.release), loaders.entry_for(rootfs, loader, running)
+    if loader.saved != old_entry or (loader.way != "systemd-boot" and loader.default != "saved"):
+        raise NotPossible("expected {} to be the default that a trial falls back to, found {}; state: prepared first".format(running, loader.default))
+    record = read_record(rootfs)
+    wanted = {
+        "status": "armed", "release": trial.release, "entry": entry, "old_release": running, "old_entry": old_entry, "boot_id": kernels.boot_id(rootfs),
+        "gpus": sorted(trial.gpus), "modules": sorted(trial.modules), "confirm_within_s": trial.confirm_within_s, "trial_options": trial.trial_options,
+        "before": record.get("before") or before_of(rootfs, loader),
+    }  # fmt: skip
+    steps = steps_of.option_steps(rootfs, loader, entry, trial.trial_options, with_options)
+    steps += steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, trial.trial_options), trial.trial_options)
+    steps += steps_of.guard_steps(rootfs, loader, trial, running)
+    if {key: record.get(key) for key in wanted} != wanted:
+        steps.append(_record_step(rootfs, dict(wanted, at=utc_text(time.time()))))
+    if loader.one_shot != entry:
+        steps.append(steps_of.one_shot_step(rootfs, loader, entry))
+    return steps
+
+
+def check_kernel(rootfs, trial, running):
+    """Raises NotPossible naming everything that the kernel lacks."""
+    faults = kernels.kernel_faults(rootfs, trial.release, running)
+    if kernels.has_modules(rootfs, trial.release):  # a module that does not build is why a package's script made no initrd: both are told
+        faults += [why for _name, why in kernels.missing_modules(rootfs, trial.release, trial.modules)]
+    if faults:
+        raise NotPossible("{} may not boot: {}".format(trial.release, "; ".join(faults)))
+
+
+def confirm_steps(rootfs, release, gpus):
+    """The kernel on trial becomes the default. gpus: identities of those that are there now. Raises NotPossible, OSError."""
+    record, running, standing = read_record(rootfs), kernels.running_release(rootfs), read_standing(rootfs)
+    if running != release or record.get("release") != release:
+        raise NotPossible("expected {} to run on trial, found {} running: {}".format(release, running, why_fell_back(rootfs)))
+    if standing not in ("on_trial", "confirmed"):
+        raise NotPossible("expected {} on trial, found that it is {}".format(release, standing))
+    lost = sorted(set(record["gpus"]) - set(gpus))
+    if lost:
+        told = "expected the {} GPUs that {} had, found that {} lost {}"
+        raise NotPossible(told.format(len(record["gpus"]), record["old_release"], release, ", ".join(lost)))
+    loader = loaders.read_loader(rootfs)
+    entry = loaders.entry_for(rootfs, loader, release)
+    # The guard goes first: one that stayed would go back to a default that is the new kernel itself, again and again.
+    steps = steps_of.no_guard_steps(rootfs) + steps_of.no_one_shot_steps(rootfs, loader) + steps_of.default_steps(rootfs, loader, entry)
+    steps += steps_of.option_steps(rootfs, loader, entry, record["trial_options"], without_options)
+    steps += steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, "")) + steps_of.keep_steps(rootfs, [record["old_release"], release])
+    if standing != "confirmed":
+        steps.append(_record_step(rootfs, dict(record, status="confirmed", at=utc_text(time.time()))))
+    return steps
+
+
+def cancel_steps(rootfs, why):
+    """The old kernel is the default, and no trial waits. While the kernel on trial runs, its guard stays: it is what brings the node back. Raises as above."""
+    record, standing = read_record(rootfs), read_standing(rootfs)
+    if standing not in ("prepared", "armed", "on_trial") and record.get("status") != "armed":
+        return []
+    steps = back_steps(rootfs, record["old_release"], record["before"])
+    if standing == "on_trial":
+        after = dict(record, why=why or record.get("why"))
+    else:
+        steps += steps_of.no_guard_steps(rootfs)
+        told = why_fell_back(rootfs) if standing == "fell_back" else why
+        after = dict(record, status="fell_back" if standing == "fell_back" else "cancelled", why=told or None, at=utc_text(time.time()))
+    return steps + ([_record_step(rootfs, after)] if after != record else [])
+
+
+def back_steps(rootfs, release, before):
+    """What makes `release` the default again. before: before_of() of then, restored to the letter once every kernel is gone that came since or was tried."""
+    loader, record = loaders.read_loader(rootfs), read_record(rootfs)
+    tried = {record["release"]} if record.get("release") and record["status"] != "confirmed" else set()
+    installed = set(kernels.installed_releases(rootfs))
+    newer = (installed - set(before["releases"])) | (installed & tried)
+    steps = steps_of.no_one_shot_steps(rootfs, loader)
+    if newer:
+        steps += steps_of.default_steps(rootfs, loader, loaders.entry_for(rootfs, loader, release))
+        return steps + steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, ""))
+    return steps + steps_of.config_steps(rootfs, loader, before["drop_in"]) + steps_of.default_steps(rootfs, loader, before["saved"])
+
+
+def before_of(rootfs, loader):
+    """What the boot loader was told, to be restored: {way, default, saved, drop_in, release, releases}."""
+    drop_in = read_text_or_none(place_of(rootfs, GRUB_DROP_IN))
+    known = {"way": loader.way, "default": loader.default, "saved": loader.saved, "drop_in": drop_in}
+    return dict(known, release=kernels.running_release(rootfs), releases=kernels.installed_releases(rootfs))
+
+
+def _is_ours(rootfs, loader):
+    return loader.way != "menu" or read_text_or_none(place_of(rootfs, GRUB_DROP_IN)) is not None
+
+
+def _record_step(rootfs, record):
+    before = read_record(rootfs).get("status")
+    return steps_of.Step("trial", before, record["status"], lambda: write_state(rootfs, STATE, record))

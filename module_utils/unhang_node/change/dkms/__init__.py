@@ -1,0 +1,1 @@
+"""What DKMS has built, and why not."""

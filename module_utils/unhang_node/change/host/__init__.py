@@ -1,0 +1,1 @@
+"""Settings of the host: limits, kernel and module parameters, /dev/shm, services."""

@@ -1,0 +1,43 @@
+"""Has a service run now and at every boot without `systemctl enable`, whose reload of systemd makes running containers lose their GPUs."""
+
+from __future__ import annotations
+
+from ...root import Root
+from ...sections.reading import there
+from .command import Failed, run_program
+from .limits import UNIT_FOLDERS
+
+AT_BOOT = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
+
+
+def unit_path(rootfs, name):
+    """The unit's file, or None."""
+    return next((folder + "/" + name for folder in UNIT_FOLDERS if there(Root([rootfs]), folder + "/" + name)), None)
+
+
+def ask(verb, name):
+    """What systemctl says in one word; it ends with another code than 0 for most of its answers."""
+    try:
+        return run_program(["systemctl", verb, name]).strip()
+    except Failed as problem:
+        return str(problem).rpartition(": ")[2].split(" ")[0]
+
+
+def plan_service(name):
+    """[("at boot" or "now", before, after)]."""
+    rows = []
+    enabled, active = ask("is-enabled", name), ask("is-active", name)
+    if enabled not in AT_BOOT:
+        rows.append(("at boot", enabled, "enabled"))
+    if active not in ("active", "activating", "reloading"):
+        rows.append(("now", active, "active"))
+    return rows
+
+
+def apply_service(name, rows):
+    """Raises ValueError with systemctl's words."""
+    for when, _before, _after in rows:
+        run_program(["systemctl", "--no-reload", "enable", name] if when == "at boot" else ["systemctl", "start", name])
+    left = plan_service(name)
+    if left:
+        raise ValueError("{}: expected it to run now and at boot, found it {} {}".format(name, left[0][1], left[0][0]))

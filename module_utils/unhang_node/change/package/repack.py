@@ -1,0 +1,135 @@
+"""Builds a package again from what is installed of it, for a version that no repository has any more.
+
+What dpkg keeps of a package (control fields, scripts, triggers, list of files) makes up a whole one again; a file that was changed on this node goes in
+as it is. Formats: deb(5), dpkg's info folder (dpkg-query(1) --control-path).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat as stat_bits
+import subprocess
+import tempfile
+
+from ..files import place_of
+from .manager import ENVIRONMENT
+
+INFO = "/var/lib/dpkg/info"
+DIVERSIONS = "/var/lib/dpkg/diversions"
+SCRIPTS = ("preinst", "postinst", "prerm", "postrm", "config", "templates", "triggers", "shlibs", "symbols", "md5sums", "conffiles")
+# dpkg may be told to leave these out (path-exclude), so that a package without them is whole all the same.
+MAY_LACK = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/", "/usr/share/lintian/", "/usr/share/gnome/help/")
+LEFT_OUT = ("Status", "Conffiles", "Config-Version", "Triggers-Pending", "Triggers-Awaited")
+BUILD_DEADLINE_S = 600
+
+
+class CannotRepack(ValueError):
+    """Why a package could not be built again."""
+
+
+def repack(rootfs, name, architecture, version, folder):
+    """File name of the package that was built in `folder` (a place on disk). Raises CannotRepack, OSError."""
+    stem = _stem(rootfs, name, architecture)
+    control = control_text(_stanza(rootfs, name, architecture), name, version)
+    file_name = "{}_{}_{}.deb".format(name, version.replace(":", "%3a"), architecture)
+    tree = tempfile.mkdtemp(prefix=".repack-", dir=folder)
+    try:
+        _lay_out(rootfs, stem, tree, name)
+        os.makedirs(tree + "/DEBIAN", mode=0o755, exist_ok=True)
+        for part in SCRIPTS:
+            source = place_of(rootfs, "{}/{}.{}".format(INFO, stem, part))
+            if os.path.exists(source):
+                shutil.copy2(source, "{}/DEBIAN/{}".format(tree, part))
+        with open(tree + "/DEBIAN/control", "w", encoding="utf-8", errors="surrogateescape") as target:
+            target.write(control)
+        os.chmod(tree, 0o755)  # noqa: S103 - it becomes the / of the package
+        _build(tree, os.path.join(folder, file_name))
+    finally:
+        shutil.rmtree(tree, ignore_errors=True)
+    return file_name
+
+
+def _build(tree, target):
+    command = ["dpkg-deb", "-Zgzip", "-z1", "--build", tree, target]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=BUILD_DEADLINE_S, env=ENVIRONMENT, check=False
+    )
+    if done.returncode:
+        raise CannotRepack("dpkg-deb --build: " + " ".join(done.stderr.decode("utf-8", "replace").split())[-300:])
+
+
+def _stem(rootfs, name, architecture):
+    """How dpkg calls the package's files in its info folder."""
+    for stem in (name, "{}:{}".format(name, architecture)):
+        if os.path.exists(place_of(rootfs, "{}/{}.list".format(INFO, stem))):
+            return stem
+    raise CannotRepack("expected dpkg's list of the files of {}, found none below {}".format(name, INFO))
+
+
+def _stanza(rootfs, name, architecture):
+    """The package's stanza of dpkg's status file."""
+    with open(place_of(rootfs, "/var/lib/dpkg/status"), encoding="utf-8", errors="surrogateescape") as source:
+        for stanza in source.read().split("\n\n"):
+            lines = stanza.strip("\n").split("\n")
+            if lines[0] == "Package: " + name and "Architecture: " + architecture in lines:
+                return stanza
+    raise CannotRepack("expected {} in dpkg's status, found it gone".format(name))
+
+
+def control_text(stanza, name, version):
+    """A control file out of a stanza of dpkg's status. Raises CannotRepack when it is of another version."""
+    kept, keep = [], True
+    for line in stanza.strip("\n").split("\n"):
+        if line[:1] not in (" ", "\t"):
+            keep = line.split(":", 1)[0] not in LEFT_OUT
+        if keep:
+            kept.append(line)
+    if "Version: " + version not in kept:
+        raise CannotRepack("expected {} {} to be installed whole, found another version".format(name, version))
+    return "\n".join(kept) + "\n"
+
+
+def read_diversions(rootfs):
+    """{path: (where dpkg puts it, package whose file stays)} of dpkg's diversions."""
+    try:
+        with open(place_of(rootfs, DIVERSIONS), encoding="utf-8", errors="surrogateescape") as source:
+            lines = source.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    return {lines[at]: (lines[at + 1], lines[at + 2]) for at in range(0, len(lines) - 2, 3)}
+
+
+def _lay_out(rootfs, stem, tree, name):
+    """Copies every file of the package from where it lies to where the package has it."""
+    with open(place_of(rootfs, "{}/{}.list".format(INFO, stem)), encoding="utf-8", errors="surrogateescape") as source:
+        paths = [line for line in source.read().splitlines() if line not in ("", "/.")]
+    diversions, lacking = read_diversions(rootfs), []
+    parents = {os.path.dirname(path) for path in paths}
+    for path in paths:
+        real, owner = diversions.get(path, (path, name))
+        here = (rootfs if rootfs != "/" else "") + (path if owner == name else real)
+        if not os.path.lexists(here):
+            if not path.startswith(MAY_LACK):
+                lacking.append(path)
+            continue
+        _copy(here, tree + path, path in parents)
+    if lacking:
+        raise CannotRepack("expected {} whole, found {} of its files gone, such as {}".format(name, len(lacking), lacking[0]))
+
+
+def _copy(here, there, is_folder):
+    """is_folder: other files of the package lie below it, so that a link in its place is the node's own (merged /usr)."""
+    known = os.stat(here) if is_folder else os.lstat(here)
+    os.makedirs(os.path.dirname(there), exist_ok=True)
+    if stat_bits.S_ISDIR(known.st_mode):
+        os.makedirs(there, exist_ok=True)
+    elif stat_bits.S_ISLNK(known.st_mode):
+        os.symlink(os.readlink(here), there)
+    elif stat_bits.S_ISREG(known.st_mode):
+        shutil.copy2(here, there)
+    else:
+        raise CannotRepack("expected files, folders and links, found {} of another kind".format(here))
+    os.chown(there, known.st_uid, known.st_gid, follow_symlinks=False)
+    if not stat_bits.S_ISLNK(known.st_mode):
+        os.chmod(there, stat_bits.S_IMODE(known.st_mode))

@@ -1,0 +1,88 @@
+"""How much room a change of packages takes on each file system, and whether it is there."""
+
+from __future__ import annotations
+
+import os
+
+from ..files import place_of
+
+MIB = 1 << 20
+STATES = "/var/lib/unhang"
+ROOM_PLACES = ("/", "/usr", "/var", STATES, "/boot")
+KERNEL_IMAGE = "linux-image-"
+# Their scripts build the initial ramdisk again, the new one beside the old.
+REBUILDS = (KERNEL_IMAGE, "initramfs-tools", "nvidia-kernel", "nvidia-dkms", "nvidia-open-kernel", "nvidia-tesla")
+REBUILDS += ("linux-modules-nvidia", "firmware-", "dracut")
+UNKNOWN_IMAGE_BYTES = 100 * MIB
+BUILD_BYTES = 400 * MIB  # a DKMS build of the NVIDIA modules, with its objects
+
+
+def boot_bytes(steps, images, ramdisks):
+    """Bytes that the steps take on /boot. images, ramdisks: sizes of those that are there."""
+    changed = [step for step in steps if step.after is not None]
+    new = [step for step in changed if step.before is None and step.name.startswith(KERNEL_IMAGE) and step.name[len(KERNEL_IMAGE) :][:1].isdigit()]
+    largest_pair = (max(images) if images else 0) + (max(ramdisks) if ramdisks else 0)
+    need = len(new) * (largest_pair or UNKNOWN_IMAGE_BYTES)
+    if ramdisks and any(step.name.startswith(REBUILDS) for step in changed):
+        need += max(ramdisks)
+    return need
+
+
+def root_bytes(steps, sizes, old_bytes):
+    """{place: bytes}: unpacked files on /usr, builds on /var, packages where states are kept.
+
+    sizes: {name: (download, installed)}; old_bytes: of what is replaced, installed.
+    """
+    unpacked = sum(sizes.get(step.name.split(":")[0], (0, 0))[1] for step in steps if step.after is not None)
+    largest = max([sizes.get(step.name.split(":")[0], (0, 0))[1] for step in steps] or [0])
+    fetched = sum(sizes.get(step.name.split(":")[0], (0, 0))[0] for step in steps if step.after is not None)
+    building = BUILD_BYTES if any("dkms" in step.name and step.after is not None for step in steps) else 0
+    # What goes is packed before it goes, to about half; it gives back its room only after.
+    return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": building, STATES: fetched + old_bytes // 2}
+
+
+def lacking(needs, rooms, minima):
+    """A line for each file system that would have less than its minimum.
+
+    needs: {place: bytes}; rooms: {place: (device, free bytes)}; minima: {place: bytes}.
+    """
+    by_device = {}
+    for place in sorted(rooms):
+        device, free = rooms[place]
+        known = by_device.setdefault(device, {"places": [], "free": free, "need": 0, "minimum": 0})
+        known["places"].append(place)
+        known["need"] += needs.get(place, 0)
+        known["minimum"] = max(known["minimum"], minima.get(place, 0))
+    return [
+        "expected {:.0f} MiB free on the file system of {} ({:.0f} for the change, {:.0f} to be left), found {:.0f} MiB; make room there".format(
+            (row["need"] + row["minimum"]) / MIB, " and ".join(row["places"]), row["need"] / MIB, row["minimum"] / MIB, row["free"] / MIB
+        )
+        for row in by_device.values()
+        if row["need"] and row["free"] < row["need"] + row["minimum"]
+    ]
+
+
+def read_rooms(rootfs):
+    """{place: (device, free bytes)}; of a place that is not there yet, where it will be made. Raises OSError."""
+    rooms = {}
+    for path in ROOM_PLACES:
+        place = place_of(rootfs, path)
+        while not os.path.isdir(place):
+            place = os.path.dirname(place)
+        space = os.statvfs(place)
+        rooms[path] = (os.stat(place).st_dev, space.f_bavail * space.f_frsize)
+    return rooms
+
+
+def read_boot_sizes(rootfs):
+    """(sizes of kernels, sizes of initial ramdisks) in /boot, in bytes."""
+    place = place_of(rootfs, "/boot")
+    images, ramdisks = [], []
+    for name in sorted(os.listdir(place)) if os.path.isdir(place) else []:
+        known = os.path.join(place, name)
+        if os.path.isfile(known) and not os.path.islink(known):
+            if name.startswith(("vmlinuz", "vmlinux")):
+                images.append(os.path.getsize(known))
+            elif name.startswith(("initrd", "initramfs")):
+                ramdisks.append(os.path.getsize(known))
+    return images, ramdisks
