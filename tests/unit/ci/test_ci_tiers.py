@@ -1,4 +1,4 @@
-"""A slow tier of tests is passed over only when exactly its content has passed on this machine, and what fails never counts as passed."""
+"""A slow tier of tests is passed over only when exactly its content is on record as passed, and what fails never counts as passed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Clone:
     """A small repository with one tier, whose command writes down each of its runs."""
 
     def __init__(self, folder):
-        self.folder, self.cache = folder / "clone", folder / "cache"
+        self.folder = folder / "clone"
         self.write(".ci/tiers/slow", "# a comment\ntests/slow\nroles  # and why\n")
         for path, text in {"tests/slow/test_a.py": "1\n", "roles/x.yml": "a\n", "README.md": "r\n", ".gitignore": "*.pyc\n"}.items():
             self.write(path, text)
         shutil.copy(PROJECT / ".ci" / "tier", self.folder / ".ci" / "tier")
-        for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"]):
-            subprocess.run(["git", *command], cwd=self.folder, check=True)
+        subprocess.run(["git", "init", "-q"], cwd=self.folder, check=True)
+        self.commit()
 
     def write(self, path, text):
         place = self.folder / path
@@ -39,12 +39,16 @@ class Clone:
         command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f"echo run >> {runs}; {script}"]
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
         said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": DEADLINE_S, "check": False}
-        done = subprocess.run(command, cwd=self.folder, env={**kept, "XDG_CACHE_HOME": str(self.cache), **environment}, **said)
+        done = subprocess.run(command, cwd=self.folder, env={**kept, **environment}, **said)
         return done.returncode, done.stdout, len(runs.read_text().splitlines())
 
     @property
-    def stamps(self):
-        return [path for path in self.cache.rglob("*") if path.is_file()]
+    def records(self):
+        return sorted(path.name for path in (self.folder / ".ci" / "passed").glob("*"))
+
+    def commit(self):
+        for command in (["add", "-A"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "more"]):
+            subprocess.run(["git", *command], cwd=self.folder, check=True)
 
 
 @pytest.fixture
@@ -52,15 +56,30 @@ def clone(tmp_path):
     return Clone(tmp_path)
 
 
-def test_a_fresh_clone_runs_the_tier_and_the_same_content_is_passed_over_afterwards(clone):
+def test_content_without_a_record_runs_the_tier_and_content_on_record_is_passed_over(clone):
     code, said, runs = clone.tier()
-    assert (code, runs, len(clone.stamps)) == (0, 1, 1)
+    assert (code, runs, clone.records) == (0, 1, ["slow.json"])
     assert "slow runs: this content (2 files of .ci/tiers/slow" in said
+    assert "commit .ci/passed/slow.json with the change" in said
     code, said, runs = clone.tier()
     assert (code, runs) == (0, 0)
     assert "slow passed over: exactly this content (2 files of .ci/tiers/slow" in said
-    assert f"rm {clone.stamps[0]} has it run again" in said
-    clone.stamps[0].unlink()
+
+
+def test_a_clone_of_what_was_committed_with_its_record_passes_the_tier_over(clone, tmp_path):
+    clone.tier()
+    clone.commit()
+    other = Clone.__new__(Clone)
+    other.folder = tmp_path / "other" / "clone"
+    subprocess.run(["git", "clone", "-q", clone.folder, other.folder], check=True)
+    assert other.tier()[2] == 0
+    other.write("roles/x.yml", "b\n")
+    assert other.tier()[2] == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"content": null}', "\0"])
+def test_a_record_that_says_nothing_lets_nothing_be_passed_over(clone, text):
+    clone.write(".ci/passed/slow.json", text)
     assert clone.tier()[2] == 1
 
 
@@ -88,17 +107,9 @@ def test_what_the_tier_does_not_cover_may_change(clone, path):
     assert clone.tier()[2] == 0
 
 
-def test_content_that_comes_back_is_known_still(clone):
-    clone.tier()
-    clone.write("roles/x.yml", "b\n")
-    clone.tier()
-    clone.write("roles/x.yml", "a\n")
-    assert clone.tier()[2] == 0
-
-
-def test_failing_is_tried_once_more_and_never_stamps(clone):
+def test_failing_is_tried_once_more_and_never_counts(clone):
     code, said, runs = clone.tier("exit 3")
-    assert (code, runs, clone.stamps) == (1, 2, [])
+    assert (code, runs, clone.records) == (1, 2, [])
     assert "slow FAILED (code 3) AND IS TRIED ONCE MORE" in said
     assert "slow FAILED ON ITS SECOND TRY TOO" in said
     assert clone.tier("exit 0")[2] == 1
@@ -106,14 +117,14 @@ def test_failing_is_tried_once_more_and_never_stamps(clone):
 
 def test_passing_on_the_second_try_counts_and_is_said(clone):
     code, said, runs = clone.tier("test -e again || { touch again; exit 1; }")
-    assert (code, runs, len(clone.stamps)) == (0, 2, 1)
+    assert (code, runs, clone.records) == (0, 2, ["slow.json"])
     assert "slow PASSED ON ITS SECOND TRY ONLY" in said
 
 
-def test_a_run_out_of_time_is_ended_with_all_that_it_started_and_never_stamps(clone):
+def test_a_run_out_of_time_is_ended_with_all_that_it_started_and_never_counts(clone):
     alive = clone.folder.parent / "alive"
     code, said, runs = clone.tier(f"sleep 1000 & echo $! > {alive}; wait", limit="2")
-    assert (code, runs, clone.stamps) == (1, 1, [])
+    assert (code, runs, clone.records) == (1, 1, [])
     assert "slow failed: out of time" in said
     state = Path(f"/proc/{alive.read_text().strip()}/stat")
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
@@ -122,7 +133,7 @@ def test_a_run_out_of_time_is_ended_with_all_that_it_started_and_never_stamps(cl
 def test_ending_a_tier_ends_what_it_started(clone, tmp_path):
     told = tmp_path / "pid"
     command = [sys.executable, ".ci/tier", "slow", "60", "sh", "-c", f"sleep 600 & echo $! >{told}.new; mv {told}.new {told}; wait"]
-    process = subprocess.Popen(command, cwd=clone.folder, env={"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(clone.cache)})
+    process = subprocess.Popen(command, cwd=clone.folder, env={"PATH": os.environ["PATH"]})
     until = time.monotonic() + DEADLINE_S
     while not told.exists() and time.monotonic() < until:
         time.sleep(0.05)
@@ -130,12 +141,12 @@ def test_ending_a_tier_ends_what_it_started(clone, tmp_path):
     assert process.wait(DEADLINE_S) == 143
     state = Path(f"/proc/{told.read_text().strip()}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
-    assert clone.stamps == []
+    assert clone.records == []
 
 
-def test_content_that_changed_while_the_tier_ran_is_not_stamped(clone):
+def test_content_that_changed_while_the_tier_ran_is_not_recorded(clone):
     code, said, _runs = clone.tier("echo c > roles/x.yml")
-    assert (code, clone.stamps) == (0, [])
+    assert (code, clone.records) == (0, [])
     assert "changed while it ran" in said
 
 
