@@ -179,6 +179,9 @@ def test_another_kernel_than_the_one_asked_for_is_not_confirmed(node, release):
     refused = call(node, "confirmed", release=NEW, gpus=GPUS)
     assert f"expected {NEW} to run on trial, found {release} running" in refused["msg"]
     assert call(node, "inspected")["standing"] == "fell_back"
+    done = call(node, "cancelled")
+    assert (f"back on {release}, which is neither {NEW} nor {OLD}" in done["why"]) == (release != OLD)
+    assert boots(node) == (OLD, None)
 
 
 def test_a_kernel_that_fell_back_is_remembered_and_stays_off(node):

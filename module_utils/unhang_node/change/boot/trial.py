@@ -42,13 +42,17 @@ def read_standing(rootfs):
 
 
 def why_fell_back(rootfs):
-    """What is known about it, in one line."""
+    """What is known about it, in one line. Raises OSError."""
     record = read_record(rootfs)
     if record.get("why"):
         return record["why"]
     said = read_text_or_none(place_of(rootfs, guard.FELL_BACK))
     if said and record.get("release") and record["release"] in said:
         return said.strip()
+    running, tried, old = kernels.running_release(rootfs), record.get("release"), record.get("old_release")
+    if tried and old and running not in (tried, old):
+        told = "the node came back on {}, which is neither {} nor {}: somebody or something else chose it; the next boot takes {}"
+        return told.format(running, tried, old, old)
     return "{} did not come up, or not long enough to say anything; read its console".format(record.get("release"))
 
 
