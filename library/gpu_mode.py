@@ -21,7 +21,7 @@ options:
   persistence:
     description: Whether the driver keeps a GPU set up while nobody uses it. None leaves it.
     type: bool
-extends_documentation_fragment: [unhang]
+extends_documentation_fragment: [unhang, unhang.state_id]
 """
 
 EXAMPLES = r"""
@@ -52,30 +52,29 @@ left:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.gpu import modes as gpu_modes
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
+from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
 
-OPTIONS = {"compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]}, "persistence": {"type": "bool"}}
+OPTIONS = {
+    "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
+    "persistence": {"type": "bool"},
+    "state_id": {"type": "str", "default": ""},
+}
 
 
-def open_nvml():
-    """(nvidia-ml-py, None) initialised, or (None, why not)."""
-    try:
-        from ansible.module_utils import pynvml
-    except ImportError:
-        return None, "the controller has no nvidia-ml-py to send along"
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as problem:
-        return None, f"the driver does not answer: {problem}"
-    return pynvml, None
+def load_pynvml():
+    """Only here, for a node without a driver needs it not."""
+    from ansible.module_utils import pynvml
+
+    return pynvml
 
 
 def settle(module, nvml):
     """The module's answer, with everything done unless in check mode. Raises OSError, ValueError, NVMLError."""
     rows = gpu_modes.plan_modes(gpu_modes.read_gpus(nvml), module.params["compute_mode"], module.params["persistence"])
-    users = gpu_modes.in_use(rows, gpu_modes.read_busy() if rows else {})
-    if users:
-        raise ValueError("expected GPUs that nobody uses to change their compute mode, found: {}; drain the node and run again".format("; ".join(users)))
+    gpu_modes.refuse_in_use(rows)
     if not module.check_mode:
+        changes = [Change(what, gpu.uuid, getattr(gpu, what), wanted) for gpu, what, wanted in rows]
+        keep_running("/", module.params["state_id"], changes)
         gpu_modes.set_modes(nvml, rows)
     return answer_of(Plan({}, [], []), gpu_modes.effects_of(rows))
 
@@ -83,7 +82,7 @@ def settle(module, nvml):
 def main():
     """Looks, sets unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
-    nvml, why = open_nvml()
+    nvml, why = gpu_modes.open_nvml(load_pynvml)
     if nvml is None:
         module.exit_json(**answer_of(Plan({}, [], [why])))
     try:

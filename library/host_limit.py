@@ -81,6 +81,7 @@ left:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.host import limit_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.state.running import Change, forget_running, keep_running
 
 OPTIONS = {
     "limit": {"type": "str", "choices": ["memlock", "nofile", "stack"], "required": True},
@@ -95,7 +96,7 @@ OPTIONS = {
 def settle(module):
     """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
     rootfs, limit, wanted = module.params["rootfs"], module.params["limit"], module.params["value"]
-    absent = module.params["state"] == "absent"
+    absent, state_id = module.params["state"] == "absent", module.params["state_id"]
     if absent:
         plan, rows = run.plan_without(rootfs, limit), []
     else:
@@ -107,8 +108,12 @@ def settle(module):
         rows = run.plan_running(limit, wanted, units)
     left = []
     if not module.check_mode:
-        write_plan(rootfs, run.owner_of(limit), plan, absent, module.params["state_id"])
+        write_plan(rootfs, run.owner_of(limit), plan, absent, state_id)
+        changes = [Change("limit", *row) for row in run.changes_of(limit, rows)]
+        keep_running(rootfs, state_id, changes)
         rows, left = run.set_running(limit, rows)
+        done = {name for name, _now, _goal in run.changes_of(limit, rows)}
+        forget_running(rootfs, state_id, [change for change in changes if change.name not in done])
     return answer_of(plan._replace(left=plan.left + left), run.effects_of(limit, rows))
 
 

@@ -83,6 +83,7 @@ pending_load:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.host import kernel_module_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
 
 OPTIONS = {
     "name": {"type": "str", "required": True},
@@ -106,6 +107,7 @@ def settle(module, parameters):
     if not module.check_mode:
         write_plan(rootfs, run.owner_of(name), plan, absent, module.params["state_id"])
     if to_load and not module.check_mode:
+        keep_running(rootfs, module.params["state_id"], [Change("kernel_module", name, "not loaded", "loaded")])
         try:
             run.load(name)  # its parameters are written by now
         except (OSError, ValueError):  # what cannot be loaded now would fail at every boot

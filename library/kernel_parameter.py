@@ -72,6 +72,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import kernel_parameter_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
 from ansible.module_utils.unhang_node.change.state.saved_states import keep_files
 
 OPTIONS = {
@@ -83,15 +84,21 @@ OPTIONS = {
 }
 
 
+def changes_of(effects):
+    """What a saved state keeps of them."""
+    return [Change("sysctl", name, " ".join(before.split()), " ".join(after.split())) for name, before, after in effects]
+
+
 def settle(module):
     """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
-    rootfs, value, live = module.params["rootfs"], module.params["value"], module.params["rootfs"] == "/"
+    rootfs, value, live, state_id = module.params["rootfs"], module.params["value"], module.params["rootfs"] == "/", module.params["state_id"]
     name = run.dotted(module.params["name"])
     if module.params["state"] == "absent":
         plan, back = run.plan_without(rootfs, name)
         effects = [(name, run.running_value(rootfs, name), back)] if back is not None and live else []
         if not module.check_mode:
-            write_plan(rootfs, run.owner_of(name), plan, True, module.params["state_id"])
+            keep_running(rootfs, state_id, changes_of(effects))
+            write_plan(rootfs, run.owner_of(name), plan, True, state_id)
             run.forget(rootfs, name)
     else:
         why = run.why_not(rootfs, name)
@@ -101,11 +108,12 @@ def settle(module):
         effects = [(name, now, value)] if now is not None and live else []
         if not module.check_mode:
             if effects:
-                keep_files(rootfs, module.params["state_id"], [state_path(run.owner_of(name))])
+                keep_files(rootfs, state_id, [state_path(run.owner_of(name))])
+                keep_running(rootfs, state_id, changes_of(effects))
                 run.remember(rootfs, name, now, value)
-            write_plan(rootfs, run.owner_of(name), plan, False, module.params["state_id"])
+            write_plan(rootfs, run.owner_of(name), plan, False, state_id)
     if effects and not module.check_mode:
-        run.set_running(name, effects[0][2])
+        run.set_running(rootfs, name, effects[0][2])
     return answer_of(plan, effects)
 
 

@@ -15,6 +15,8 @@ description:
   - Where the newest state is of the same role and was left open or failed, O(state=begun) goes on with that one, and says in RV(stopped) where it had
     stopped; what was saved first is what was there before.
   - O(state=finished) and O(state=failed) remove a state in which nothing was changed.
+  - O(state=begun) with O(keep) removes the oldest states that came to their end, with the packages that they kept, where this run has the node's lock. One
+    that did not come to its end stays, and so do all that were saved after it, for going back to it takes them.
   - Counts as no change; a second run of a role still changes nothing.
 options:
   state:
@@ -39,6 +41,10 @@ options:
     type: list
     elements: path
     default: []
+  keep:
+    description: How many states that came to their end, or were rolled back, are kept on the node. All of them with 0.
+    type: int
+    default: 0
   step:
     description: What is done next.
     type: str
@@ -101,6 +107,12 @@ stopped:
   returned: success
   type: dict
   sample: {id: 20261120T070000Z-gpu_driver, run: a, status: open, step: packages, at: "2026-11-20T07:00:09Z", message: null}
+pruned:
+  description: Ids of states that were removed because of O(keep).
+  returned: success
+  type: list
+  elements: str
+  sample: []
 states:
   description: All states of the node, oldest first.
   returned: state is listed
@@ -117,7 +129,8 @@ lines:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.state import saved_states as saved
-from ansible.module_utils.unhang_node.change.state.node_lock import remove_if_empty, renew_lock
+from ansible.module_utils.unhang_node.change.state.node_lock import read_lock, remove_if_empty, renew_lock
+from ansible.module_utils.unhang_node.change.state.pruning import prune_states
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["begun", "step", "finished", "failed", "listed"], "required": True},
@@ -125,6 +138,7 @@ OPTIONS = {
     "role": {"type": "str", "default": ""},
     "run": {"type": "str", "default": ""},
     "files": {"type": "list", "elements": "path", "default": []},
+    "keep": {"type": "int", "default": 0},
     "step": {"type": "str", "default": ""},
     "message": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
@@ -132,12 +146,15 @@ OPTIONS = {
 
 
 def begin(module):
-    """(id, where an earlier run had stopped). Raises OSError, ValueError."""
-    rootfs, role = module.params["rootfs"], module.params["role"]
+    """(id, where an earlier run had stopped, ids of old states that were removed). Raises OSError, ValueError."""
+    rootfs, role, run = module.params["rootfs"], module.params["role"], module.params["run"]
     if module.check_mode:
-        return "", saved.unfinished_of(saved.read_states(rootfs), role)
-    state, stopped = saved.begin_state(rootfs, role, module.params["run"], module.params["files"])
-    return state["id"], stopped
+        return "", saved.unfinished_of(saved.read_states(rootfs), role), []
+    lock = read_lock(rootfs)
+    # Without the lock another run may be on its way back through the very states that are old.
+    pruned = prune_states(rootfs, module.params["keep"]) if module.params["keep"] > 0 and lock and lock["run"] == run else []
+    state, stopped = saved.begin_state(rootfs, role, run, module.params["files"])
+    return state["id"], stopped, pruned
 
 
 def write_down(module):
@@ -160,11 +177,11 @@ def settle(module):
     rootfs, what = module.params["rootfs"], module.params["state"]
     if what == "listed":
         states = saved.read_states(rootfs)
-        return {"id": "", "folder": "", "stopped": None, "states": states, "lines": [saved.state_line(state) for state in states]}
+        return {"id": "", "folder": "", "stopped": None, "pruned": [], "states": states, "lines": [saved.state_line(state) for state in states]}
     if module.params["run"] and not module.check_mode:
         renew_lock(rootfs, module.params["run"])
-    state_id, stopped = begin(module) if what == "begun" else (write_down(module), None)
-    return {"id": state_id, "folder": f"{saved.STATES}/{state_id}" if state_id else "", "stopped": stopped}
+    state_id, stopped, pruned = begin(module) if what == "begun" else (write_down(module), None, [])
+    return {"id": state_id, "folder": f"{saved.STATES}/{state_id}" if state_id else "", "stopped": stopped, "pruned": pruned}
 
 
 def main():

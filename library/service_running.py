@@ -18,7 +18,7 @@ options:
     description: Name of the unit, such as V(nvidia-persistenced.service).
     type: str
     required: true
-extends_documentation_fragment: [unhang]
+extends_documentation_fragment: [unhang, unhang.state_id]
 """
 
 EXAMPLES = r"""
@@ -49,17 +49,23 @@ left:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.host import service_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
+from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
+
+KINDS = {"at boot": "service_at_boot", "now": "service_now"}
+OPTIONS = {"name": {"type": "str", "required": True}, "state_id": {"type": "str", "default": ""}}
 
 
 def main():
     """Asks, acts unless in check mode, answers."""
-    module = AnsibleModule(argument_spec={"name": {"type": "str", "required": True}}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     name = module.params["name"]
     if run.unit_path("/", name) is None:
         module.exit_json(**answer_of(Plan({}, [], [f"{name} is not on this node: install the package that brings it"])))
     try:
         rows = run.plan_service(name)
         if not module.check_mode:
+            changes = [Change(KINDS[when], name, run.read_state(name, when), after) for when, _before, after in rows]
+            keep_running("/", module.params["state_id"], changes)
             run.apply_service(name, rows)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))

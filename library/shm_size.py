@@ -67,6 +67,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import shm_size_run as run
 from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
 from ansible.module_utils.unhang_node.change.state.saved_states import keep_files
 
 OPTIONS = {
@@ -89,6 +90,7 @@ def make_larger(module, rootfs, size):
     if not module.check_mode:
         if effects:
             keep_files(rootfs, module.params["state_id"], [state_path(run.OWNER)])
+            keep_running(rootfs, module.params["state_id"], [Change("shm_size", *effects[0])])
             run.remember(size)
             run.remount(size)
         write_plan(rootfs, run.OWNER, plan, False, module.params["state_id"])
@@ -101,6 +103,7 @@ def take_back(module, rootfs):
     before = run.size_before() if rootfs == "/" else None
     effects = [(run.SHM, run.size_now(), before)] if before is not None else []
     if not module.check_mode:
+        keep_running(rootfs, module.params["state_id"], [Change("shm_size", *row) for row in effects])
         write_plan(rootfs, run.OWNER, plan, True, module.params["state_id"])
         if effects:
             run.remount(before)

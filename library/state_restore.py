@@ -11,9 +11,13 @@ short_description: Bring a node back to what it was before a role changed it
 version_added: "0.2.0"
 description:
   - Undoes the saved state O(id), and first all that were saved after it, for they stand on what it left.
-  - Lifts the holds that were set, then brings back the default boot entry, packages, files with mode and owner, and the holds that were there.
+  - Lifts the holds that were set, then brings back values of the running system, the default boot entry, packages, files with mode and owner, and the
+    holds that were there.
+  - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services that were started, and modes of GPUs. Each comes back
+    where it still is what unhang had set; one that somebody else has changed since stays, and is named in RV(left). Refuses, before it touches anything,
+    to change the compute mode of a GPU that a job uses. No kernel module is unloaded.
   - A file that somebody changed since is brought back too; what is replaced is kept in the state's folder and named in RV(left).
-  - Reboots nothing, reloads nothing. Where a driver or a kernel came back, the node runs the other one until it boots.
+  - Reboots nothing, reloads no driver. Where a driver or a kernel came back, the node runs the other one until it boots.
   - What fails half way is done again from the start by the next call.
 options:
   id:
@@ -56,6 +60,12 @@ packages:
   type: list
   elements: dict
   sample: [{name: nvidia-driver, action: downgrade, before: 535.309.01-1, after: 535.261.03-1}]
+running:
+  description: Values of the running system that were, or would be, brought back.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{kind: sysctl, name: kernel.numa_balancing, before: "0", after: "1"}]
 boot:
   description: What was, or would be, changed in how the node boots.
   returned: success
@@ -106,6 +116,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
 from ansible.module_utils.unhang_node.change.package.manager import Locked
 from ansible.module_utils.unhang_node.change.state.restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
+from ansible.module_utils.unhang_node.change.state.running_back import shown_name
 from ansible.module_utils.unhang_node.change.state.saved_states import read_states, state_line
 
 OPTIONS = {
@@ -113,7 +124,14 @@ OPTIONS = {
     "lock_timeout_s": {"type": "int", "default": 300},
     "rootfs": {"type": "path", "default": "/"},
 }
-NO_PLAN = Plan([], {}, [], [], [], [], [])
+NO_PLAN = Plan([], {}, [], [], [], [], [], [], [])
+
+
+def load_pynvml():
+    """Asked only where modes of GPUs were changed."""
+    from ansible.module_utils import pynvml
+
+    return pynvml
 
 
 def settle(module):
@@ -123,24 +141,26 @@ def settle(module):
         state_id = newest_state(read_states(rootfs))
         if state_id is None:
             return NO_PLAN, NOTHING
-    plan = plan_restore(rootfs, state_id)
+    plan = plan_restore(rootfs, state_id, load_pynvml)
     if not plan.states:
         return plan, NOTHING
     if module.check_mode:
         return plan, preview_others(rootfs, plan, lock_timeout_s)
-    return plan, apply_restore(rootfs, plan, lock_timeout_s)
+    return plan, apply_restore(rootfs, plan, lock_timeout_s, load_pynvml)
 
 
 def told(plan, undone):
     """What came back, or would, line by line."""
     lines = [f"state {state_line(state)}" for state in plan.states]
     lines += [f"no longer on hold: {name}" for name in plan.unhold]
+    lines += [f"running, {shown_name(row.kind, row.name)}: {row.before} to {row.after}" for row in plan.running]
     lines += [f"boot, {row['what']}: {row['before']} to {row['after']}" for row in undone.boot]
     if undone.waits_for:
         lines.append(f"the rest waits until kernel {undone.waits_for} runs: packages of the running one cannot go; boot the node, then roll back again")
     lines += [f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to {row['after'] or 'not installed'}" for row in undone.packages]
     lines += [f"file {path}: {'as it was' if saved else 'gone again'}" for path, (_now, saved) in sorted(plan.files.items())]
-    return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in plan.left]
+    lines += [f"{row.name} reads its files again" for row in plan.reread]
+    return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in plan.left + undone.left]
 
 
 def row_of(saved):
@@ -154,6 +174,9 @@ def differences(plan):
         {"before": shown(now["text"] if now else ""), "after": shown(saved["text"] if saved else ""), "before_header": path, "after_header": path}
         for path, (now, saved) in sorted(plan.files.items())
     ]
+    for row in plan.running:
+        what = shown_name(row.kind, row.name)
+        files.append({"before": f"{row.before}\n", "after": f"{row.after}\n", "before_header": what, "after_header": what})
     if not plan.unhold and not plan.hold:
         return files
     holds = {"before": "".join(f"{name}\n" for name in plan.unhold), "after": "".join(f"{name}\n" for name in plan.hold)}
@@ -172,9 +195,10 @@ def main():
         undone=[{name: state[name] for name in ("id", "role", "status", "begun")} for state in plan.states],
         files=sorted(plan.files),
         packages=undone.packages,
+        running=[dict(row._asdict()) for row in plan.running],
         boot=undone.boot,
         lifted=plan.unhold,
-        left=plan.left,
+        left=plan.left + undone.left,
         lines=told(plan, undone),
         waits_for=undone.waits_for,
         reboot_needed=needs_reboot(undone),

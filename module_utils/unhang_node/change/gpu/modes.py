@@ -14,6 +14,19 @@ CARETAKERS = frozenset(["nvidia-persistenc", "nvidia-persiste", "nv-fabricmanage
 Gpu = namedtuple("Gpu", "index uuid compute_mode persistence pids")
 
 
+def open_nvml(load):
+    """(nvidia-ml-py, None) initialised, or (None, why not). load: () -> nvidia-ml-py, which comes along with the module."""
+    try:
+        nvml = load()
+    except ImportError:
+        return None, "the controller has no nvidia-ml-py to send along"
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as problem:
+        return None, "the driver does not answer: {}".format(problem)
+    return nvml, None
+
+
 def read_gpus(nvml):
     """[Gpu]. nvml: nvidia-ml-py, initialised; None for a mode that a GPU has not. Raises NVMLError."""
     rows = []
@@ -60,6 +73,13 @@ def in_use(rows, busy):
         if what == "compute_mode" and users:
             whys.append("GPU {} ({}) is in use by {}".format(gpu.index, gpu.uuid, ", ".join(users[:8])))
     return whys
+
+
+def refuse_in_use(rows):
+    """Raises ValueError naming every job that has a GPU whose compute mode would change."""
+    users = in_use(rows, read_busy() if rows else {})
+    if users:
+        raise ValueError("expected GPUs that nobody uses to change their compute mode, found: {}; drain the node and run again".format("; ".join(users)))
 
 
 def set_modes(nvml, rows):

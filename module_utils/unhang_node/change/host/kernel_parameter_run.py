@@ -98,10 +98,10 @@ def forget(rootfs, name):
         write_state(rootfs, owner_of(name), rest)
 
 
-def set_running(name, value):
+def set_running(rootfs, name, value):
     """Raises OSError naming the file, and ValueError when the kernel took another value."""
-    with open(proc_path(name), "w", encoding="ascii") as target:
+    with open(place_of(rootfs, proc_path(name)), "w", encoding="ascii") as target:
         target.write(value + "\n")
-    now = running_value("/", name)
+    now = running_value(rootfs, name)
     if now is None or now.split() != value.split():
         raise ValueError("{}: expected {}, found {} after it was written".format(proc_path(name), value, now))

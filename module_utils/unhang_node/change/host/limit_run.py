@@ -94,6 +94,35 @@ def set_running(limit, rows):
     return done, left
 
 
+def name_of(limit, unit):
+    """The limit of one service, as a saved state has it."""
+    return "{} of {}".format(limit, unit)
+
+
+def changes_of(limit, rows):
+    """[(name, limit now, limit wanted)] of plan_running's rows, as a saved state keeps them: [soft, hard]."""
+    return [(name_of(limit, name), list(now), list(goal)) for name, _pid, now, goal in rows]
+
+
+def read_running(name):
+    """[soft, hard] of the service that name_of names, None where it does not run."""
+    limit, _of, unit = name.partition(" of ")
+    pid = limits.read_unit("/", limit, unit, True).pid
+    try:
+        return pid and [UNLIMITED if value == resource.RLIM_INFINITY else value for value in resource.prlimit(pid, RESOURCES[limit])]
+    except (ProcessLookupError, PermissionError):
+        return None
+
+
+def write_running(name, value):
+    """Gives that service the limit; what it has started keeps its own. Raises OSError, ValueError."""
+    limit, _of, unit = name.partition(" of ")
+    pid = limits.read_unit("/", limit, unit, True).pid
+    if pid:
+        soft, hard = (resource.RLIM_INFINITY if one == UNLIMITED else one for one in value)
+        resource.prlimit(pid, RESOURCES[limit], (soft, hard))
+
+
 def effects_of(limit, rows):
     """[(what, before, after)] for an answer."""
-    return [("{} of {}".format(limit, name), limits.systemd_pair(*now), limits.systemd_pair(*goal)) for name, _pid, now, goal in rows]
+    return [(name_of(limit, name), limits.systemd_pair(*now), limits.systemd_pair(*goal)) for name, _pid, now, goal in rows]

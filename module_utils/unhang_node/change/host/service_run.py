@@ -8,6 +8,7 @@ from .command import Failed, run_program
 from .limits import UNIT_FOLDERS
 
 AT_BOOT = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
+RUNS = ("active", "activating", "reloading")
 
 
 def unit_path(rootfs, name):
@@ -29,9 +30,34 @@ def plan_service(name):
     enabled, active = ask("is-enabled", name), ask("is-active", name)
     if enabled not in AT_BOOT:
         rows.append(("at boot", enabled, "enabled"))
-    if active not in ("active", "activating", "reloading"):
+    if active not in RUNS:
         rows.append(("now", active, "active"))
     return rows
+
+
+def read_state(name, when):
+    """What a service is "at boot" ("enabled", else systemctl's word) or "now" ("active" or "inactive"); None for one that the node does not have."""
+    if unit_path("/", name) is None:
+        return None
+    if when == "at boot":
+        word = ask("is-enabled", name)
+        return "enabled" if word in AT_BOOT else word
+    return "active" if ask("is-active", name) in RUNS else "inactive"
+
+
+def why_not_undone(name, before):
+    """Why the service goes on being started at boot, or None."""
+    return None if before == "disabled" else "is enabled at boot, and was {}, which only a person can bring back".format(before)
+
+
+def undo_at_boot(name, _before):
+    """Raises ValueError with systemctl's words."""
+    run_program(["systemctl", "--no-reload", "disable", name])
+
+
+def undo_now(name, before):
+    """Starts or stops it, as it was. Raises ValueError with systemctl's words."""
+    run_program(["systemctl", "start" if before == "active" else "stop", name])
 
 
 def apply_service(name, rows):

@@ -84,8 +84,15 @@ def size_before():
     saved = read_state("/", OWNER)
     if not saved or size_now() != saved.get("set") or not isinstance(saved.get("running"), int):
         return None
+    return None if why_no_less(saved["running"]) else saved["running"]
+
+
+def why_no_less(size):
+    """Why /dev/shm cannot be as small as that, or None. Raises OSError."""
     told = os.statvfs(SHM)
-    return saved["running"] if (told.f_blocks - told.f_bfree) * told.f_frsize < saved["running"] else None
+    used = (told.f_blocks - told.f_bfree) * told.f_frsize
+    why = "stays at {} bytes, for {} bytes lie in it and it had {}; remove what nobody needs and mount it again"
+    return None if used < size else why.format(size_now(), used, size)
 
 
 def remember(size):

@@ -1,7 +1,7 @@
 """Brings a node back to a saved state: what newer states did is undone first, for they stand on it.
 
-Order: holds of ours are lifted, boot entry, packages, files, then holds as they were. Each step is a comparison with what was saved, so that a rollback which
-was cut off is done again from its start.
+Order: holds of ours are lifted, values of the running system while what is installed fits them, boot entry, packages, files, then holds as they were. Each step
+is a comparison with what was saved, so that a rollback which was cut off is done again from its start.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ..package.holds import NotPossible, dpkg_name
 from ..package.manager import select_packages
 from ..package.pin_run import read_packages
 from ..package.restore import restore_packages
+from .running_back import plan_running, put_back, read_again, rows_of_rereaders
 from .saved_states import (
     STATES,
     add_step,
@@ -30,11 +31,13 @@ from .saved_states import (
     read_states,
 )
 
-# states: newest first; files: {path: (now, as saved)}, those that differ; lift, hold, unhold: names as dpkg takes them; left: for a person.
-Plan = namedtuple("Plan", "states files folders lift hold unhold left")
-# boot: rows of restore_boot; packages: rows of restore_packages; waits_for: kernel that has to run before packages of the running one can go, None mostly.
-Undone = namedtuple("Undone", "boot packages waits_for")
-NOTHING = Undone([], [], None)
+# states: newest first; files: {path: (now, as saved)}, those that differ; lift, hold, unhold: names as dpkg takes them; left: for a person;
+# running: running_back.Row of values; reread: of services that have to read their files again.
+Plan = namedtuple("Plan", "states files folders lift hold unhold left running reread")
+# boot: rows of restore_boot; packages: rows of restore_packages; waits_for: kernel that has to run before packages of the running one can go, None mostly;
+# left: lines about values of the running system that could not be put back.
+Undone = namedtuple("Undone", "boot packages waits_for left")
+NOTHING = Undone([], [], None, [])
 # Of these another one than the installed one runs until the node boots.
 RUNNING = ("linux-image", "linux-modules", "kernel", "kmod-", "nvidia", "libnvidia", "cuda-drivers", "firmware-nvidia", "xserver-xorg-video-nvidia")
 
@@ -64,8 +67,13 @@ def needs_reboot(undone):
     return bool(undone.boot or undone.waits_for or any(row["name"].startswith(RUNNING) for row in undone.packages))
 
 
-def plan_restore(rootfs, state_id):
-    """Plan. Changes nothing. Raises OSError, ValueError."""
+def no_pynvml():
+    """For who has no GPUs to bring back."""
+    raise ImportError("no nvidia-ml-py was sent along")
+
+
+def plan_restore(rootfs, state_id, load_pynvml=no_pynvml):
+    """Plan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
     chosen = states_to_undo(read_states(rootfs), state_id)
     saved, selections, folders, left, newest = {}, {}, set(), [], {}
     for state in chosen:  # newest first: what the oldest saved is what stands in the end
@@ -82,10 +90,11 @@ def plan_restore(rootfs, state_id):
         if not is_as_left(rootfs, path, newest[path]):
             left.append("{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"]))
     lift, hold, unhold = _holds(rootfs, selections)
-    return Plan(chosen, files, sorted(folders, reverse=True), lift, hold, unhold, left)
+    running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
+    return Plan(chosen, files, sorted(folders, reverse=True), lift, hold, unhold, left + stays, running, rows_of_rereaders(rootfs, files))
 
 
-def apply_restore(rootfs, plan, lock_timeout_s):
+def apply_restore(rootfs, plan, lock_timeout_s, load_pynvml=no_pynvml):
     """Undone. Raises OSError, ValueError, Locked; the states say then that it was begun, and it can be done again.
 
     With waits_for only the boot entry was brought back: the same call does the rest once that kernel runs.
@@ -93,7 +102,7 @@ def apply_restore(rootfs, plan, lock_timeout_s):
     for state in plan.states:
         add_step(rootfs, state["id"], "rollback")
     try:
-        undone = _apply(rootfs, plan, lock_timeout_s)
+        undone = _apply(rootfs, plan, lock_timeout_s, load_pynvml)
     except Exception as problem:
         for state in plan.states:
             fail_state_as_it_is(rootfs, state["id"], "rollback: {}".format(problem))
@@ -108,16 +117,17 @@ def preview_others(rootfs, plan, lock_timeout_s):
     return _undo_others(rootfs, plan, lock_timeout_s, check=True)
 
 
-def _apply(rootfs, plan, lock_timeout_s):
+def _apply(rootfs, plan, lock_timeout_s, load_pynvml):
     if plan.lift:
         select_packages(rootfs, [], plan.lift, lock_timeout_s)
+    left = put_back(rootfs, plan.running, load_pynvml)
     undone = _undo_others(rootfs, plan, lock_timeout_s, check=False)
     if undone.waits_for:
-        return undone
+        return undone._replace(left=left)
     if plan.files:
         keep_replaced(rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()})
     for path, (_now, saved) in sorted(plan.files.items()):
-        _put_back(rootfs, path, saved)
+        _put_file_back(rootfs, path, saved)
     for folder in plan.folders:
         with contextlib.suppress(OSError):  # somebody else put something in
             os.rmdir(place_of(rootfs, folder))
@@ -125,7 +135,7 @@ def _apply(rootfs, plan, lock_timeout_s):
     _lift, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
     if hold or unhold:
         select_packages(rootfs, hold, unhold, lock_timeout_s)
-    return undone
+    return undone._replace(left=left + read_again(plan.reread))
 
 
 def _undo_others(rootfs, plan, lock_timeout_s, check):
@@ -135,11 +145,11 @@ def _undo_others(rootfs, plan, lock_timeout_s, check):
     due = [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, True)]
     waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
     if due and waits_for:
-        return Undone(boot, due if check else [], waits_for[-1])
+        return Undone(boot, due if check else [], waits_for[-1], [])
     packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False)]
     for folder in [] if check else folders:
         restore_boot(rootfs, folder, False)  # again: with the newer kernel gone the loader is told to the letter what it was told
-    return Undone(boot, packages, None)
+    return Undone(boot, packages, None, [])
 
 
 def _saved_selections(rootfs, states):
@@ -163,7 +173,7 @@ def _holds(rootfs, selections):
     return unhold, hold, unhold
 
 
-def _put_back(rootfs, path, saved):
+def _put_file_back(rootfs, path, saved):
     place = place_of(rootfs, path)
     if saved is None:
         write_text(place, None)

@@ -1,7 +1,8 @@
 """What is needed to undo a change, saved on the node before the change: /var/lib/unhang/states/<id>/.
 
-state.json says who, when and how far; files.json holds each file as it was; selections.json what dpkg was told about packages. Packages and boot entries
-have files of their own there, written by those who change them. A state is written before the change that it undoes, so it may name more than was done.
+state.json says who, when and how far; files.json holds each file as it was; selections.json what dpkg was told about packages. Packages, boot entries
+and values of the running system have files of their own there, written by those who change them. A state is written before the change that it undoes, so it
+may name more than was done.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from ..files import place_of, read_text_or_none, write_text
 from .node_lock import STATES, read_boot_id, stay_at_work, utc_text
 
 SCHEMA = "unhang/saved-state/1"
+RUNNING_FILE = "running.json"
+REMOVED = ".removed-"
 OWN_FILES = frozenset(("state.json", "files.json", "selections.json"))
 _ID = re.compile(r"^\d{8}T\d{6}Z-[a-z][a-z0-9_]*(-\d+)?$")
 _ROLE = re.compile(r"^[a-z][a-z0-9_]*$")
@@ -148,10 +151,17 @@ def keep_replaced(rootfs, state_id, files):
 
 
 def remove_state(rootfs, state_id):
-    """Takes the whole folder away, state.json first: what is left by a power cut is no state any more."""
+    """Takes the whole folder away, under another name first: what is left by a power cut is no state any more, and goes with the next one that is removed."""
     folder = folder_of(rootfs, state_id)
-    os.unlink(folder + "/state.json")
-    shutil.rmtree(folder)
+    os.rename(folder, os.path.join(os.path.dirname(folder), REMOVED + state_id))
+    sweep_removed(rootfs)
+
+
+def sweep_removed(rootfs):
+    """Takes away what is left of states that were removed, when that was cut off."""
+    parent = place_of(rootfs, STATES)
+    for name in [name for name in os.listdir(parent) if name.startswith(REMOVED)]:
+        shutil.rmtree(os.path.join(parent, name))
 
 
 def keep_files(rootfs, state_id, paths):

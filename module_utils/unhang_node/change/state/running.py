@@ -1,0 +1,73 @@
+"""What a module changes of the running system, saved before it does so: running.json beside the files of a saved state, which has none where nothing was.
+
+Each record says what was there (value) and all that unhang put in its place (set). What is neither now, somebody else has changed since.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import namedtuple
+
+from ..files import read_own_json, write_text
+from .node_lock import STATES, read_boot_id, stay_at_work
+from .saved_states import RUNNING_FILE, folder_of
+
+SCHEMA = "unhang/running/1"
+# kind: of running_back.KINDS; name: which of them; value: what is there; wanted: what is about to be put there. Values as JSON has them.
+Change = namedtuple("Change", "kind name value wanted")
+
+
+def keep_running(rootfs, state_id, changes):
+    """Saves what these changes take away; what was saved first is what was there before. Nothing with an empty id (check mode, or no state wanted).
+
+    Who calls it is about to change them: no other run takes the node until this process has ended. Raises OSError, ValueError.
+    """
+    if not state_id or not changes:
+        return
+    folder = folder_of(rootfs, state_id)
+    stay_at_work(folder)
+    boot_id = read_boot_id(rootfs)
+    records = {(record["kind"], record["name"]): record for record in read_running(rootfs, state_id)}
+    for change in changes:
+        fresh = {"kind": change.kind, "name": change.name, "value": change.value, "set": []}
+        known = records.get((change.kind, change.name), fresh)
+        records[(change.kind, change.name)] = dict(known, set=[one for one in known["set"] if one != change.wanted] + [change.wanted], boot_id=boot_id)
+    _write(folder, records.values())
+
+
+def forget_running(rootfs, state_id, changes):
+    """Takes out again what could not be changed."""
+    if not state_id or not changes:
+        return
+    wanted = {(change.kind, change.name): change.wanted for change in changes}
+    records = [
+        dict(record, set=[one for one in record["set"] if one != wanted.get((record["kind"], record["name"]))]) for record in read_running(rootfs, state_id)
+    ]
+    _write(folder_of(rootfs, state_id), [record for record in records if record["set"]])
+
+
+def read_running(rootfs, state_id):
+    """[record] of a state, [] for one of an unhang that saved none. Raises OSError, ValueError naming the file when it is broken."""
+    path = "{}/{}/{}".format(STATES, state_id, RUNNING_FILE)
+    saved = read_own_json(rootfs, path, SCHEMA) or {"records": []}
+    records = saved.get("records")
+    if not isinstance(records, list) or not all(isinstance(one, dict) and {"kind", "name", "value", "set"} <= set(one) for one in records):
+        raise ValueError("{}: expected what unhang saved there, found something else".format(path))
+    return records
+
+
+def value_before(now, records):
+    """What was there before all of these records of one thing, newest first; None where somebody else has changed it since. Pure."""
+    before = records[-1]["value"]
+    for record in records if now != before else ():  # it may be back already, after a rollback that was cut off
+        if now not in (*record["set"], record["value"]):
+            return None
+        now = record["value"]
+    return before
+
+
+def _write(folder, records):
+    rows = sorted(records, key=lambda record: (record["kind"], record["name"]))
+    text = json.dumps({"schema": SCHEMA, "records": rows}, indent=1, sort_keys=True) + "\n"
+    write_text(os.path.join(folder, RUNNING_FILE), text if rows else None, 0o600)
