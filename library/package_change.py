@@ -80,6 +80,13 @@ options:
             description: Version, or a pattern of versions.
             type: str
             required: true
+  modules:
+    description:
+      - Module streams of dnf that have to be enabled, V(nvidia-driver) by V(535-dkms) say; another stream of the module is let go first. In check mode, and
+        while packages are fetched, this is done to a copy of dnf's state. What was enabled is kept in O(state_id).
+      - Refused on nodes of dpkg.
+    type: dict
+    default: {}
   expect:
     description: Packages with the version, or a pattern of it, that has to be there after. Checked in the simulation, and read back.
     type: dict
@@ -125,7 +132,7 @@ attributes:
     description: Says what would change; apt looks at copies, and nothing of the node is written.
     support: full
   diff_mode:
-    description: Shows versions and the file of pins before and after.
+    description: Shows versions, module streams and the file of pins before and after.
     support: full
 author:
   - the unhang authors
@@ -149,6 +156,12 @@ EXAMPLES = r"""
     install: {nvidia-tesla-535-driver: ""}
     allow_remove: ["*nvidia*"]
     simulate_only: true
+
+- name: Another branch on a node of rpm, whose branches are module streams
+  package_change:
+    modules: {nvidia-driver: 580-dkms}
+    install: {nvidia-driver: "3:580.95.05-1.el9", kmod-nvidia-latest-dkms: "3:580.95.05-1.el9"}
+    state_id: "{{ state.id }}"
 
 - name: Bring half-configured packages to their end
   package_change:
@@ -212,6 +225,11 @@ pin:
   returned: when O(pin) is given
   type: dict
   sample: {file: /etc/apt/preferences.d/unhang-driver, before: null, after: "Package: ..."}
+streams:
+  description: Module streams of dnf that changed, or would.
+  returned: when one did
+  type: dict
+  sample: {nvidia-driver: {before: 535-dkms, after: 580-dkms}}
 waited_for:
   description: Who was waited for, and how long.
   returned: always
@@ -248,6 +266,7 @@ OPTIONS = {
     "change_held": {"type": "bool", "default": False},
     "repair": {"type": "bool", "default": False},
     "pin": {"type": "dict", "options": PIN},
+    "modules": {"type": "dict", "default": {}},
     "expect": {"type": "dict", "default": {}},
     "update_cache": {"type": "bool", "default": True},
     "recommends": {"type": "bool", "default": False},

@@ -19,6 +19,11 @@ options:
     type: list
     elements: str
     required: true
+  modules:
+    description: Modules of dnf whose streams are asked for. What is offered is that of all streams, enabled or not.
+    type: list
+    elements: str
+    default: []
   update_cache:
     description: Fetch the lists first, into a copy.
     type: bool
@@ -66,6 +71,11 @@ warnings_of_update:
   type: list
   elements: str
   sample: []
+streams:
+  description: Module streams that the repositories of a node of rpm have, by module; one that none has is left out.
+  returned: success
+  type: dict
+  sample: {nvidia-driver: {streams: [535-dkms, 580-dkms], default: 580-dkms, enabled: 535-dkms}}
 manager:
   description: V(dpkg) or V(rpm).
   returned: success
@@ -78,6 +88,7 @@ from ansible.module_utils.unhang_node.change.package.offers import read_offers
 
 OPTIONS = {
     "names": {"type": "list", "elements": "str", "required": True},
+    "modules": {"type": "list", "elements": "str", "default": []},
     "update_cache": {"type": "bool", "default": False},
     "fetch_timeout_s": {"type": "int", "default": 600},
     "rootfs": {"type": "path", "default": "/"},
@@ -88,7 +99,8 @@ def main():
     """Reads and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        found = read_offers(module.params["rootfs"], module.params["names"], module.params["update_cache"], module.params["fetch_timeout_s"])
+        asked = module.params
+        found = read_offers(asked["rootfs"], asked["names"], asked["update_cache"], asked["fetch_timeout_s"], asked["modules"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(changed=False, **found)

@@ -15,7 +15,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def _case(facts, policy, host, answers=None, options=None):
-    """A Case of unhang.remedy.driver_case. answers: {offers, installed, users} of the modules."""
+    """A Case of unhang.remedy.driver_case. answers: {offers, installed, users, streams} of the modules."""
     from unhang.judge.policy import one_line, policy_faults
     from unhang.remedy.driver_case import Case, Options
     from unhang.remedy.driver_sets import read_tables
@@ -24,7 +24,7 @@ def _case(facts, policy, host, answers=None, options=None):
     faults = [one_line(fault) for fault in policy_faults(policy)]
     if faults:
         raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
-    parts = {name: answers[name] for name in ("offers", "installed", "users") if answers.get(name)}
+    parts = {name: answers[name] for name in ("offers", "installed", "users", "streams") if answers.get(name)}
     return Case(str(host), facts["sections"], policy, read_tables(), options=Options(**options), **parts)
 
 

@@ -232,13 +232,53 @@ def test_a_branch_whose_packages_name_none_is_chosen_before_by_its_package_of_pi
     assert plan["install"] == {"nvidia-open": "590.48.01-1"}
 
 
-def test_on_red_hats_the_packages_are_worked_out_and_the_commands_told():
-    changes = {"node.os": {"id": "rocky", "version_id": "9.4", "family": "redhat"}, "driver.packages": []}
-    offers = {"nvidia-open": [{"version": "3:580.95.05-1.el9", "origin": "cuda"}]}
-    plan = plan_driver(case(open_580(), changes, offers, accept_unproved=True))
-    assert plan["install"] == {"nvidia-open": "3:580.95.05-1.el9"}
-    (refused,) = plan["refusals"]
-    assert refused["next"] == "by hand: dnf module enable nvidia-driver:580-open; dnf install nvidia-open-580.95.05*"
+ROCKY = {"node.os": {"id": "rocky", "version_id": "9.4", "family": "redhat"}, "driver.packages": [], "driver.install_method": "none"}
+STREAMS = {"nvidia-driver": {"streams": ["535-dkms", "580-open", "580-dkms"], "default": "580-open", "enabled": "535-dkms"}}
+
+
+def red_hat(policy, packages, offered, streams=STREAMS):
+    """A case of a node of rpm. offered: {package: versions}."""
+    offers = {name: [{"version": f"3:{version}-1.el9", "origin": "cuda"} for version in versions] for name, versions in offered.items()}
+    there = rows({name: f"3:{version}-1.el9" for name, version in packages.items()})
+    made = case(policy, {**ROCKY, "driver.packages": there}, offers, accept_unproved=True)
+    return dataclasses.replace(made, streams=streams, installed={row["name"]: row for row in there})
+
+
+def test_on_red_hats_a_branch_is_a_module_stream_and_what_is_installed_comes_along():
+    new, old = ["580.95.05", "535.261.03"], "535.261.03"
+    names = ("nvidia-driver", "kmod-nvidia-latest-dkms", "nvidia-driver-cuda", "nvidia-driver-cuda-libs")
+    policy = {"driver": {"version": "580.95.05", "flavour": "proprietary"}}
+    plan = plan_driver(red_hat(policy, dict.fromkeys(names, old), dict.fromkeys(names, new)))
+    assert plan["refusals"] == []
+    assert plan["install"] == dict.fromkeys(names, "3:580.95.05-1.el9")
+    assert plan["streams"] == {"nvidia-driver": "580-dkms"}
+    assert plan["pin"] == {}
+    assert plan["remove"] == []
+    there = red_hat(policy, dict.fromkeys(names, "580.95.05"), dict.fromkeys(names, new))
+    assert plan_driver(there)["action"] == "install"  # another stream is enabled
+    enabled = {"nvidia-driver": {**STREAMS["nvidia-driver"], "enabled": "580-dkms"}}
+    assert plan_driver(dataclasses.replace(there, streams=enabled))["action"] == "none"
+
+
+def test_on_red_hats_the_other_flavours_modules_go_and_do_not_come_along():
+    there = {"nvidia-driver": "580.95.05", "kmod-nvidia-latest-dkms": "580.95.05", "nvidia-driver-cuda-libs": "580.95.05"}
+    plan = plan_driver(red_hat(open_580(), there, {"nvidia-open": ["580.95.05"], "kmod-nvidia-latest-dkms": ["580.95.05"]}))
+    assert plan["remove"] == ["kmod-nvidia-latest-dkms"]
+    assert "kmod-nvidia-latest-dkms" not in plan["install"]
+    assert plan["install"]["nvidia-open"] == "3:580.95.05-1.el9"
+
+
+@pytest.mark.parametrize(
+    ("streams", "refused", "chosen"), [({"nvidia-driver": {"streams": ["535-dkms"]}}, ["no-stream"], "nvidia-driver:580-open"), ({}, [], None)]
+)
+def test_on_red_hats_a_stream_that_is_not_there_is_refused_and_flat_repositories_need_none(streams, refused, chosen):
+    plan = plan_driver(red_hat(open_580(), {}, {"nvidia-open": ["580.95.05"]}, streams))
+    assert [row["id"] for row in plan["refusals"]] == refused
+    if chosen:
+        assert plan["refusals"][0]["text"].startswith(f"gpu001: expected module stream {chosen}, found on offer: 535-dkms; ")
+    else:
+        assert plan["streams"] == {}
+        assert any("no repository of this node has module streams" in note for note in plan["notes"])
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ class Options:
 class Case:
     """sections: of the node facts. offers: {package: [{version, origin}]}, newest first; installed: {package: {version, …}}. users: of gpu_users.
 
+    streams: {module of dnf: {streams, default, enabled}}, empty where repositories are flat.
+
     tables: rows of the catalogue by table: driver_packages, ubuntu_driver_packages, driver_branches, gpu_architectures, gpu_models, cuda_majors.
     """
 
@@ -44,6 +46,7 @@ class Case:
     installed: Mapping[str, Any] = field(default_factory=dict)
     users: Mapping[str, Any] = field(default_factory=dict)
     options: Options = field(default_factory=Options)
+    streams: Mapping[str, Any] = field(default_factory=dict)
 
     def fact(self, path: str) -> Any:
         """The fact at a dotted path, None where any step is missing or not read."""

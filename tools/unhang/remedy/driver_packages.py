@@ -39,6 +39,12 @@ class PackageSet:
     fabric_manager: tuple[str, ...] = ()
     note: str | None = None
 
+    @property
+    def streams(self) -> dict[str, str]:
+        """{module of dnf: stream} that the packages are taken from, where repositories have modules."""
+        words = [command.rpartition(" ")[2].partition(":") for command in self.before if command.startswith("dnf module enable ")]
+        return {module: stream for module, _colon, stream in words}
+
 
 def package_set(family: str, release: str, branch: str, flavour: str, tables: Tables, kernel: str = "generic") -> PackageSet:
     """The set of a family (one of FAMILIES), its release (12, 24.04, 9), a branch (535) and a flavour (open, proprietary). Raises NotOffered.

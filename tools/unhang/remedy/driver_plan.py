@@ -30,11 +30,11 @@ PIN_FILE = "/etc/apt/preferences.d/unhang-driver"
 SHARED: tuple[str, ...] = ("nvidia-settings", "nvidia-xconfig", "nvidia-modprobe", "nvidia-persistenced", "nvidia-support", "nvidia-kernel-common")
 SHARED += ("glx-", "nvidia-prime", "nvidia-installer-cleanup", "libnvidia-egl-", "libxnvctrl", "nvidia-suspend-common")
 DRIVER_SOURCES = ("nvidia-graphics-drivers", "nvidia-open-gpu-kernel-modules")
-_MODULES = re.compile(r"(nvidia(-tesla(-\d+)?)?(-open)?-kernel-(dkms|support)|nvidia-dkms-.*|linux-modules-nvidia-.*)$")
+_MODULES = re.compile(r"(nvidia(-tesla(-\d+)?)?(-open)?-kernel-(dkms|support)|nvidia-dkms-.*|linux-modules-nvidia-.*|kmod-nvidia-.*|nvidia-open)$")
 
 
 def plan_driver(case: Case) -> dict[str, Any]:
-    """{action: none|install, version, flavour, install, remove, allow_remove, expect, pin, refusals, notes, proof, before, services, reload, …}."""
+    """{action: none|install, version, flavour, install, remove, allow_remove, expect, pin, streams, refusals, notes, proof, before, services, reload, …}."""
     present = packaged_driver(case)
     branch = wanted_branch(case.wish)
     if branch is None:
@@ -117,17 +117,22 @@ def _plan(case: Case, packages: PackageSet, install: dict[str, str], version: st
     library = _library(case, packages, version)
     leaves = other_sources(case, packages)
     # apt would take the old family's library for one that the new driver depends on.
-    install = {**install, **fabric, **({name: own for name, own in library.items() if "*" not in own} if leaves else {})}
+    install = {**companions(case, version, flavour), **install, **fabric, **({name: own for name, own in library.items() if "*" not in own} if leaves else {})}
     expect = {**{name: own for name, own in install.items() if own}, **library}
     kept = {row["name"] for row in case.fact("driver.packages") or () if case.installed.get(row["name"], {}).get("source") not in leaves}
     remove = sorted(kept & {*other_family(case, install, version), *other_flavour(case, install, flavour)})
-    action = "none" if _is_there(case, install, expect) and not remove and not leaves and not refusals else "install"
+    streams = {module: stream for module, stream in packages.streams.items() if module in case.streams}
+    switched = any(case.streams[module].get("enabled") != stream for module, stream in streams.items())
+    if packages.streams and not streams:
+        notes.append("no repository of this node has module streams: the version alone chooses the branch")
+    action = "install" if remove or leaves or refusals or switched or not _is_there(case, install, expect) else "none"
     if not case.fact("kernel.boot.default_release"):
         notes.append(f"which kernel boots next could not be told; {case.fact('kernel.release')}, the running one, was taken for it")
     plan = _settled(case, version, notes)
     plan.update(action=action, version=version, flavour=flavour, install=install, expect=expect, remove=remove, remove_sources=leaves, proof=packages.proof)
     plan.update(before=dict.fromkeys(before_packages(packages), ""), refusals=refusals)
-    plan["pin"] = {"file": PIN_FILE, "stanzas": pins(packages, install, version)}
+    plan["streams"] = streams
+    plan["pin"] = {} if _is_rpm(case) else {"file": PIN_FILE, "stanzas": pins(packages, install, version)}
     plan["allow_remove"] = allowed_removals(case, version)
     plan["built_here"] = driver_refusals.is_built_here(packages)
     plan.update(_services(case, version))
@@ -152,6 +157,22 @@ def _is_there(case: Case, install: Mapping[str, str], expect: Mapping[str, str])
         if own and row["version"] != own and not ("*" in own and same(upstream_version(row["version"]), own.strip("*"))):
             return False
     return True
+
+
+def _is_rpm(case: Case) -> bool:
+    """Pins are apt's; there package_pin locks versions afterwards."""
+    return bool(case.fact("node.os.family") == "redhat")
+
+
+def companions(case: Case, version: str, flavour: str) -> dict[str, str]:
+    """{package: version} of what else of the driver is installed on a node of rpm, at the wanted version where that is on offer.
+
+    Its packages want each other at exactly their version: dnf would take the rest away (nvidia-smi among it) to bring those that are named.
+    """
+    rows = (case.fact("driver.packages") or ()) if _is_rpm(case) else ()
+    names = [row["name"] for row in rows if not (_MODULES.match(row["name"]) and ("-open" in row["name"]) != (flavour == "open"))]
+    found = {name: offered_version(case, name, version) for name in names}
+    return {name: own for name, own in found.items() if own}
 
 
 def other_family(case: Case, install: Iterable[str], version: str) -> list[str]:
@@ -224,7 +245,8 @@ def _services(case: Case, version: str) -> dict[str, Any]:
 
 def _settled(case: Case, version: str | None, notes: list[str]) -> dict[str, Any]:
     """A plan that changes nothing."""
-    empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "remove_sources": [], "allow_remove": [], "before": {}, "refusals": [], "pin": {}}
+    empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "remove_sources": [], "allow_remove": [], "before": {}, "refusals": []}
+    empty.update(pin={}, streams={})
     services = {"stop": [], "reload": False, "reload_commands": [], "why_no_reload": None, "needs_reboot": _is_pending(case, version)}
     return {"action": "none", "version": version, "flavour": None, "proof": None, "built_here": False, "notes": notes, **empty, **services}
 

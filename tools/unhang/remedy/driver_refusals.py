@@ -158,13 +158,14 @@ def proof(case: Case, packages: PackageSet, _version: str, _flavour: str) -> Ite
         yield refusal("unproved", "a package set that was tried", found, case.host, "try it on one node with gpu_driver_accept_unproved: true")
 
 
-def manager(case: Case, packages: PackageSet, version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """A branch is a module stream there, which nothing of ours takes back, and this role has never been tried on such a node."""
-    if case.fact("node.os.family") == "redhat":
-        steps = [*packages.before, f"dnf install {' '.join(f'{name}-{version}*' for name in packages.packages)}"]
-        found = "dnf, whose module streams are not taken back and on which this role was never tried"
-        yield refusal("package-manager", "apt and dpkg", found, case.host, "by hand: " + "; ".join(steps))
+def streams(case: Case, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
+    """A branch is a module stream of dnf, and the repository has modules but not that stream."""
+    for module, stream in packages.streams.items():
+        offered = case.streams.get(module, {}).get("streams")
+        if offered and stream not in offered:
+            next_step = "name a branch and flavour in unhang_policy.driver that is on offer, or add the repository that has it"
+            yield refusal("no-stream", f"module stream {module}:{stream}", f"on offer: {', '.join(offered)}", case.host, next_step)
 
 
 Refuser = Callable[[Case, PackageSet, str, str], Iterator[dict[str, str]]]
-ALL: tuple[Refuser, ...] = (ownership, image, gpus, cuda, headers, secure_boot, in_use, proof, manager)
+ALL: tuple[Refuser, ...] = (ownership, image, gpus, cuda, headers, secure_boot, in_use, proof, streams)

@@ -53,6 +53,8 @@ def answer_of(plan, done, foretold):
         "log": done.log,
         "diff": differences(plan),
     }
+    if plan.streams:
+        answer["streams"] = {module: {"before": before, "after": after} for module, (before, after) in plan.streams.items()}
     if plan.pin:
         path, before, after = plan.pin
         answer["pin"] = {"file": path, "before": before, "after": after}
@@ -65,6 +67,9 @@ def differences(plan):
     shown = [{"before_header": "packages", "after_header": "packages"}] if rows else []
     for side in ("before", "after") if rows else ():
         shown[0][side] = "".join("{} {}\n".format(row["name"], row[side] or "not installed") for row in rows)
+    if plan.streams:
+        texts = ["".join("{}:{}\n".format(module, row[at]) for module, row in sorted(plan.streams.items()) if row[at]) for at in (0, 1)]
+        shown.append({"before_header": "module streams", "after_header": "module streams", "before": texts[0], "after": texts[1]})
     if plan.pin and plan.pin[1] != plan.pin[2]:
         path, before, after = plan.pin
         shown.append({"before_header": path, "after_header": path, "before": before or "", "after": after or ""})

@@ -26,11 +26,12 @@ from .way_back import fetch_new, save_way_back
 DEFAULTS = {
     "install": {}, "remove": [], "remove_sources": [], "allow_remove": [], "state_id": "", "allow_no_rollback": False, "allow_downgrade": False,
     "repair": False, "change_held": False, "pin": None, "expect": {}, "update_cache": True, "recommends": False, "lock_timeout_s": 300, "fetch_timeout_s": 600,
-    "deadline_s": 3600, "simulate_only": False, "root_free_min_mib": 500, "boot_free_min_mib": 20, "rootfs": "/",
+    "deadline_s": 3600, "simulate_only": False, "root_free_min_mib": 500, "boot_free_min_mib": 20, "rootfs": "/", "modules": {},
 }  # fmt: skip
 
-# steps: what apt would do; refused: why it must not be done; pin: (path, before, after) or None; repairs: names of packages that are not whole.
-Plan = namedtuple("Plan", "request writes installed steps refused offers pin repairs view words warnings waited")
+# steps: what apt would do; refused: why it must not be done; pin: (path, before, after) or None; repairs: names of packages that are not whole;
+# streams: {module of dnf: (stream before, after)}.
+Plan = namedtuple("Plan", "request writes installed steps refused offers pin repairs view words warnings waited streams", defaults=({},))
 # What was done. stopped_at: "" or fetching, applying; said: why it stopped.
 Done = namedtuple("Done", "fetched repacked after stopped_at said log audit")
 NOTHING = Done([], [], {}, "", "", [], [])
@@ -48,6 +49,8 @@ def plan_change(request, writes):
     leaving = of_sources(installed, request)
     pin = _pin(request)
     plan = Plan(request, writes, installed, [], [], {}, pin, _unfinished(installed), None, words_of(request["install"], request["remove"]), [], waited)
+    if request["modules"]:
+        return plan._replace(refused=["expected no module streams, which are dnf's, on a node of dpkg"])
     if plan.repairs and not request["repair"]:
         told = "expected every package to be installed to its end, found {}; run dpkg --configure -a and apt-get --fix-broken install, or allow repair: true"
         return plan._replace(refused=[told.format(", ".join(plan.repairs[:12]))])
@@ -165,7 +168,7 @@ def changes_of(plan):
 
 def is_change(plan):
     """True when there is something to be done."""
-    return bool(changes_of(plan)) or bool(plan.pin and plan.pin[1] != plan.pin[2])
+    return bool(changes_of(plan)) or bool(plan.streams) or bool(plan.pin and plan.pin[1] != plan.pin[2])
 
 
 def apply_change(plan):

@@ -1,6 +1,7 @@
 """The same change of packages with dnf 4 and rpm: looked at beforehand, old packages kept, run apart, read back.
 
 What it does not have: packages that no repository has any more are not built again, nothing is ever half configured, and pins are version locks (package_pin).
+In its place it has module streams (dnf_modules).
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import os
 from ...parse.dpkg import Package
 from ...root import Root
 from ...sections.package_database import RPM_FILES, RPM_FOLDERS, STATUS
-from ..files import place_of, read_state
+from ..files import place_of, read_state, write_text
 from .apt import Refused, inside, run
+from .dnf_modules import ALL_STREAMS, enabling, open_view
 from .dnf_output import parse_lines, parse_transaction, waits_for
 from .installed import Installed
 from .locks import process_words
 from .manager import Locked
 from .saved import OLD
+from .unit import WORK
 
 INSTALLED = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SOURCERPM}\\n"
 OFFERED = "%{name}\\t%{epoch}:%{version}-%{release}\\t%{arch}\\t%{repoid}\\n"
@@ -54,21 +57,26 @@ def private(folder):
     return ["--setopt=cachedir={}/cache".format(folder), "--setopt=logdir={}".format(folder), "--disableplugin=generate_completion_cache"]
 
 
-def words_of(request):
-    """(command, what it is about): dnf does one of both at a time. Raises Refused."""
-    if request["install"] and request["remove"]:
-        raise Refused("expected install or remove, found both; dnf takes one after the other: two calls with the same state_id")
-    if request["remove"]:
-        return "remove", sorted(request["remove"])
-    return "install", ["{}-{}".format(name, version) if version else name for name, version in sorted(request["install"].items())]
+def words_of(rootfs, request, folder):
+    """What dnf is told to do. To install and to remove in one transaction takes its shell, whose lines lie in a file of `folder`. Raises OSError."""
+    install = ["{}-{}".format(name, version) if version else name for name, version in sorted(request["install"].items())]
+    erasing = ["--allowerasing"] if request["allow_remove"] and install else []
+    if not install:
+        return ["remove"] + sorted(request["remove"])
+    if not request["remove"]:
+        return ["install"] + erasing + install
+    path = folder + "/transaction"
+    write_text(place_of(rootfs, path), "remove {}\ninstall {}\nrun\n".format(" ".join(sorted(request["remove"])), " ".join(install)), 0o600)
+    return erasing + ["shell", path]
 
 
-def simulate(rootfs, request, installed, folder):
-    """[Step] that dnf would take. folder: of its cache and log. Raises Refused, Locked, OSError."""
-    command, words = words_of(request)
-    erasing = ["--allowerasing"] if request["allow_remove"] and command == "install" else []
-    argv = [word for word in dnf(request, *(private(folder) + ["--assumeno", command] + erasing + words)) if word != "-q"]
-    code, said = run(rootfs, argv, request["lock_timeout_s"] + request["fetch_timeout_s"])
+def simulate(rootfs, request, installed, folder, streams):
+    """[Step] that dnf would take, with `streams` enabled. folder: of its cache and log. Raises Refused, Locked, OSError."""
+    view = open_view(rootfs, folder, streams, private(folder), request["fetch_timeout_s"])
+    if not request["install"] and not request["remove"]:
+        return []
+    argv = [word for word in dnf(request, *(private(folder) + ["--assumeno"] + words_of(rootfs, request, folder))) if word != "-q"]
+    code, said = run(rootfs, view(argv), request["lock_timeout_s"] + request["fetch_timeout_s"])
     pid = waits_for(said)
     if pid and code not in (0, ABORTED):
         raise Locked("expected dnf to be free, found that it waits for pid {} ({})".format(pid, process_words(pid)))
@@ -80,10 +88,10 @@ def simulate(rootfs, request, installed, folder):
 
 
 def offers_of(rootfs, request, names, folder):
-    """{name: [{version, origin}]}, newest first. folder: of cache and log."""
+    """{name: [{version, origin}]}, newest first, of every module stream. folder: of cache and log."""
     if not names:
         return {}
-    query = private(folder) + ["repoquery", "--available", "--showduplicates", "--qf", OFFERED] + sorted(names)
+    query = private(folder) + [ALL_STREAMS, "repoquery", "--available", "--showduplicates", "--qf", OFFERED] + sorted(names)
     _code, said = run(rootfs, dnf(request, *query), request["fetch_timeout_s"])
     offers = {}
     for name, version, _architecture, origin in parse_lines(said):
@@ -100,7 +108,7 @@ def fetch_old(rootfs, request, folder, rows):
     os.makedirs(place, mode=0o700, exist_ok=True)
     for row in rows:
         word = "{}-{}.{}".format(row["name"], row["before"], row["architecture"])
-        run(rootfs, dnf(request, "download", "--destdir", path, word), request["fetch_timeout_s"])
+        run(rootfs, dnf(request, ALL_STREAMS, "download", "--destdir", path, word), request["fetch_timeout_s"])
         file_name = "{}-{}.{}.rpm".format(row["name"], row["before"].split(":")[-1], row["architecture"])
         if os.path.isfile(os.path.join(place, file_name)):
             row["deb"] = "{}/{}".format(OLD, file_name)
@@ -108,21 +116,23 @@ def fetch_old(rootfs, request, folder, rows):
     return [os.path.basename(row["deb"]) for row in rows if row["deb"]], missing
 
 
-def fetch_new(rootfs, request):
-    """Everything new into dnf's cache. Raises Refused."""
-    command, words = words_of(request)
-    if command == "install":
-        erasing = ["--allowerasing"] if request["allow_remove"] else []
-        code, said = run(rootfs, dnf(request, "-y", "--downloadonly", "install", *(erasing + words)), request["fetch_timeout_s"])
+def fetch_new(rootfs, request, streams, folder):
+    """Everything new into dnf's cache; folder: of a view. Raises Refused."""
+    view = open_view(rootfs, folder, streams, private(folder), request["fetch_timeout_s"])
+    if request["install"]:
+        options = ["-y", "--downloadonly"] + (["--refresh"] if request["update_cache"] else [])
+        code, said = run(rootfs, view(dnf(request, *(options + words_of(rootfs, request, folder)))), request["fetch_timeout_s"])
         if code:
             raise Refused("expected to fetch every package, found: {}".format(" | ".join(said.split("\n")[-4:])[-400:]))
 
 
-def apply_command(rootfs, request):
-    """argv of what is run apart."""
-    command, words = words_of(request)
-    erasing = ["--allowerasing"] if request["allow_remove"] and command == "install" else []
-    return inside(rootfs, dnf(request, "-y", "--cacheonly", command, *(erasing + words)))
+def apply_commands(rootfs, request, streams):
+    """argvs of what is run apart."""
+    os.makedirs(place_of(rootfs, WORK), mode=0o700, exist_ok=True)
+    argvs = enabling(streams, ["--cacheonly"])
+    if request["install"] or request["remove"]:
+        argvs.append(dnf(request, "-y", "--cacheonly", *words_of(rootfs, request, WORK)))
+    return [inside(rootfs, argv) for argv in argvs]
 
 
 def restore_commands(rootfs, folder, saved, steps):

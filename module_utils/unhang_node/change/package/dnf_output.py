@@ -10,6 +10,8 @@ _SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "do
 _HEAD = re.compile(r"^([A-Z][a-z]+)(?: [a-z ]+)?:$")
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+([\d.]+(?: [kMGT])?)$")  # bytes have no unit
 _REPLACES = re.compile(r"^\s+replacing\s+(\S+)\.\S+\s+(\S+)$")
+# Flags stand in brackets after stream and profile: [d]efault, [e]nabled, [x]disabled, [i]nstalled.
+_STREAM = re.compile(r"^(\S+)\s+(\S+)((?:\s*\[[deix]\])*)(?:\s|$)")
 _WAITS = re.compile(r"Waiting for process with pid (\d+) to finish")
 
 
@@ -45,6 +47,21 @@ def parse_lines(text):
         if len(fields) >= 3:
             version = fields[1][2:] if fields[1].startswith("0:") else fields[1]
             rows.append((fields[0], version, fields[2], fields[3] if len(fields) > 3 else ""))
+    return rows
+
+
+def parse_streams(text):
+    """[(module, stream, is the default)] of `dnf module list`."""
+    rows, inside = [], False
+    for line in text.splitlines():
+        if line.startswith("Name ") and "Stream" in line:
+            inside = True
+        elif not line.strip():
+            inside = False
+        elif inside:
+            found = _STREAM.match(line)
+            if found:
+                rows.append((found.group(1), found.group(2), "[d]" in found.group(3)))
     return rows
 
 

@@ -10,7 +10,8 @@ from ..state.node_lock import remove_if_empty, stay_at_work
 from .apt import Refused, private_folder
 from .apt_output import said_lines
 from .change import DEFAULTS, NOTHING, Plan
-from .dnf import apply_command, fetch_new, fetch_old, offers_of, read_installed_rpms, restore_commands, simulate
+from .dnf import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, restore_commands, simulate
+from .dnf_modules import enabled_streams, file_of, switches
 from .installed import version_of
 from .judging import is_met, not_offered, refusals, unexpected, versions_after
 from .restore_plan import check_kept, plan_restore
@@ -30,7 +31,8 @@ def plan_change(options, writes):
     plan = Plan(request, writes, installed, [], [], {}, None, [], None, [], [], waited)
     if request["pin"] and request["pin"].get("stanzas"):
         return plan._replace(refused=["expected no pins of apt on a node of rpm; package_pin locks versions there"])
-    if is_met(request, installed):
+    plan = plan._replace(streams=switches(rootfs, request["modules"]))
+    if is_met(request, installed) and not plan.streams:
         return plan
     folder = private_folder(rootfs)
     try:
@@ -45,11 +47,18 @@ def _looked_at(plan, folder):
     plan = plan._replace(offers=offers)
     missing = not_offered(dict(request, install={name: version for name, version in request["install"].items() if name not in offers}), offers)
     try:
-        steps = simulate(rootfs, request, plan.installed, folder)
+        steps = simulate(rootfs, request, plan.installed, folder, plan.streams)
     except Refused as problem:
         known = ["{} has on offer: {}".format(name, ", ".join(row["version"] for row in rows[:8])) for name, rows in sorted(offers.items())]
-        return plan._replace(refused=missing + ["expected {}, found that dnf cannot: {}".format(request["install"] or request["remove"], problem)] + known)
+        return plan._replace(refused=missing + ["expected {}, found that dnf cannot: {}".format(_words(request), problem)] + known)
     return plan._replace(steps=steps, refused=refusals(request, plan.installed, steps))
+
+
+def _words(request):
+    """A request in a line, for a person."""
+    rows = ["{} {}".format(name, version).strip() for name, version in sorted(request["install"].items())]
+    rows += ["{} gone".format(name) for name in sorted(request["remove"])] + ["module {}:{}".format(*row) for row in sorted(request["modules"].items())]
+    return ", ".join(rows)
 
 
 def apply_change(plan):
@@ -67,7 +76,7 @@ def apply_change(plan):
     if folder:
         mark(rootfs, folder, "applying")
     try:
-        code, log = run_apart(rootfs, [apply_command(rootfs, request)], request["deadline_s"], folder)
+        code, log = run_apart(rootfs, apply_commands(rootfs, request, plan.streams), request["deadline_s"], folder)
     finally:
         _clear_work(rootfs)
     done = _read_back(plan, code, log)._replace(fetched=fetched)
@@ -90,13 +99,20 @@ def _prepare(plan, folder):
     if folder:
         earlier = read_saved(rootfs, folder) or {}
         rows = merge_rows(earlier.get("packages", []), rows_of(plan.steps, plan.installed, set()))
-        saved = dict(earlier, status="fetching", message="", manager="rpm", packages=rows, request={key: request[key] for key in ("install", "remove")})
+        asked = {key: request[key] for key in ("install", "remove", "modules")}
+        streams = dict({module: before for module, (before, _after) in plan.streams.items()}, **earlier.get("streams", {}))
+        saved = dict(earlier, status="fetching", message="", manager="rpm", packages=rows, request=asked, streams=streams)
+        saved_states.keep_files(rootfs, request["state_id"], [file_of(module) for module in plan.streams])
         write_saved(rootfs, folder, saved)
         fetched, missing = fetch_old(rootfs, request, folder, [row for row in rows if row["before"] is not None and row["deb"] is None])
         if missing and not request["allow_no_rollback"]:
             raise Refused("; ".join(missing) + "; allow_no_rollback: true goes on without a way back")
         write_saved(rootfs, folder, dict(saved, status="fetched"))
-    fetch_new(rootfs, request)
+    folder = private_folder(rootfs)
+    try:
+        fetch_new(rootfs, request, plan.streams, folder)
+    finally:
+        shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
     return fetched
 
 
@@ -109,6 +125,12 @@ def _read_back(plan, code, log):
         "expected {} {}, found {}".format(step.name, step.after or "gone", version_of(installed, step.name) or "it gone")
         for step in plan.steps
         if version_of(installed, step.name) != wanted.get(step.name)
+    ]
+    enabled = enabled_streams(plan.request["rootfs"]) if plan.streams else {}
+    wrong += [
+        "expected module stream {}:{}, found {}".format(module, stream, enabled.get(module) or "none enabled")
+        for module, (_before, stream) in sorted(plan.streams.items())
+        if enabled.get(module) != stream
     ]
     told = unexpected(plan.request["expect"], {name: package.version for name, package in installed.packages.items()})
     lines = said_lines(log, 12)
