@@ -18,6 +18,7 @@ import contextlib
 import ctypes
 import errno
 import faulthandler
+import fcntl
 import importlib
 import json
 import math
@@ -28,6 +29,7 @@ import selectors
 import shutil
 import signal
 import socket
+import stat
 import statistics
 import struct
 import subprocess
@@ -601,6 +603,59 @@ def tell_transports(agent):
             agent.event("transports", rank=child.rank, warnings=warnings, **transports_of(log, agent.plan["world_size"]))
 
 
+# leftovers.py: Folders of runs that nobody was left to clear away, because their launcher or their agent was killed ---------------------------------
+
+PREFIX = "unhang-smoke-"
+RECORD = "keep-until"
+MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for results
+UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
+
+
+def hold_folder(folder, seconds):
+    """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError), open(os.path.join(folder, RECORD), "w", encoding="ascii") as target:
+        target.write("%d\n" % (time.time() + seconds + MARGIN_S))
+
+
+def clear_leftovers(now):
+    """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
+    parent, cleared = tempfile.gettempdir(), []
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(parent)):
+            folder = os.path.join(parent, name)
+            if name.startswith(PREFIX) and is_left_over(folder, now):
+                shutil.rmtree(folder, ignore_errors=True)
+                cleared.append(name)
+    return cleared
+
+
+def is_left_over(folder, now):
+    """Whether it is this user's, past its time, and held by nobody."""
+    try:
+        known = os.lstat(folder)
+        if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid() or now < wanted_until(folder, known):
+            return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def wanted_until(folder, known):
+    """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
+    try:
+        with open(os.path.join(folder, RECORD), encoding="ascii") as source:
+            return float(source.read(64))
+    except FileNotFoundError:
+        return known.st_mtime + UNTOLD_S
+
+
 # mapped.py: What is really mapped into a process, and by which settings it lives --------------------------------------------------------------------
 
 SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
@@ -717,7 +772,11 @@ class Agent:
         self.folder = tempfile.mkdtemp(prefix="unhang-smoke-")
         self.host = plan.get("host") or socket.gethostname()
         self.children, self.selector = [], selectors.DefaultSelector()
-        self.until = time.monotonic() + (plan.get("total_timeout_s") or 600)
+        limit_s = plan.get("total_timeout_s") or 600
+        self.until = time.monotonic() + limit_s
+        own = os.path.dirname(os.path.abspath(__file__))
+        for folder in [self.folder] + ([own] if os.path.basename(own).startswith(PREFIX) else []):
+            hold_folder(folder, limit_s)
         self.stop, self.asked = None, False
 
     def event(self, kind, **fields):
@@ -2187,6 +2246,8 @@ def main(words):
 
 def do(given):
     """What the command line asks for; the exit code."""
+    if given.what in ("survey", "node"):
+        clear_leftovers(time.time())
     if given.what == "survey":
         sys.stdout.write(json.dumps(survey()) + "\n")
         if given.remove_self:

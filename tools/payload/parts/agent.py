@@ -20,6 +20,7 @@ from .counters import net_counters
 from .events import emit
 from .evidence import collect_evidence, tell_exits, tell_transports
 from .kernel_log import open_kernel_log
+from .leftovers import PREFIX, hold_folder
 from .limits import GRACE_S, LINE_BYTES, MOST_READS, POLL_S, START_S, STOPPED_S
 from .mapped import boot_id
 from .nvml import NVML_S, NvmlQuestion
@@ -42,7 +43,11 @@ class Agent:
         self.folder = tempfile.mkdtemp(prefix="unhang-smoke-")
         self.host = plan.get("host") or socket.gethostname()
         self.children, self.selector = [], selectors.DefaultSelector()
-        self.until = time.monotonic() + (plan.get("total_timeout_s") or 600)
+        limit_s = plan.get("total_timeout_s") or 600
+        self.until = time.monotonic() + limit_s
+        own = os.path.dirname(os.path.abspath(__file__))
+        for folder in [self.folder] + ([own] if os.path.basename(own).startswith(PREFIX) else []):
+            hold_folder(folder, limit_s)
         self.stop, self.asked = None, False
 
     def event(self, kind, **fields):

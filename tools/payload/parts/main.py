@@ -9,10 +9,12 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import zlib
 
 from .agent import run_agent
 from .events import shorten_lines
+from .leftovers import clear_leftovers
 from .nvml import read_nvml
 from .rank import rank_place, run_rank
 from .run import Failed
@@ -39,6 +41,8 @@ def main(words):
 
 def do(given):
     """What the command line asks for; the exit code."""
+    if given.what in ("survey", "node"):
+        clear_leftovers(time.time())
     if given.what == "survey":
         sys.stdout.write(json.dumps(survey()) + "\n")
         if given.remove_self:

@@ -1,0 +1,65 @@
+"""Folders of runs that nobody was left to clear away, because their launcher or their agent was killed.
+
+An agent says in its folders until when somebody may want them, and has them locked while it runs. Whoever comes next as the same user takes those away that are
+neither: a launcher that still waits for its results has long given up by then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import time
+
+PREFIX = "unhang-smoke-"
+RECORD = "keep-until"
+MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for results
+UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
+
+
+def hold_folder(folder, seconds):
+    """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError), open(os.path.join(folder, RECORD), "w", encoding="ascii") as target:
+        target.write("%d\n" % (time.time() + seconds + MARGIN_S))
+
+
+def clear_leftovers(now):
+    """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
+    parent, cleared = tempfile.gettempdir(), []
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(parent)):
+            folder = os.path.join(parent, name)
+            if name.startswith(PREFIX) and is_left_over(folder, now):
+                shutil.rmtree(folder, ignore_errors=True)
+                cleared.append(name)
+    return cleared
+
+
+def is_left_over(folder, now):
+    """Whether it is this user's, past its time, and held by nobody."""
+    try:
+        known = os.lstat(folder)
+        if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid() or now < wanted_until(folder, known):
+            return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def wanted_until(folder, known):
+    """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
+    try:
+        with open(os.path.join(folder, RECORD), encoding="ascii") as source:
+            return float(source.read(64))
+    except FileNotFoundError:
+        return known.st_mtime + UNTOLD_S
