@@ -23,10 +23,7 @@ options:
     description: Release of the kernel for which RV(why_not) tells.
     type: str
     required: true
-  rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
-    type: path
-    default: /
+extends_documentation_fragment: [unhang.rootfs]
 attributes:
   check_mode:
     description: Reading is the same in check mode.

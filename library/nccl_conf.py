@@ -54,25 +54,9 @@ options:
     description: One line for whoever reads the file, such as the profile and the day on which it ends.
     type: str
     default: ""
-  state_id:
-    description: A saved state (M(saved_state)) that keeps what is changed as it was before, to be undone with M(state_restore). None with an empty one.
-    type: str
-    default: ""
-  rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
-    type: path
-    default: /
-attributes:
-  check_mode:
-    description: Says what would change and writes nothing.
-    support: full
-  diff_mode:
-    description: Shows the file before and after.
-    support: full
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
 seealso:
   - module: gpu_node_info
-author:
-  - the unhang authors
 """
 
 EXAMPLES = r"""

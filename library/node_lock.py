@@ -44,10 +44,7 @@ options:
     description: Id of a run that is over for sure, whose lock may be taken over.
     type: str
     default: ""
-  rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
-    type: path
-    default: /
+extends_documentation_fragment: [unhang.rootfs]
 attributes:
   check_mode:
     description: Writes nothing, waits for nobody, and returns who has the node.

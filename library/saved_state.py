@@ -53,10 +53,7 @@ options:
     description: Why it failed.
     type: str
     default: ""
-  rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
-    type: path
-    default: /
+extends_documentation_fragment: [unhang.rootfs]
 attributes:
   check_mode:
     description: Writes nothing and returns an empty id.
