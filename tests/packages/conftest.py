@@ -122,7 +122,6 @@ def package_bed(archives, versions, tmp_path_factory):
         for name, wanted in sets_of(versions).items():
             files = {path for one in wanted for path in archives[name].fetch(one)}
             repositories[name] = Repository(folder / name, [*sorted(files), *controls], archives[name].folder / "sums.db")
-            stack.callback(repositories[name].close)
         faults = folder / "faults.json"
         faults.write_text("{}")
 

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import subprocess
 from types import SimpleNamespace
 
 import module_calls
 import pytest
+import rpms
 from four_nodes import CACHE
 from testbed import Testbed
 
 OLD, NEW = "3:570.86.15-1.el9", "3:580.95.05-1.el9"
 NAMES = ("nvidia-driver", "nvidia-driver-cuda-libs")
-SPEC = "Name: {}\nEpoch: 3\nVersion: {}\nRelease: 1.el9\nSummary: x\nLicense: x\nBuildArch: noarch\n{}%description\nx\n%files\n"
-REPOSITORY = "[own]\nname=own\nbaseurl=file:///srv/repository\ngpgcheck=0\n"
 MORE = ("dnf", "rpm", "dnf-plugins-core")
-DEADLINE_S = 300
 
 
 def build_rpms(folder):
     """A repository with both versions of both packages; the driver wants its own libraries."""
-    (folder / "repository").mkdir()
     for version in (OLD, NEW):
         bare = version.split(":")[1].split("-")[0]
         for name in NAMES:
-            spec = folder / f"{name}-{bare}.spec"
-            spec.write_text(SPEC.format(name, bare, f"Requires: {NAMES[1]} = 3:{bare}\n" if name == NAMES[0] else ""))
-            defines = ["--define", f"_topdir {folder}/build", "--define", f"_dbpath {folder}/build/db"]
-            subprocess.run(["rpmbuild", "-bb", "--quiet", *defines, str(spec)], check=True, capture_output=True, timeout=DEADLINE_S)
-    for built in (folder / "build").rglob("*.rpm"):
-        built.rename(folder / "repository" / built.name)
-    subprocess.run(["createrepo_c", "-q", str(folder / "repository")], check=True, capture_output=True, timeout=DEADLINE_S)
-    return folder / "repository"
+            rpms.build(folder, name, bare, f"Requires: {NAMES[1]} = 3:{bare}" if name == NAMES[0] else "")
+    return rpms.index(folder)
 
 
 @pytest.fixture
@@ -39,19 +29,10 @@ def node(tmp_path):
     """A booted node whose packages are rpm's: Debian's own database is moved away. Has the old driver."""
     repository = build_rpms(tmp_path)
 
-    def prepare(node):
-        node.write("/etc/rpm/macros", "%_dbpath /var/lib/rpm\n")
-        node.write("/etc/yum.repos.d/own.repo", REPOSITORY)
-        node.write("/etc/dnf/vars/releasever", "9\n")
-        node.write("/etc/dnf/plugins/local.conf", "[main]\nenabled = 0\n")  # Debian's wants to index packages of its own
-        for path in sorted(repository.rglob("*")):
-            if path.is_file():
-                node.write(f"/srv/repository/{path.relative_to(repository)}", path.read_bytes())
-
-    with Testbed(CACHE, ["rpm1"], prepare=prepare, trees={"rpm1": ("bookworm", MORE)}) as bed:
+    with Testbed(CACHE, ["rpm1"], prepare=lambda node: rpms.make_rpm_node(node, repository), trees={"rpm1": ("bookworm", MORE)}) as bed:
         booted = bed.nodes["rpm1"]
-        booted.shell("mv /var/lib/dpkg/status /srv/status; rpm --initdb")
-        booted.shell(f"dnf -q -y --releasever=9 install {NAMES[0]}-{OLD}", timeout_s=DEADLINE_S)
+        rpms.begin_rpm(booted)
+        booted.shell(f"dnf -q -y install {NAMES[0]}-{OLD}", timeout_s=rpms.DEADLINE_S)
         yield SimpleNamespace(bed=bed, nodes=bed.nodes, work=tmp_path)
 
 
@@ -64,18 +45,12 @@ def versions(node):
     return sorted(node.nodes["rpm1"].shell("rpm -q --qf '%{EPOCH}:%{VERSION}-%{RELEASE}\n' " + " ".join(NAMES)).split())
 
 
-def state_of(node):
-    """Everything that a look could have touched but must not; dnf takes its locks, and opens its history, even for a look."""
-    files = "find /etc /var/lib /var/cache/dnf /var/tmp -type f -not -name '*lock*' -not -name '*-shm' -exec sha256sum {} + | sort -k2"
-    return node.nodes["rpm1"].shell(files).splitlines()
-
-
 def test_a_driver_goes_up_and_down_and_comes_back(node):
     assert [row["version"] for row in call(node, "package_offers", names=["nvidia-driver"])["offers"]["nvidia-driver"]] == [NEW, OLD]
     wanted = {"install": {"nvidia-driver": NEW}, "expect": {NAMES[1]: NEW}}
-    before = state_of(node)
+    before = rpms.state_of(node.nodes["rpm1"])
     foretold = call(node, "package_change", check=True, **wanted)
-    assert state_of(node) == before
+    assert rpms.state_of(node.nodes["rpm1"]) == before
     assert [(row["name"], row["action"]) for row in foretold["changes"]] == [(name, "upgrade") for name in NAMES]
     state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
     done = call(node, "package_change", state_id=state_id, **wanted)

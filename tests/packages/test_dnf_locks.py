@@ -10,10 +10,10 @@ import shutil
 import subprocess
 
 import pytest
+import rpms
 from fakes.ansible_module import run_module
 
 OLD, NEW = "570.86.15", "580.95.05"
-SPEC = "Name: nvidia-driver\nEpoch: 3\nVersion: {}\nRelease: 1.el9\nSummary: x\nLicense: x\nBuildArch: noarch\n%description\nx\n%files\n"
 CONFIG = "[main]\ngpgcheck=0\nplugins=1\nreposdir={0}/none\npluginconfpath={0}/plugins\ncachedir={0}/cache\n[own]\nname=own\nbaseurl=file://{0}/repository\n"
 DEADLINE_S = 300
 
@@ -23,15 +23,9 @@ def system(tmp_path):
     """A root with the old driver, and a repository in which the new one waits; gives a function that runs dnf on it."""
     missing = [name for name in ("dnf", "rpm", "rpmbuild", "createrepo_c") if shutil.which(name) is None]
     assert not missing, f"not installed: {', '.join(missing)}"
-    (tmp_path / "repository").mkdir()
     for version in (OLD, NEW):
-        spec = tmp_path / f"{version}.spec"
-        spec.write_text(SPEC.format(version))
-        defines = ["--define", f"_topdir {tmp_path}/build", "--define", f"_dbpath {tmp_path}/build/db"]
-        subprocess.run(["rpmbuild", "-bb", "--quiet", *defines, str(spec)], check=True, capture_output=True, timeout=DEADLINE_S)
-    for built in (tmp_path / "build").rglob("*.rpm"):
-        shutil.copy(built, tmp_path / "repository")
-    subprocess.run(["createrepo_c", "-q", str(tmp_path / "repository")], check=True, capture_output=True, timeout=DEADLINE_S)
+        rpms.build(tmp_path, "nvidia-driver", version)
+    rpms.index(tmp_path)
     plugins = tmp_path / "root" / "etc" / "dnf" / "plugins"
     plugins.mkdir(parents=True)
     (plugins / "versionlock.list").touch()

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from archive import COMPONENTS, KEY, mirrors
 
 from unhang.judge.versions import compare_versions, holds
 
 TABLE = Path(__file__).parents[2] / "tools" / "unhang" / "catalogue" / "tables" / "driver_packages.yml"
 ROWS = yaml.safe_load(TABLE.read_text())["tables"]["driver_packages"]["rows"]
 CODENAMES = {"12": "bookworm", "13": "trixie"}
-KEY = "[arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
-COMPONENTS = "main contrib non-free non-free-firmware"
 DEADLINE_S = 300
 
 
@@ -28,17 +27,6 @@ def apt(folder, *arguments, check=True):
     options = ["-o", f"Dir={folder}", "-o", f"Dir::State::status={folder}/status", "-o", "Acquire::Languages=none", "-o", "APT::Architecture=amd64"]
     command = [arguments[0], *options, *arguments[1:]]
     return subprocess.run(command, capture_output=True, text=True, check=check, timeout=DEADLINE_S)
-
-
-def mirrors():
-    """(archive, security updates): where this machine's own apt gets Debian's packages from."""
-    said = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)"], capture_output=True, text=True, check=True).stdout
-    known = sorted(uri for uri in set(said.split()) if uri.rstrip("/").endswith(("/debian", "/debian-security")))
-    main = [uri for uri in known if uri.rstrip("/").endswith("/debian")]
-    security = [uri for uri in known if uri not in main]
-    assert main, "expected Debian's archive among this machine's apt sources; run this on Debian"
-    assert security, "expected Debian's security archive among this machine's apt sources"
-    return main[0], security[0]
 
 
 @pytest.fixture(scope="session")
