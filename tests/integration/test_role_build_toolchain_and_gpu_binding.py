@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from repository import build_package, serve
+from playbooks_on_nodes import play
+from repository import APT, build_package, serve
 from role_plays import play_role, state_of
 
 NODE = "gpu001"
@@ -35,7 +36,7 @@ def bare(fleet, tmp_path):
     """A node without compilers, whose repository has them, and with the lock of a build that died."""
     serve(fleet, NODE, [build_package(tmp_path, name, "12.8.0-1", files) for name, files in TOOLS.items()])
     fleet.plant(NODE, LOCK, "")
-    fleet.undo.callback(fleet.shell, NODE, f"rm -f {BUILT}")
+    fleet.undo.callback(fleet.shell, NODE, f"rm -rf {BUILT} /var/lib/unhang")
     return fleet
 
 
@@ -51,6 +52,30 @@ def test_what_building_takes_is_installed_and_a_dead_lock_goes(bare):
     settled = state_of(bare, NODE)
     assert play_role(bare, "build_toolchain", NODE, POLICY, **prebuild).changed == {NODE: 0}
     assert state_of(bare, NODE) == settled
+
+
+def installed(fleet):
+    """Every package of the node, with its state and version."""
+    return fleet.shell(NODE, "dpkg-query -W -f '${db:Status-Abbrev} ${Package} ${Version}\\n'; apt-mark showauto")
+
+
+def test_a_rollback_takes_away_exactly_what_came_and_what_came_because_of_it(fleet, tmp_path):
+    needing = build_package(tmp_path, "make", "4.3-1", TOOLS["make"], fields="Depends: libguile-probe\n")
+    others = [build_package(tmp_path, name, "12.8.0-1", files) for name, files in TOOLS.items() if name != "make"]
+    serve(fleet, NODE, [needing, build_package(tmp_path, "libguile-probe", "1.0-1"), *others])
+    fleet.shell(NODE, f"{APT} install ninja-build")
+    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang")
+    before = installed(fleet)
+    assert play_role(fleet, "build_toolchain", NODE, POLICY).code == 0
+    after = installed(fleet)
+    assert "ii  libguile-probe" in after
+    preview = play(fleet, "playbooks/rollback.yml", [NODE], {})
+    assert "package libguile-probe: remove, 1.0-1 to not installed" in preview.said
+    assert "package ninja-build" not in preview.said
+    assert installed(fleet) == after
+    assert play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0
+    assert installed(fleet) == before
+    assert "nothing to undo" in play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).said
 
 
 def test_pins_of_gpus_are_taken_out_and_put_back(fleet):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playbooks_on_nodes import play
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
 
@@ -43,3 +44,7 @@ def test_the_packages_move_together_and_back_and_a_version_that_nobody_offers_mo
 
     assert play_role(equipped, "nccl_profile", NODE, {"nccl": {"version": "2.21.5"}}, **ONLY).changed == {NODE: 1}
     assert versions(equipped) == {OLD}
+
+    for before in (NEW, OLD):
+        assert play(equipped, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0
+        assert versions(equipped) == {before}
