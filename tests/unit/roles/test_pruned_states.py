@@ -85,9 +85,12 @@ def test_nothing_goes_in_check_mode_without_a_number_or_without_the_lock(node):
     assert saved(node, "begun", role="nccl_profile", run="r", keep=1, check=True)["pruned"] == []
     run_module("node_lock", rootfs=str(node), run="r", state="free")
     assert tree(node) == before
-    for more in ({"keep": 1}, {"keep": 1, "run": "another"}):
-        begun = saved(node, "begun", **{"role": "nccl_profile", "run": "r", **more})
+    for lock, keep in (("r", 0), (None, 1), ("another", 1)):
+        if lock:
+            run_module("node_lock", rootfs=str(node), run=lock)
+        begun = saved(node, "begun", role="nccl_profile", run="r", keep=keep)
         saved(node, "finished", id=begun["id"])
+        run_module("node_lock", rootfs=str(node), run=lock or "r", state="free")
         assert (begun["pruned"], tree(node)) == ([], before)
 
 
