@@ -46,7 +46,9 @@ def run_is_over(holder):
     if int(found["pid"]) == main_process():
         return True  # another id, so an earlier process that had our number
     try:
-        return b"ansible" not in Path(f"/proc/{found['pid']}/cmdline").read_bytes()
+        words = Path(f"/proc/{found['pid']}/cmdline").read_bytes()
+        # A process that is just being started has no words yet; one that has ended and waits for its parent has none either.
+        return b"ansible" not in words if words else Path(f"/proc/{found['pid']}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return Path("/proc/self/cmdline").exists()
     except OSError:

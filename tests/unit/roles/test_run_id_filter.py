@@ -43,11 +43,21 @@ def test_a_process_that_is_gone_is_over():
 
 @pytest.mark.parametrize(("words", "over"), [(["ansible-playbook"], False), (["something"], True)])
 def test_a_process_that_lives_is_over_only_when_it_is_no_ansible(words, over):
-    waiting = subprocess.Popen([sys.executable, "-c", "input()", *words], stdin=subprocess.PIPE)
+    waiting = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        waiting.stdout.readline()  # /proc knows a new process before it knows its words
         assert run_is_over({"run": named(waiting.pid)}) is over
     finally:
         waiting.communicate(b"\n")
+
+
+def test_a_process_that_ended_and_waits_for_its_parent_is_over():
+    ended = subprocess.Popen([sys.executable, "-c", "", "ansible-playbook"])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    try:
+        assert run_is_over({"run": named(ended.pid)})
+    finally:
+        ended.wait()
 
 
 def test_our_own_number_in_another_id_was_an_earlier_process():
