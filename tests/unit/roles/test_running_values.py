@@ -114,6 +114,14 @@ def test_what_is_kept_first_counts_when_a_role_goes_on_and_both_values_are_known
     assert value(node) == OLD.split()
 
 
+def test_the_mode_of_a_gpu_before_a_boot_is_no_mode_to_go_back_to(node):
+    state_id = changed(node, OLD, NEW, end=None)
+    keep_running(str(node), state_id, [Change("compute_mode", "GPU-1", "prohibited", "default")])
+    (node / BOOT_ID).write_text("two\n")
+    keep_running(str(node), state_id, [Change("compute_mode", "GPU-1", "default", "exclusive_process"), Change("sysctl", NAME, NEW, NEWER)])
+    assert {row["kind"]: row["value"] for row in read_running(str(node), state_id)} == {"compute_mode": "default", "sysctl": OLD}
+
+
 def test_what_could_not_be_changed_is_taken_out_again_and_leaves_no_state(node):
     state_id = run_module("saved_state", rootfs=str(node), state="begun", role="host_tuning", run="r")["id"]
     change = Change("limit", "memlock of ray.service", [1, 1], [2, 2])

@@ -14,6 +14,7 @@ from .node_lock import STATES, read_boot_id, stay_at_work
 from .saved_states import RUNNING_FILE, folder_of
 
 SCHEMA = "unhang/running/1"
+GPU_MODES = ("compute_mode", "persistence")  # kinds that no boot outlives
 # kind: of running_back.KINDS; name: which of them; value: what is there; wanted: what is about to be put there. Values as JSON has them.
 Change = namedtuple("Change", "kind name value wanted")
 
@@ -32,6 +33,7 @@ def keep_running(rootfs, state_id, changes):
     for change in changes:
         fresh = {"kind": change.kind, "name": change.name, "value": change.value, "set": []}
         known = records.get((change.kind, change.name), fresh)
+        known = fresh if change.kind in GPU_MODES and known.get("boot_id") != boot_id else known
         records[(change.kind, change.name)] = dict(known, set=[one for one in known["set"] if one != change.wanted] + [change.wanted], boot_id=boot_id)
     _write(folder, records.values())
 

@@ -9,14 +9,13 @@ from ..gpu import modes
 from ..host import kernel_module_run, kernel_parameter_run, limit_run, service_run, shm_size_run
 from ..host.command import run_program
 from .node_lock import read_boot_id
-from .running import read_running, value_before
+from .running import GPU_MODES, read_running, value_before
 
 # One value to be put back. kind and name: of its record.
 Row = namedtuple("Row", "kind name before after")
 # read: (name) -> value, None where there is nothing to put back into; write: (name, value); why_not: (name, value) -> why it stays as it is, or None.
 Kind = namedtuple("Kind", "read write why_not")
 LOGIND, LOGIND_UNIT = "/etc/systemd/logind.conf", "systemd-logind.service"
-GPU_MODES = ("compute_mode", "persistence")
 
 
 def plan_running(rootfs, state_ids, load_pynvml):
@@ -28,7 +27,7 @@ def plan_running(rootfs, state_ids, load_pynvml):
     for state_id in state_ids:
         for record in read_running(rootfs, state_id):
             if record["kind"] in GPU_MODES and record.get("boot_id") != boot_id:
-                continue  # neither mode outlives a boot
+                continue
             chains.setdefault((record["kind"], record["name"]), []).append(record)
     kinds = kinds_of(rootfs)
     unknown = sorted({kind for kind, _name in chains} - set(kinds) - set(GPU_MODES))
