@@ -6,8 +6,10 @@ import conftest
 import pytest
 from driver_node import AS_MACHINE, MACHINE
 from role_plays import play_role
-from test_dkms_builds import install_headers
-from test_driver_transitions import driver_of, drivers, files_of
+from test_driver_transitions import PIN, driver_of, drivers, files_of
+
+from unhang_node.change.dkms.state import has_headers, read_builds, why_not_built
+from unhang_node.root import Root
 
 DEADLINE_S = 3600  # a build takes minutes, and many on a machine that is shared
 
@@ -20,6 +22,19 @@ def play(node, policy, *arguments, **variables):
 def policy_for(version, **more):
     """The policy that names a package's driver."""
     return {"driver": {"version": driver_of(version), "flavour": "proprietary", "held": True, **more}}
+
+
+def root_of(node):
+    """The node's files."""
+    return Root([str(node.fleet.nodes[node.name].root)])
+
+
+def install_headers(node, version):
+    """Headers of a real kernel; gives its release."""
+    node.shell(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install linux-headers-amd64={version}")
+    (release,) = node.shell("ls /lib/modules").split()
+    assert has_headers(root_of(node), release)
+    return release
 
 
 def lay_kernel(node, release):
@@ -39,6 +54,8 @@ def test_a_newer_driver_goes_down_into_another_family_and_stays_there(deb13):
     applied = play(deb13, policy)
     assert applied.code == 0
     assert applied.changed == foretold.changed
+    assert deb13.shell("dpkg --audit") == ""
+    assert drivers(deb13) == {driver_of(deb13.versions["535"])}
     installed = deb13.installed()
     assert {installed[name] for name in (*conftest.T535, "libnvidia-tesla-535-ml1")} == {deb13.versions["535"]}
     assert not {*conftest.PROPRIETARY, "libnvidia-ml1", "nvidia-alternative", "nvidia-driver-libs"} & set(installed)
@@ -54,6 +71,8 @@ def test_a_newer_driver_goes_down_into_another_family_and_stays_there(deb13):
     state = deb13.shell("ls /var/lib/unhang/states").split()[0]
     assert deb13.call("state_restore", id=state)["changed"]
     assert deb13.installed() == before
+    assert deb13.shell("dpkg --audit") == ""
+    assert not deb13.fleet.nodes[deb13.name].place(PIN).exists()
 
 
 def test_a_node_without_a_driver_gets_one_whose_module_is_built_for_the_kernel_that_boots_next(deb12):
@@ -62,8 +81,11 @@ def test_a_node_without_a_driver_gets_one_whose_module_is_built_for_the_kernel_t
     applied = play(deb12, policy_for(deb12.versions["new"]), **AS_MACHINE)
     assert applied.code == 0
     assert drivers(deb12) == {driver_of(deb12.versions["new"])}
-    said = deb12.shell("dkms status")
-    assert f"nvidia-current/{driver_of(deb12.versions['new'])}, {kernel}, x86_64: installed" in said
+    new = driver_of(deb12.versions["new"])
+    builds = read_builds(root_of(deb12))
+    assert [(build.version, build.kernel, build.state) for build in builds] == [(new, kernel, "installed")]
+    assert why_not_built(builds, "nvidia*", kernel, new) == ""
+    assert f"nvidia-current/{new}, {kernel}, x86_64: installed" in deb12.shell("dkms status")
     assert play(deb12, policy_for(deb12.versions["new"]), **AS_MACHINE).changed == {deb12.name: 0}
 
 
@@ -76,9 +98,11 @@ def test_a_branch_too_old_for_the_kernel_is_not_booted_and_comes_back(deb12):
     assert f"does not build for kernel {kernel}" in failed.said
     assert "make.log line" in failed.said
     assert "do not boot it" in failed.said
+    assert f"does not build for kernel {kernel}" in why_not_built(read_builds(root_of(deb12)), "nvidia*", kernel)
     state = deb12.shell("ls /var/lib/unhang/states").split()[0]
     assert deb12.call("state_restore", id=state)["changed"]
     assert deb12.installed() == before
+    assert deb12.shell("dpkg --audit") == ""
 
 
 @pytest.mark.parametrize(("asked", "says"), [("525.147.05", "of Debian 12 installs 535"), ("535.99.99", "On offer: nvidia-driver 535.")])
