@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unhang_node.change.package.apt_output import Step
-from unhang_node.change.package.dnf_output import parse_lines, parse_transaction, waits_for
+from unhang_node.change.package.dnf_modules import enabled_streams, switches
+from unhang_node.change.package.dnf_output import parse_lines, parse_streams, parse_transaction, version_key, waits_for
 
 OLD, NEW = "3:570.86.15-1.el9", "3:580.95.05-1.el9"
 TABLE = f"""Last metadata expiration check: 0:00:03 ago on Fri Nov 20 07:52:11 2026.
@@ -54,3 +55,35 @@ def test_an_epoch_of_zero_is_left_out():
 def test_who_dnf_waits_for_is_read():
     assert waits_for("Waiting for process with pid 4711 to finish.\n") == 4711
     assert waits_for("Complete!\n") is None
+
+
+STREAMS = """own
+Name          Stream       Profiles    Summary
+nvidia-driver 535-dkms [e] default [i] x
+nvidia-driver 580-dkms     default     x
+nvidia-driver 580-open [d][x] default [d] a [d] in words
+
+Hint: [d]efault, [e]nabled, [x]disabled, [i]nstalled
+"""
+
+
+def test_module_streams_are_read_with_the_default():
+    assert parse_streams(STREAMS) == [("nvidia-driver", "535-dkms", False), ("nvidia-driver", "580-dkms", False), ("nvidia-driver", "580-open", True)]
+    assert parse_streams("Error: No matching Modules to list\n") == []
+
+
+def test_versions_are_sorted_as_rpm_does_and_not_as_texts():
+    rows = ["3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:535.261.03-1.el9", "4:470.1-1", "580.200.01-1.el9", "3:580.105.08-10.el9"]
+    assert sorted(rows, key=version_key) == [rows[4], rows[2], rows[0], rows[1], rows[5], rows[3]]
+
+
+def test_the_stream_that_is_enabled_is_read_and_one_that_was_let_go_is_none(tmp_path):
+    place = tmp_path / "etc/dnf/modules.d"
+    place.mkdir(parents=True)
+    (place / "nvidia-driver.module").write_text("[nvidia-driver]\nname=nvidia-driver\nstream=535-dkms\nprofiles=\nstate=enabled\n")
+    (place / "nginx.module").write_text("[nginx]\nname=nginx\nstream=\nprofiles=\nstate=\n")
+    (place / "php.module").write_text("[php]\nname=php\nstream=8.1\nprofiles=\nstate=disabled\n")
+    assert enabled_streams(str(tmp_path)) == {"nvidia-driver": "535-dkms"}
+    wanted = {"nvidia-driver": "580-dkms", "php": "8.1"}
+    assert switches(str(tmp_path), wanted) == {"nvidia-driver": ("535-dkms", "580-dkms"), "php": (None, "8.1")}
+    assert switches(str(tmp_path), {"nvidia-driver": "535-dkms"}) == {}

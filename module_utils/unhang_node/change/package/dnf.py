@@ -14,7 +14,7 @@ from ...sections.package_database import RPM_FILES, RPM_FOLDERS, STATUS
 from ..files import place_of, read_state, write_text
 from .apt import Refused, inside, run
 from .dnf_modules import ALL_STREAMS, enabling, open_view
-from .dnf_output import parse_lines, parse_transaction, waits_for
+from .dnf_output import parse_lines, parse_transaction, version_key, waits_for
 from .installed import Installed
 from .locks import process_words
 from .manager import Locked
@@ -97,7 +97,9 @@ def offers_of(rootfs, request, names, folder):
     for name, version, _architecture, origin in parse_lines(said):
         row = {"version": version, "origin": origin}
         if row not in offers.setdefault(name, []):
-            offers[name].insert(0, row)
+            offers[name].append(row)
+    for rows in offers.values():  # dnf sorts lines of its own format as texts
+        rows.sort(key=lambda row: version_key(row["version"]), reverse=True)
     return offers
 
 

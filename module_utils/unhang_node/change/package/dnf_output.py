@@ -50,6 +50,13 @@ def parse_lines(text):
     return rows
 
 
+def version_key(version):
+    """What versions of rpm are sorted by (rpmvercmp, without ~ and ^). Pure."""
+    epoch, colon, rest = version.partition(":")
+    parts = re.findall(r"\d+|[a-zA-Z]+", rest if colon else version)
+    return int(epoch) if colon and epoch.isdigit() else 0, [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]
+
+
 def parse_streams(text):
     """[(module, stream, is the default)] of `dnf module list`."""
     rows, inside = [], False

@@ -22,6 +22,7 @@ LOOK_EVERY_S = 5.0
 WRAPPER = 'cd / && "$@" >>"$0/log" 2>&1 </dev/null; echo $? >"$0/code.new"; mv "$0/code.new" "$0/code"'
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1", "UCF_FORCE_CONFFOLD": "1"}
 KILLED = 137
+UNTOLD = 1  # the file system was so full that the code's file came to be, and stayed empty
 
 
 class StillAtWork(ValueError):
@@ -105,13 +106,13 @@ def _is_ended(child):
 
 
 def _await_code(place, ended, until, deadline_s):
-    """The code that the wrapper wrote; KILLED where it ended without writing one."""
+    """The code that the wrapper wrote; KILLED where it ended without writing one, UNTOLD where it could not write it."""
     look_at = time.monotonic() + LOOK_EVERY_S
     while True:
         text = read_text_or_none(place)
         if text is not None:
             os.unlink(place)
-            return int(text)
+            return int(text) if text.strip() else UNTOLD
         now = time.monotonic()
         if now >= look_at:
             if ended() and not os.path.exists(place):

@@ -1,0 +1,196 @@
+"""The role gpu_driver on a node that calls itself Rocky Linux 9, over the real dnf 4 and rpm: packages with the driver's real names, built here.
+
+What is real is dnf, its module streams, its version lock and rpm, as Debian has them; the packages hold files of the test, and the node is no real RHEL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+
+import hardware
+import pytest
+import rpms
+from driver_node import AS_MACHINE, LIBRARY, MACHINE
+from fakes.node_tree import elf_file
+from fakes.nvml import build_fake_nvml
+from four_nodes import CACHE, Fleet
+from module_calls import call_module
+from role_plays import play_role
+from test_dnf_changes import MORE
+from testbed import Testbed
+
+NODE = "rpm1"
+OLD, NEW, NEWER = "535.261.03", "580.95.05", "580.105.08"
+KERNEL = "5.14.0-503.14.1.el9_5.x86_64"
+DRIVER, LIBRARIES, MODULE, OPEN_MODULE = "nvidia-driver", "nvidia-driver-cuda-libs", "kmod-nvidia-latest-dkms", "kmod-nvidia-open-dkms"
+FABRIC = ("nvidia-fabricmanager", "libnvidia-nscq")
+NAMES = (DRIVER, "nvidia-driver-cuda", LIBRARIES, MODULE, *FABRIC)
+ROCKY = 'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.5"\nPLATFORM_ID="platform:el9"\nPRETTY_NAME="Rocky Linux 9.5"\n'
+ENTRY = f"title Rocky Linux\nversion {KERNEL}\nlinux /vmlinuz-{KERNEL}\ninitrd /initramfs-{KERNEL}.img\n"
+FILES = {
+    **MACHINE,
+    "/usr/lib/os-release": ROCKY,
+    f"/boot/vmlinuz-{KERNEL}": "",
+    "/boot/grub2/grub.cfg": 'set default="${saved_entry}"\nblscfg\n',
+    "/boot/grub2/grubenv": f"# GRUB Environment Block\nsaved_entry=0-{KERNEL}\n".ljust(1024, "#"),
+    f"/boot/loader/entries/0-{KERNEL}.conf": ENTRY,
+    f"/lib/modules/{KERNEL}/modules.dep": "extra/nvidia.ko:\n",
+    f"/lib/modules/{KERNEL}/build/Makefile": "",
+}
+RULES = {"policy-driver-version", "policy-driver-not-held", "driver-library-mismatch", "driver-next-load-differs"}
+ACCEPTED = {**AS_MACHINE, "gpu_driver_accept_unproved": True}
+
+
+def build_driver(folder, version):
+    """Packages of one driver: they want each other at exactly their version, as NVIDIA's do."""
+    needs = f"3:{version}"
+    place = f"{hardware.LIBRARIES}/libnvidia-ml.so"
+    root = "%{buildroot}"
+    lay = f"%install\nmkdir -p {root}{hardware.LIBRARIES}\ntouch {root}{place}.{version}\nln -s libnvidia-ml.so.{version} {root}{place}.1"
+    rpms.build(folder, DRIVER, version, f"Requires: {LIBRARIES} = {needs}\nRequires: nvidia-kmod = {needs}")
+    rpms.build(folder, "nvidia-driver-cuda", version, f"Requires: {LIBRARIES} = {needs}")
+    rpms.build(folder, LIBRARIES, version, "", f"{lay}\n%post\ncp {LIBRARY} {place}.{version}", f"{place}.{version}\n{place}.1")
+    built = f"%post\nmkdir -p /lib/modules/{KERNEL}/extra\ncp /srv/driver/nvidia-{version}.ko /lib/modules/{KERNEL}/extra/nvidia.ko"
+    for name, other in ((MODULE, OPEN_MODULE), (OPEN_MODULE, MODULE)):
+        rpms.build(folder, name, version, f"Provides: nvidia-kmod = {needs}\nConflicts: {other}", built)
+    rpms.build(folder, "nvidia-open", version, f"Requires: {OPEN_MODULE} = {needs}\nRequires: {DRIVER} = {needs}")
+    for name in FABRIC:
+        rpms.build(folder, name, version)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Folder of all packages."""
+    folder = tmp_path_factory.mktemp("rpms")
+    rpms.build(folder, "base", "1", "Provides: /bin/sh")  # what scripts of packages need
+    for version in (OLD, NEW, NEWER):
+        build_driver(folder, version)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bed(built, tmp_path_factory):
+    """The booted node, its driver library and the folder for what it serves."""
+    work = tmp_path_factory.mktemp("library")
+    library = build_fake_nvml(str(work))
+    names = [*NAMES, "nvidia-open", OPEN_MODULE]
+    closed = [name for name in names if name not in ("nvidia-open", OPEN_MODULE)]
+    opened = [name for name in names if name != MODULE]
+    streams = {
+        "535-dkms": [(name, OLD) for name in closed],
+        "580-dkms": [(name, version) for name in closed for version in (NEW, NEWER)],
+        "580-open": [(name, version) for name in opened for version in (NEW, NEWER)],
+    }
+    repository = rpms.index(built, streams, "580-open")
+
+    def prepare(node):
+        rpms.make_rpm_node(node, repository)
+        node.write(LIBRARY, library_bytes)
+        for version in (OLD, NEW, NEWER):
+            node.write(f"/srv/driver/nvidia-{version}.ko", elf_file({".modinfo": f"version={version}\0license=NVIDIA\0".encode()}))
+        for path, content in FILES.items():
+            node.write(path, content)
+
+    with open(library, "rb") as source:
+        library_bytes = source.read()
+    with Testbed(CACHE, [NODE], prepare=prepare, trees={NODE: ("bookworm", MORE)}) as testbed:
+        yield testbed, library
+
+
+@pytest.fixture
+def fleet(bed, tmp_path):
+    """The node with the old driver installed from its stream, loaded, and NVSwitch beside it."""
+    testbed, library = bed
+    node = testbed.nodes[NODE]
+    with contextlib.ExitStack() as undo:
+        fleet = Fleet(testbed, library, tmp_path, undo)
+        rpms.begin_rpm(node)
+        node.shell("mkdir -p /etc/dnf/modules.d /var/lib/dnf && dnf -q -y module enable nvidia-driver:535-dkms", timeout_s=rpms.DEADLINE_S)
+        load(fleet, OLD)
+        node.shell(f"rm -f {hardware.LIBRARIES}/libnvidia-ml.so.* && dnf -q -y install {' '.join(NAMES)}", timeout_s=rpms.DEADLINE_S)
+        yield fleet
+        undo.pop_all()  # the node is made anew
+    testbed.renew(node)
+
+
+def load(fleet, version):
+    """What a boot brings: the module that lies there is the one that is loaded."""
+    fleet.equip(NODE, dataclasses.replace(hardware.H200X8, driver=version, kernel=KERNEL, flavour_line="x86_64 Kernel Module"))
+    fleet.shell(NODE, "mkdir -p /srv/hardware/driver/nvidia-nvswitch/devices/0000:c4:00.0")
+
+
+def versions(fleet, names=NAMES):
+    """Installed versions of the driver's packages, as rpm says."""
+    return set(fleet.shell(NODE, "rpm -q --qf '%{VERSION}\\n' " + " ".join(names)).split())
+
+
+def stream(fleet):
+    """The module stream that is enabled, as dnf's file says."""
+    return fleet.shell(NODE, "sed -n s/^stream=//p /etc/dnf/modules.d/nvidia-driver.module").strip()
+
+
+def policy_for(version, flavour="proprietary"):
+    return {"driver": {"version": version, "flavour": flavour, "held": True}}
+
+
+def rules(fleet, policy):
+    """What the audit finds of the driver under the policy."""
+    return RULES & set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy, **AS_MACHINE}).rules(NODE))
+
+
+def newest_state(fleet):
+    """Id of the saved state that was begun last."""
+    return fleet.shell(NODE, "ls -t /var/lib/unhang/states").split()[0]
+
+
+def test_a_driver_goes_up_into_another_module_stream_is_locked_there_and_comes_back(fleet):
+    node, policy = fleet.nodes[NODE], policy_for(NEW)
+    assert rules(fleet, policy) == {"policy-driver-version", "policy-driver-not-held"}
+    untouched = rpms.state_of(node)
+    refused = play_role(fleet, "gpu_driver", NODE, policy, **AS_MACHINE)
+    assert refused.failed == {NODE: 1}
+    assert "which is only written down" in refused.said
+    foretold = play_role(fleet, "gpu_driver", NODE, policy, "--check", "--diff", **ACCEPTED)
+    assert foretold.code == 0
+    assert "580-dkms" in foretold.said
+    assert rpms.state_of(node) == untouched
+
+    applied = play_role(fleet, "gpu_driver", NODE, policy, **ACCEPTED)
+    assert applied.code == 0
+    assert applied.changed == foretold.changed
+    assert versions(fleet) == {NEW}
+    assert stream(fleet) == "580-dkms"
+    assert f"{OLD} is loaded until the node boots" in applied.said
+    settled = rpms.state_of(node)
+    assert play_role(fleet, "gpu_driver", NODE, policy, **ACCEPTED).changed == {NODE: 0}
+    assert rpms.state_of(node) == settled
+    node.shell("dnf -q -y upgrade", timeout_s=rpms.DEADLINE_S)
+    assert versions(fleet) == {NEW}
+    load(fleet, NEW)
+    assert rules(fleet, policy) == set()
+
+    assert call_module(fleet, NODE, "state_restore", id=newest_state(fleet))["changed"]
+    assert versions(fleet) == {OLD}
+    assert stream(fleet) == "535-dkms"
+    node.shell("dnf -q -y upgrade", timeout_s=rpms.DEADLINE_S)
+    assert versions(fleet) == {OLD}  # the stream that is enabled has no other
+
+
+def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_told(fleet):
+    assert play_role(fleet, "gpu_driver", NODE, policy_for(NEWER, "open"), **ACCEPTED).code == 0
+    opened = (DRIVER, "nvidia-driver-cuda", LIBRARIES, OPEN_MODULE, "nvidia-open", *FABRIC)
+    assert versions(fleet, opened) == {NEWER}
+    assert stream(fleet) == "580-open"
+    assert "not installed" in fleet.shell(NODE, f"rpm -q {MODULE} || :")
+
+    rpms.index_flat(fleet.nodes[NODE].root / "srv/repository")
+    fleet.shell(NODE, f"dnf -q -y module reset nvidia-driver; rm /srv/driver/nvidia-{OLD}.ko")
+    failed = play_role(fleet, "gpu_driver", NODE, policy_for(OLD), **ACCEPTED)
+    assert "no repository of this node has module streams" in failed.said
+    assert failed.failed == {NODE: 1}
+    assert f"expected nvidia module {OLD} in {KERNEL}, the kernel that boots next, found nvidia module {NEWER}" in failed.said
+    assert versions(fleet) == {OLD}
+    assert "not installed" in fleet.shell(NODE, f"rpm -q {OPEN_MODULE} nvidia-open || :")
+    assert call_module(fleet, NODE, "state_restore", id=newest_state(fleet))["changed"]
+    assert versions(fleet, opened) == {NEWER}
