@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import json
+import os
 from pathlib import Path
 
 import pytest
 from kernel_plays import GPUS, boots, site_of
 from machine.image import ready_image
-from machine.machine import Machine
+from machine.machine import Frozen, Machine
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h200x2" / "nvml.json"
+# Two workers take a file each, and what is left then goes to the one that is free: what all others wait for first, and the shortest last.
+ORDER = ("kept", "not_booted", "that_fails", "another_kernel", "host_settings", "image")
 
 
 def pytest_collection_modifyitems(items):
-    """The longest row of tests first: two workers take a file each, and what is left then goes to the one that is free."""
-    items.sort(key=lambda item: "installation" not in getattr(item, "fixturenames", ()))
+    """In that order, the tests of a file as they stand there."""
+    items.sort(key=lambda item: next((number for number, word in enumerate(ORDER) if word in item.path.name), len(ORDER)))
 
 
 @pytest.fixture(scope="session")
@@ -32,22 +37,51 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def booted(image, folders):
-    """Frozen: the older kernel runs, and two GPUs answer from a recording."""
-    with Machine(image, folders()) as machine:
-        machine.wait_for_ssh()
-        machine.write("/root/h200x2.json", RECORDING.read_text())
-        machine.write(GPUS, '{"base": "h200x2.json"}')
-        return machine.freeze()
+def once(tmp_path_factory):
+    """once(name, make): what make() gives, a thing of JSON and one Frozen; made by the first worker that asks, while the others wait for it."""
+    base = tmp_path_factory.getbasetemp()
+    top = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+
+    def made(name, make):
+        place = top / f"{name}.json"
+        with open(top / f"{name}.lock", "w", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not place.exists():
+                said, frozen = make()
+                place.write_text(json.dumps({"said": said, "disk": str(frozen.disk), "memory": str(frozen.memory)}))
+        known = json.loads(place.read_text())
+        return known["said"], Frozen(Path(known["disk"]), Path(known["memory"]))
+
+    return made
 
 
 @pytest.fixture(scope="session")
-def installation(image, folders, booted):
-    """(Played of the role without a word about rebooting, what the machine was then, Frozen)."""
-    with Machine(image, folders(), booted) as machine:
-        played = site_of(machine).play()
-        seen = {"kernels": machine.shell("ls /boot; dkms status"), "boots": boots(machine)}
-        return played, seen, machine.freeze()
+def booted(image, folders, once):
+    """Frozen: the older kernel runs, and two GPUs answer from a recording."""
+
+    def boot():
+        with Machine(image, folders()) as machine:
+            machine.wait_for_ssh()
+            machine.write("/root/h200x2.json", RECORDING.read_text())
+            machine.write(GPUS, '{"base": "h200x2.json"}')
+            # A machine of so little memory has a /dev/shm that the audit calls too small, and rightly so.
+            machine.shell("echo 'tmpfs /dev/shm tmpfs size=2G 0 0' >>/etc/fstab && mount -o remount,size=2G /dev/shm")
+            return None, machine.freeze()
+
+    return once("booted", boot)[1]
+
+
+@pytest.fixture(scope="session")
+def installation(image, folders, booted, once):
+    """({code, said of the role without a word about rebooting; kernels, boots: what the machine was then}, Frozen)."""
+
+    def install():
+        with Machine(image, folders(), booted) as machine:
+            played = site_of(machine).play()
+            seen = {"kernels": machine.shell("ls /boot; dkms status"), "boots": boots(machine)}
+            return {"code": played.code, "said": played.said, **seen}, machine.freeze()
+
+    return once("installation", install)
 
 
 @pytest.fixture
@@ -60,5 +94,5 @@ def fresh(image, folders, booted):
 @pytest.fixture
 def prepared(image, folders, installation):
     """A Site on a machine that has the newer kernel and runs the older."""
-    with Machine(image, folders(), installation[2]) as machine:
+    with Machine(image, folders(), installation[1]) as machine:
         yield site_of(machine)

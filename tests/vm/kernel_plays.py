@@ -12,6 +12,8 @@ from fakes.role_play import PROJECT, environment, read_play, write_play
 DEADLINE_S = 3600
 # Long enough for a boot on a machine that has other things to do: an emulated second can take many.
 PATIENCE = {"kernel_confirm_within_s": 900, "kernel_settle_s": 60, "kernel_update_cache": False, "kernel_trial_options": "panic=5"}
+# The same for reading a node.
+READING = {"unhang_node_timeout_s": 600, "unhang_silence_s": 120, "unhang_deadline_s": 300}
 GPUS = "/root/gpus.json"
 RULES = {"policy-kernel-version", "policy-kernel-min", "kernel-reboot-required", "kernel-one-shot-boot-pending", "kernel-next-boot-without-driver"}
 
@@ -29,6 +31,13 @@ class Site:
         command, where = self.prepared(arguments, variables)
         return read_play(subprocess.run(command, timeout=DEADLINE_S, capture_output=True, text=True, **where))
 
+    def run(self, playbook, **variables):
+        """(Played of one of the project's playbooks, its run folder); variables as a person gives them with -e."""
+        folder = self.run_folder()
+        command, where = self.prepared(("-e", json.dumps(variables)), {}, playbook)
+        where["env"].update(UNHANG_NEW_RUN=str(folder), UNHANG_JUDGE="0")
+        return read_play(subprocess.run(command, timeout=DEADLINE_S, capture_output=True, text=True, **where)), folder
+
     def start(self, *arguments, **variables):
         """The same as a process that goes on while the test does something to the machine."""
         command, where = self.prepared(arguments, variables)
@@ -36,17 +45,20 @@ class Site:
 
     def audit(self):
         """Ids of the rules that fail about which kernel runs and which boots next. (Others tell of lockups, which a slow emulation may have.)"""
-        folder = self.machine.folder / f"run-{len(list(self.machine.folder.glob('run-*')))}"
-        command, where = self.prepared((), {"unhang_node_timeout_s": 600, "unhang_silence_s": 120, "unhang_deadline_s": 300})
-        command[command.index(str(self.machine.folder / "kernel.yml"))] = "playbooks/audit.yml"
+        folder = self.run_folder()
+        command, where = self.prepared((), {}, "playbooks/audit.yml")
         where["env"]["UNHANG_NEW_RUN"] = str(folder)
         done = subprocess.run(command, timeout=DEADLINE_S, capture_output=True, text=True, **where)
         sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
         found = json.loads((folder / "findings.json").read_text())["findings"]
         return sorted({row["rule"] for row in found if row["verdict"] == "fail"} & RULES)
 
-    def prepared(self, arguments, variables):
-        """(command, options of subprocess)."""
+    def run_folder(self):
+        """Where the next audit writes."""
+        return self.machine.folder / f"run-{len(list(self.machine.folder.glob('run-*')))}"
+
+    def prepared(self, arguments, variables, playbook=None):
+        """(command, options of subprocess) of a playbook, of one with nothing but the role unless it is named."""
         work = self.machine.folder
         options = " ".join(self.machine.ssh_arguments()).replace(f"-p {self.machine.port} ", "")
         # A connection that the guest no longer answers is given up, however it went away.
@@ -57,13 +69,14 @@ class Site:
         }  # fmt: skip
         inventory = work / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": {"vm": host}}}))
-        command = [sys.executable, "-m", "ansible.cli.playbook", str(write_play(work, "kernel")), "-i", str(inventory), *arguments]
-        return command, {"cwd": PROJECT, "env": environment(work), "stdin": subprocess.DEVNULL}
+        command = [sys.executable, "-m", "ansible.cli.playbook", str(playbook or write_play(work, "kernel")), "-i", str(inventory), *arguments]
+        # The log has the time of each line: where a slow play spent it.
+        return command, {"cwd": PROJECT, "env": {**environment(work), "ANSIBLE_LOG_PATH": str(work / "ansible.log")}, "stdin": subprocess.DEVNULL}
 
 
 def site_of(machine):
     """A Site whose policy names the newer kernel."""
-    return Site(machine, {"kernel": {"version": machine.image.new}}, {**PATIENCE, "unhang_nvml_recording": GPUS})
+    return Site(machine, {"kernel": {"version": machine.image.new}}, {**PATIENCE, **READING, "unhang_nvml_recording": GPUS})
 
 
 def boots(machine):

@@ -1,4 +1,4 @@
-"""What keeps the role kernel from booting a kernel: power lost in the middle of dpkg, a module that does not build, a GRUB that cannot write."""
+"""What keeps the role kernel from booting a kernel: power lost in the middle of dpkg, a module that does not build, a GRUB that cannot write, a full disk."""
 
 from __future__ import annotations
 
@@ -51,3 +51,13 @@ def test_where_grub_cannot_write_the_role_refuses_and_writes_nothing(fresh):
     assert "btrfs" in played.said
     assert "again and again" in played.said
     assert machine.shell(looked_at).split() == []
+
+
+def test_where_the_root_file_system_is_full_the_role_refuses_and_the_boot_loader_is_told_what_it_was_told(image, fresh):
+    machine = fresh.machine
+    machine.shell("fallocate -l $(($(df --output=avail -B1 / | tail -n 1) - 200000000)) /fill")
+    played = fresh.play(kernel_reboot=True)
+    assert played.code != 0
+    assert "free on the file system of / and " in played.said
+    assert boots(machine) == {}
+    assert machine.shell("ls /boot/vmlinuz-*; dpkg --audit").split() == [f"/boot/vmlinuz-{image.old}"]

@@ -1,9 +1,12 @@
 """The disk that every machine starts from: Debian with GRUB and one kernel, and beside it a repository with a newer kernel. Built once per recipe.
 
+What takes long under emulation is done here, where it is quick: packages lie uncompressed in the repository, an initrd is packed by lz4.
+
     disk.qcow2   one partition, ext4; GRUB in its boot sector; the older kernel alone; a module from outside the kernel that DKMS built for it, loaded
     /srv/repo    on that disk: the newer kernel and its headers, as apt knows a repository of files
+    /srv/other   a third kernel, with its initrd: `cp -a /srv/other/. /` and update-grub make it one that can be booted
     key          the private key that root's account there knows
-    image.json   {"old": release, "new": release, "host_key": text}
+    image.json   {"old": release, "new": release, "other": release, "host_key": text}
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ SUITE = "bookworm"
 FLAVOUR = "cloud-amd64"  # a small kernel: what takes minutes under emulation is writing its files and its initrd
 PACKAGES = (
     "systemd,systemd-sysv,dbus,udev,openssh-server,python3,python3-apt,iproute2,kmod,procps,ca-certificates,"
-    "initramfs-tools,grub-pc,dkms,gcc,make,dpkg-dev,btrfs-progs"
+    "initramfs-tools,lz4,grub-pc,dkms,gcc,make,dpkg-dev,btrfs-progs"
 )
 DISK_MIB = 4096
 START_MIB = 1
@@ -37,13 +40,15 @@ grub-install /dev/vda && update-grub && echo VM-IMAGE-READY >/dev/ttyS0
 rm -f /first-boot; sync; mount -o remount,ro /
 echo o >/proc/sysrq-trigger; sleep 600
 """
+# An emulated second can take many: a kernel that watches for lockups would find some. Serial lines are slow, so that the kernel says no more than its version.
+WORDS = "console=ttyS0 no_timer_check nowatchdog rcupdate.rcu_cpu_stall_suppress=1 mitigations=off loglevel=6"
 FILES = {
     "/etc/fstab": "/dev/vda1 / ext4 errors=remount-ro 0 1\n",
     "/etc/hostname": "vm\n",
-    "/etc/default/grub.d/vm.cfg": 'GRUB_TIMEOUT=1\nGRUB_TERMINAL=serial\nGRUB_CMDLINE_LINUX="console=ttyS0 no_timer_check"\nGRUB_CMDLINE_LINUX_DEFAULT=""\n',
+    "/etc/default/grub.d/vm.cfg": f'GRUB_TIMEOUT=1\nGRUB_TERMINAL=serial\nGRUB_CMDLINE_LINUX="{WORDS}"\nGRUB_CMDLINE_LINUX_DEFAULT=""\n',
     "/etc/systemd/network/20-vm.network": "[Match]\nType=ether\n[Network]\nDHCP=ipv4\n",
     # Which modules the disk takes is known; to find it out takes a running system.
-    "/etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=gzip\n",
+    "/etc/initramfs-tools/conf.d/vm": "MODULES=list\nCOMPRESS=lz4\nCOMPRESSLEVEL=1\n",
     "/etc/initramfs-tools/modules": "virtio_pci\nvirtio_blk\next4\nbtrfs\n",
     "/etc/apt/sources.list": "deb [trusted=yes] file:/srv/repo ./\n",
     "/etc/default/locale": "",
@@ -68,11 +73,12 @@ class ImageError(Exception):
 
 @dataclass(frozen=True)
 class Image:
-    """A ready image. old, new: kernel releases; host_key: a line of known_hosts without the host."""
+    """A ready image. old, new, other: kernel releases; host_key: a line of known_hosts without the host."""
 
     folder: Path
     old: str
     new: str
+    other: str
     host_key: str
 
     @property
@@ -85,24 +91,24 @@ class Image:
 
 
 def ready_image(cache):
-    """The Image of this recipe and of today's two newest kernels of the archive, built if it is not there. Raises ImageError."""
+    """The Image of this recipe and of today's three newest kernels of the archive, built if it is not there. Raises ImageError."""
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = image_folder(cache)
         if folder is None or not (folder / "image.json").is_file():
             run(["apt-get", "-q", "update"])  # what an old index names may be gone
-            old, new = newest_two(listed_kernels())
-            folder = cache / f"image-{recipe_key(old, new)}"
-            build(folder, old, new)
+            releases = newest_three(listed_kernels())
+            folder = cache / f"image-{recipe_key(*releases)}"
+            build(folder, *releases)
     found = json.loads((folder / "image.json").read_text(encoding="utf-8"))
-    return Image(folder, found["old"], found["new"], found["host_key"])
+    return Image(folder, found["old"], found["new"], found["other"], found["host_key"])
 
 
 def image_folder(cache):
     """Where the image of this recipe and of the kernels that apt's index has now would lie; None where it has none."""
     with contextlib.suppress(ImageError):
-        return cache / f"image-{recipe_key(*newest_two(listed_kernels()))}"
+        return cache / f"image-{recipe_key(*newest_three(listed_kernels()))}"
     return None
 
 
@@ -111,20 +117,20 @@ def listed_kernels():
     return run(["apt-cache", "search", "--names-only", f"^linux-image-[0-9.-]+-{FLAVOUR}$"])
 
 
-def newest_two(listed):
-    """(older, newest) of the releases that apt-cache lists."""
+def newest_three(listed):
+    """(one before, older, newest) of the releases that apt-cache lists."""
     releases = sorted(_RELEASE.findall(listed), key=lambda release: [int(number) for number in re.findall(r"\d+", release.partition("-cloud")[0])])
-    if len(releases) < 2:
-        raise ImageError(f"expected two kernels linux-image-*-{FLAVOUR} in apt's index, found {releases}; run apt-get update")
-    return releases[-2], releases[-1]
+    if len(releases) < 3:
+        raise ImageError(f"expected three kernels linux-image-*-{FLAVOUR} in apt's index, found {releases}; run apt-get update")
+    return tuple(releases[-3:])
 
 
-def recipe_key(old, new):
+def recipe_key(*releases):
     """Twelve hexadecimal digits that change when anything does that goes into the image."""
-    return hashlib.sha256(json.dumps([Path(__file__).read_text(encoding="utf-8"), old, new]).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps([Path(__file__).read_text(encoding="utf-8"), *releases]).encode()).hexdigest()[:12]
 
 
-def build(folder, old, new):
+def build(folder, other, old, new):
     """Builds beside its place and moves it there whole."""
     for remains in folder.parent.glob("image-*"):  # of earlier recipes and kernels, too: each is 700 MB
         shutil.rmtree(remains)
@@ -134,6 +140,7 @@ def build(folder, old, new):
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vm", "-f", str(partial / "key")])
     repository = fetch(partial / "repo", new)
     make_tree(tree, old, repository, partial)
+    add_other(tree, partial, other)
     host_key = " ".join((tree / "etc/ssh/ssh_host_ed25519_key.pub").read_text(encoding="ascii").split()[:2])
     raw = partial / "disk.raw"
     make_disk(raw, tree)
@@ -144,7 +151,7 @@ def build(folder, old, new):
     raw.unlink()
     shutil.rmtree(tree)
     shutil.rmtree(partial / "repo")
-    (partial / "image.json").write_text(json.dumps({"old": old, "new": new, "host_key": host_key}), encoding="utf-8")
+    (partial / "image.json").write_text(json.dumps({"old": old, "new": new, "other": other, "host_key": host_key}), encoding="utf-8")
     os.rename(partial, folder)
 
 
@@ -153,8 +160,19 @@ def fetch(repository, new):
     repository.mkdir()
     common = new.partition("-cloud")[0] + "-common"
     run(["apt-get", "-q", "download", f"linux-image-{new}", f"linux-headers-{new}", f"linux-headers-{common}"], cwd=repository)
+    for package in list(repository.glob("*.deb")):
+        repack(package)
     (repository / "Packages").write_text(run(["dpkg-scanpackages", "-m", "."], cwd=repository), encoding="utf-8")
     return repository
+
+
+def repack(package):
+    """The same package without compression: to unpack xz takes a minute under emulation."""
+    folder = package.with_suffix("")
+    run(["dpkg-deb", "--raw-extract", str(package), str(folder)])
+    package.unlink()
+    run(["dpkg-deb", "--root-owner-group", "-Znone", "--build", str(folder), str(package)])
+    shutil.rmtree(folder)
 
 
 def make_tree(tree, old, repository, partial):
@@ -179,6 +197,26 @@ def make_tree(tree, old, repository, partial):
     run([*argv, SUITE, str(tree)])
     run(["chroot", str(tree), "apt-get", "-q", "update"])
     shutil.rmtree(files)
+
+
+def add_other(tree, partial, other):
+    """A kernel that is on the disk and not in its place, so that update-grub does not see it: image, modules, and the initrd that its package would make."""
+    apart, modules = tree / "srv/other", f"usr/lib/modules/{other}"
+    package = partial / "other"
+    package.mkdir()
+    run(["apt-get", "-q", "download", f"linux-image-{other}"], cwd=package)
+    run(["dpkg-deb", "--extract", *map(str, package.glob("*.deb")), str(package / "files")])
+    shutil.move(package / "files/lib/modules" / other, tree / modules)
+    for name in ("vmlinuz", "config"):
+        shutil.move(package / f"files/boot/{name}-{other}", tree / "boot")
+    run(["chroot", str(tree), "depmod", other])
+    run(["chroot", str(tree), "mkinitramfs", "-o", f"/boot/initrd.img-{other}", other])
+    (apart / "boot").mkdir(parents=True)
+    for path in (tree / "boot").glob(f"*-{other}"):
+        shutil.move(path, apart / "boot")
+    (apart / modules).parent.mkdir(parents=True)
+    shutil.move(tree / modules, apart / modules)
+    shutil.rmtree(package)
 
 
 def make_disk(raw, tree):

@@ -1,0 +1,42 @@
+"""A machine that comes back on another kernel than the role kernel asked for: a third one, which somebody chose at the last moment."""
+
+from __future__ import annotations
+
+import json
+
+from kernel_plays import boots, default_of
+
+# At the machine's shutdown, so after the role has chosen the next boot, another one is chosen.
+UNIT = """[Unit]
+ConditionKernelVersion={old}
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecStop=/usr/sbin/grub-reboot "Advanced options for Debian GNU/Linux>Debian GNU/Linux, with Linux {other}"
+"""
+
+
+def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_as_default_and_the_next_run_finishes(image, prepared):
+    machine = prepared.machine
+    machine.shell("cp -a /srv/other/. / && update-grub")
+    machine.write("/etc/systemd/system/somebody.service", UNIT.format(old=image.old, other=image.other))
+    machine.shell("systemctl start somebody")
+    played = prepared.play(kernel_reboot=True)
+    assert played.code != 0
+    assert f"expected {image.new} to come up, found {image.other}" in played.said
+    assert f"back on {image.other}, which is neither {image.new} nor {image.old}" in played.said
+    assert machine.shell("uname -r").strip() == image.other
+    assert default_of(machine).startswith(image.old)
+    assert "next_entry" not in boots(machine)
+    record = json.loads(machine.shell("cat /var/lib/unhang/boot_trial.json"))
+    assert (record["status"], record["old_release"]) == ("fell_back", image.old)
+    state = json.loads(machine.shell("cat $(ls -d /var/lib/unhang/states/* | tail -n 1)/state.json"))
+    assert state["status"] == "failed"
+    assert f"found {image.other}" in state["message"]
+
+    finished = prepared.play(kernel_reboot=True, kernel_retry=True)
+    assert finished.code == 0
+    assert "going on with state" in finished.said
+    assert machine.shell("uname -r").strip() == image.new
+    assert default_of(machine).startswith(image.new)
