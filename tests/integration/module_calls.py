@@ -21,7 +21,7 @@ def command_of(fleet, name, module, check, options):
     return [*argv, *(["--check"] if check else [])], {**audits.environment_of(fleet.bed, work), "ANSIBLE_NOCOLOR": "1"}
 
 
-def call_module(fleet, name, module, check=False, answer_within_s=audits.DEADLINE_S, **options):
+def call_module(fleet, name, module, /, check=False, answer_within_s=audits.DEADLINE_S, **options):
     """The module's answer, a failure too."""
     argv, environment = command_of(fleet, name, module, check, options)
     said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}

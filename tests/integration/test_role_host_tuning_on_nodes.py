@@ -8,47 +8,16 @@ import subprocess
 import audits
 import pytest
 from role_plays import play_role, state_of
+from stingy_node import NODE, limits_of, make_stingy, shm_size
 
-NODE = "gpu001"
-MIB = 1 << 20
-UNIT = "[Unit]\nDescription=stands for {name}\n[Service]\nExecStart=/usr/local/sbin/{name} 1000000\n{more}[Install]\nWantedBy=multi-user.target\n"
-HOST = {"numa_balancing": False, "iommu": "passthrough", "persistence": True, "peer_memory": "nvidia_peermem", "remove_ipc": False}
 REPAIRED = {"policy-memlock", "policy-nofile", "policy-shm", "remove-ipc-on", "gpu-persistence-off"}
 CANNOT = ("no kernel module can be loaded in a systemd-nspawn container", "kernel.numa_balancing cannot be set in a systemd-nspawn container")
 
 
 @pytest.fixture
 def stingy(fleet):
-    """A node that gives jobs too little, whose slurmd and ray run with it, and whose GPUs are not kept set up. Its policy comes with it.
-
-    What can be asked for is bound by the machine that runs the tests: a node gets no more than its first process has.
-    """
-    memlock, nofile = limits_of(fleet, "1", hard=True)
-    services = {"slurmd": f"LimitMEMLOCK=64K:{memlock}\nLimitNOFILE=1024:{nofile}\n", "ray": "LimitNOFILE=1024\n", "nvidia-persistenced": ""}
-    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang; systemctl daemon-reload")
-    fleet.plant(NODE, "/etc/security/limits.conf", "* hard memlock 64\n* hard nofile 4096\n")
-    for name, more in services.items():
-        fleet.plant(NODE, f"/usr/local/sbin/{name}", (fleet.nodes[NODE].root / "usr/bin/sleep").read_bytes(), mode=0o755)
-        fleet.plant(NODE, f"/etc/systemd/system/{name}.service", UNIT.format(name=name, more=more))
-        fleet.undo.callback(fleet.shell, NODE, f"systemctl disable --now {name}")
-    fleet.shell(NODE, "systemctl daemon-reload; systemctl enable --now slurmd ray")
-    fleet.answer(NODE, all_devices={"nvmlDeviceGetPersistenceMode": 0})
-    size = shm_size(fleet)
-    fleet.undo.callback(fleet.shell, NODE, f"mount -o remount,size={size} /dev/shm")
-    policy = {"limits": {"memlock_bytes": -1 if memlock == "unlimited" else int(memlock), "nofile": int(nofile), "shm_bytes": size + 64 * MIB}, "host": HOST}
-    return fleet, policy
-
-
-def shm_size(fleet):
-    """Bytes of the node's /dev/shm."""
-    return int(fleet.shell(NODE, "echo $(( $(stat -f -c '%b * %S' /dev/shm) ))"))
-
-
-def limits_of(fleet, service, hard=False):
-    """[memlock, nofile], soft or hard, of a running service or of a process id, as the kernel writes them."""
-    pid = service if service.isdigit() else f"$(systemctl show -P MainPID {service})"
-    lines = fleet.shell(NODE, f"cat /proc/{pid}/limits").splitlines()
-    return [next(line for line in lines if line.startswith(title)).split()[-2 if hard else -3] for title in ("Max locked memory", "Max open files")]
+    """A node that gives jobs too little; its policy comes with it."""
+    return make_stingy(fleet)
 
 
 def may_raise(fleet):

@@ -11,6 +11,7 @@ from module_calls import call_module
 from playbooks_on_nodes import play, playing
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
+from stingy_node import limits_of, make_stingy, shm_size
 
 NODE = "gpu001"
 ROLLBACK = "playbooks/rollback.yml"
@@ -173,3 +174,68 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
 def probe(fleet):
     """State and version of the package, as dpkg has them."""
     return fleet.shell(NODE, "dpkg-query -W -f '${db:Status-Abbrev}${Version}' nvidia-probe").strip()
+
+
+SYSCTL, FAKE = "/proc/sys/net/ipv4/tcp_rmem", "/etc/unhang-fake-nvml.profile.set"
+WANTED = "4096 262144 8388608"
+
+
+def running(fleet):
+    """Values of the node's running system that unhang changes."""
+    modes = call_module(fleet, NODE, "gpu_mode", check=True, compute_mode="prohibited")["before"]
+    persistence = [call_module(fleet, NODE, "gpu_mode", check=True, persistence=wanted)["before"] for wanted in (False, True)]
+    service = [fleet.shell(NODE, f"systemctl {verb} nvidia-persistenced || true").strip() for verb in ("is-enabled", "is-active")]
+    limits = [limits_of(fleet, "slurmd", hard) for hard in (False, True)] + [limits_of(fleet, "ray", hard) for hard in (False, True)]
+    return [
+        modes,
+        persistence,
+        service,
+        limits,
+        shm_size(fleet),
+        fleet.shell(NODE, f"cat {SYSCTL}; findmnt -no OPTIONS /dev/shm; systemctl show -P MainPID slurmd"),
+    ]
+
+
+def files(fleet):
+    """The node's files, without what is saved, and without what the fake driver remembers."""
+    return "".join(line + "\n" for line in without_saved(fleet).splitlines() if FAKE not in line)
+
+
+@pytest.mark.timeout(900)
+def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(fleet):
+    _fleet, policy = make_stingy(fleet)
+    exclusive = {"devices": {"3": {"nvmlDeviceGetComputeMode": 3, "nvmlDeviceGetPersistenceMode": 0}}, "all_devices": {"nvmlDeviceGetPersistenceMode": 0}}
+    fleet.undo.callback(fleet.shell, NODE, f"rm -f {FAKE}")
+    fleet.answer(NODE, **exclusive)
+    fleet.undo.callback(fleet.shell, NODE, f"sysctl -w net.ipv4.tcp_rmem='{fleet.shell(NODE, f'cat {SYSCTL}').strip()}'")
+    untouched, values = files(fleet), running(fleet)
+
+    assert play_role(fleet, "host_tuning", NODE, policy, host_tuning_units=["ray.service"]).code == 0
+    assert play_role(fleet, "gpu_binding", NODE, {"gpu": {"compute_mode": "default"}}).code == 0
+    state_id = call_module(fleet, NODE, "saved_state", state="begun", role="host_tuning", run="r")["id"]
+    call_module(fleet, NODE, "kernel_parameter", name="net.ipv4.tcp_rmem", value=WANTED, state_id=state_id)
+    call_module(fleet, NODE, "saved_state", state="finished", id=state_id)
+    tuned = running(fleet)
+    assert all(now != before for now, before in zip(tuned, values, strict=True)), "the test would not see that one of them stays"
+    assert fleet.shell(NODE, f"cat {SYSCTL}").split() == WANTED.split()
+
+    first, settled = states(fleet)[0]["id"], files(fleet)
+    job = fleet.shell(NODE, "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!", undo="rm /dev/nvidia3").strip()
+    fleet.undo.callback(fleet.shell, NODE, f"kill {job} || :")
+    for applies in (False, True):
+        refused = play(fleet, ROLLBACK, [NODE], {}, unhang_state=first, unhang_apply=applies)
+        assert refused.failed == {NODE: 1}
+        assert f"is in use by pid {job} (sleep); drain the node and run again" in refused.said
+    assert files(fleet) == settled
+    fleet.shell(NODE, f"kill {job}")
+    assert running(fleet) == tuned
+
+    preview = play(fleet, ROLLBACK, [NODE], {}, unhang_state=first)
+    assert preview.code == 0
+    assert f"running, shm size /dev/shm: {tuned[4]} to {values[4]}" in preview.said
+    assert (files(fleet), running(fleet)) == (settled, tuned)
+    assert play(fleet, ROLLBACK, [NODE], {}, unhang_state=first, unhang_apply=True).code == 0
+    assert running(fleet) == values
+    assert files(fleet) == untouched
+    assert {row["status"] for row in states(fleet)} == {"rolled_back"}
+    assert "nothing to undo" in play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).said
