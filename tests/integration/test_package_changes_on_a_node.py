@@ -244,3 +244,44 @@ def test_a_file_system_that_is_full(fleet, tmp_path, full):
         restore(fleet, state_id)
     assert fleet.shell(NODE, "dpkg --audit") == ""
     assert name not in fleet.shell(NODE, "dpkg-query -W -f '${Package} ${db:Status-Abbrev}\\n'")
+
+
+def small_var(fleet, spare_mib):
+    """The node's /var is a file system of its own with that much room, until the test ends."""
+    copied = f"mount -t tmpfs -o size=$(($(du -sm /var | cut -f 1) + {spare_mib}))M small /mnt && cp -a /var/. /mnt/ && mount --bind /mnt /var && umount /mnt"
+    fleet.shell(NODE, copied, undo="umount -l /var")
+
+
+FILL = "dd if=/dev/zero of=/var/fill bs=64k status=none 2>/dev/null || :"
+
+
+def test_a_kernel_or_a_driver_for_which_there_is_no_room_is_refused_before_anything_is_touched(fleet, tmp_path):
+    large = "Installed-Size: 999999999\n"  # in KiB: more than any disk of a test node's machine has
+    kernel = build_package(tmp_path, "linux-image-6.1.0-99-amd64", "6.1.99-1", ["/boot/vmlinuz-6.1.0-99-amd64"], large)
+    equip(fleet, tmp_path, kernel)
+    small_var(fleet, 30)
+    state_id = begun(fleet)
+    before = state_of(fleet, NODE)
+    no_kernel = change(fleet, state_id=state_id, install={"linux-image-6.1.0-99-amd64": ""}, update_cache=False)
+    assert "free on the file system of / and " in no_kernel["refused"][0]
+    no_driver = change(fleet, state_id=state_id, **request(NEW, root_free_min_mib=500))
+    assert "free on the file system of /var and /var/lib/unhang" in no_driver["refused"][0]
+    assert state_of(fleet, NODE) == before
+    assert not fleet.nodes[NODE].place("/boot/vmlinuz-6.1.0-99-amd64").exists()
+
+
+def test_a_var_that_fills_up_in_the_middle_of_dpkg_is_told_and_the_next_run_finishes(fleet, tmp_path):
+    equip(fleet, tmp_path, preinst=f"[ -e /run/go ] || {{ {FILL}; }}")
+    small_var(fleet, 60)
+    state_id = begun(fleet)
+    failed = change(fleet, state_id=state_id, **request(NEW))
+    assert failed["failed"]
+    assert "No space left on device" in failed["msg"]
+    assert saved_packages(fleet, state_id)["status"] in ("applying", "failed")
+    fleet.shell(NODE, "touch /run/go; rm /var/fill")
+    finished = change(fleet, state_id=state_id, **request(NEW, repair=True))
+    assert not finished["failed"]
+    assert versions(fleet) == [NEW, NEW]
+    assert fleet.shell(NODE, "dpkg --audit") == ""
+    assert sorted(restore(fleet, state_id)) == sorted(NAMES)
+    assert versions(fleet) == [OLD, OLD]

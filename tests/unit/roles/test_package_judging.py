@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from unhang_node.change.package.apt_output import Step, download_bytes, parse_fields, parse_madison, parse_simulation, said_lines
@@ -11,6 +13,7 @@ from unhang_node.change.package.judging import is_met, not_offered, refusals
 from unhang_node.change.package.pins import pin_stanzas_text, plan_pin
 from unhang_node.change.package.saved import merge_rows
 from unhang_node.change.package.space import MIB, STATES, boot_bytes, lacking, root_bytes
+from unhang_node.change.package.unit import UNTOLD, _await_code
 from unhang_node.parse.apt import parse_preferences
 from unhang_node.parse.dpkg import Package
 
@@ -188,3 +191,8 @@ class TestRoom:
 
     def test_a_file_system_that_takes_nothing_is_not_looked_at(self):
         assert lacking({"/boot": 0}, {"/boot": (1, 0)}, {"/boot": 20 * MIB}) == []
+
+
+def test_a_code_that_a_full_file_system_did_not_take_is_a_failure(tmp_path):
+    (tmp_path / "code").write_text("")
+    assert _await_code(str(tmp_path / "code"), lambda: True, time.monotonic() + 60, 60) == UNTOLD

@@ -19,7 +19,7 @@ from .locks import wait_for_locks
 from .manager import settle_journal
 from .pins import plan_pin
 from .saved import folder_of, forget_fetched, mark, remove_new
-from .space import MIB, STATES, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes, without_room
+from .space import MIB, STATES, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
 from .unit import KILLED, WORK, is_at_work, run_apart, wait_for_earlier
 from .way_back import fetch_new, save_way_back
 
@@ -255,8 +255,6 @@ def _read_back(plan, code, log):
     said = "; ".join(wrong + [line for line in told if line not in wrong] + ["{} is not configured".format(name) for name in broken])
     said = said or "apt-get ended with {}".format(code)
     said = "the package manager was killed half way; " + said if code == KILLED else said
-    full = without_room(read_rooms(plan.request["rootfs"]))
-    said += "; no room is left on the file system of {}".format(" and ".join(full)) if full else ""
     said = "{}; apt: {}".format(said, " | ".join(lines))
     return NOTHING._replace(after=after, stopped_at="applying", said=said, log=lines, audit=audit(plan.request["rootfs"]))
 

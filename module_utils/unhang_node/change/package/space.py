@@ -62,11 +62,6 @@ def lacking(needs, rooms, minima):
     ]
 
 
-def without_room(rooms):
-    """Places whose file system is full. rooms: as above."""
-    return [place for place in sorted(rooms) if rooms[place][1] < MIB]
-
-
 def read_rooms(rootfs):
     """{place: (device, free bytes)}; of a place that is not there yet, where it will be made. Raises OSError."""
     rooms = {}
