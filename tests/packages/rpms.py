@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 
 RELEASE = "1.el9"
@@ -64,7 +65,8 @@ def build(folder, name, version, fields="", more="", files=""):
 
 
 def index_flat(repository):
-    """Makes the folder a repository without modules."""
+    """Makes the folder a repository without modules, whatever it was."""
+    shutil.rmtree(repository / "repodata", ignore_errors=True)
     subprocess.run(["createrepo_c", "-q", str(repository)], check=True, capture_output=True, timeout=DEADLINE_S)
 
 
@@ -89,6 +91,11 @@ def make_rpm_node(node, repository):
     node.write("/etc/yum.repos.d/own.repo", "[own]\nname=own\nbaseurl=file:///srv/repository\ngpgcheck=0\n")
     node.write("/etc/dnf/vars/releasever", "9\n")
     node.write("/etc/dnf/plugins/local.conf", "[main]\nenabled = 0\n")  # Debian's wants to index packages of its own
+    serve(node, repository)
+
+
+def serve(node, repository):
+    """The node's repository is this one now."""
     for path in sorted(repository.rglob("*")):
         if path.is_file():
             node.write(f"/srv/repository/{path.relative_to(repository)}", path.read_bytes())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 
 import hardware
 import pytest
@@ -177,14 +178,16 @@ def test_a_driver_goes_up_into_another_module_stream_is_locked_there_and_comes_b
     assert versions(fleet) == {OLD}  # the stream that is enabled has no other
 
 
-def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_told(fleet):
+def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_told(fleet, built, tmp_path):
     assert play_role(fleet, "gpu_driver", NODE, policy_for(NEWER, "open"), **ACCEPTED).code == 0
     opened = (DRIVER, "nvidia-driver-cuda", LIBRARIES, OPEN_MODULE, "nvidia-open", *FABRIC)
     assert versions(fleet, opened) == {NEWER}
     assert stream(fleet) == "580-open"
     assert "not installed" in fleet.shell(NODE, f"rpm -q {MODULE} || :")
 
-    rpms.index_flat(fleet.nodes[NODE].root / "srv/repository")
+    shutil.copytree(built / "repository", tmp_path / "flat")
+    rpms.index_flat(tmp_path / "flat")
+    rpms.serve(fleet.nodes[NODE], tmp_path / "flat")
     fleet.shell(NODE, f"dnf -q -y module reset nvidia-driver; rm /srv/driver/nvidia-{OLD}.ko")
     failed = play_role(fleet, "gpu_driver", NODE, policy_for(OLD), **ACCEPTED)
     assert "no repository of this node has module streams" in failed.said
