@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from fakes.node_tree import plant
 
 from unhang_node.change.boot import parameter_run as run
 from unhang_node.change.host import command as host_command
+from unhang_node.change.state.restore import plan_restore
+from unhang_node.change.state.running import read_running, value_before
+from unhang_node.change.state.running_back import kinds_of
+from unhang_node.change.state.saved_states import begin_state
 
 GRUBBY = """#!/usr/bin/env python3
 import pathlib, sys
+kernels = [value for name, _, value in (argument.partition("=") for argument in sys.argv[1:]) if name == "--update-kernel"]
+def named(number):
+    return kernels == ["ALL"] or kernels == ["/boot/vmlinuz-5.14.0-%d.el9.x86_64" % number]
 entries = pathlib.Path({folder!r}) / "entries"
 rows = [line.split() for line in entries.read_text().splitlines()]
 for argument in sys.argv[1:]:
     name, _, value = argument.partition("=")
     if name == "--args":
-        rows = [row + [word for word in value.split() if word not in row] for row in rows]
+        rows = [row + [word for word in value.split() if word not in row and named(number)] for number, row in enumerate(rows)]
     if name == "--remove-args":
-        rows = [[word for word in row if word not in value.split()] for row in rows]
+        rows = [[word for word in row if word not in value.split() or not named(number)] for number, row in enumerate(rows)]
     if argument == "--info=ALL":
         for number, row in enumerate(rows):
             print(f'index={{number}}\\nkernel="/boot/vmlinuz-5.14.0-{{number}}.el9.x86_64"\\nargs="{{" ".join(row)}}"\\nroot="UUID=1"\\ninitrd="/boot/x"\\n')
@@ -60,3 +68,30 @@ def test_a_grubby_that_changes_nothing_is_not_believed(entries, tmp_path):
     put(works=False)
     with pytest.raises(ValueError, match="expected iommu=pt on every boot entry"):
         run.add_by_grubby(str(tmp_path / "node"), "iommu", ["iommu=pt"], "")
+
+
+def test_a_rollback_takes_the_words_from_the_entries_that_had_them_not_and_puts_the_files_back(entries, tmp_path, monkeypatch):
+    place, _put = entries
+    root = str(tmp_path / "node")
+    plant(root, {"/etc/default/grub": "GRUB_CMDLINE_LINUX=quiet\n", "/proc/sys/kernel/random/boot_id": "b\n"})
+    state_id = begin_state(root, "host_tuning", "run-1", [])[0]["id"]
+    run.add_by_grubby(root, "iommu", ["iommu=pt"], state_id)
+    (tmp_path / "node/etc/default/grub").write_text("GRUB_CMDLINE_LINUX=quiet iommu=pt\n")  # as grubby does on RHEL 9
+    [record] = read_running(root, state_id)
+    zero, one = (f"/boot/vmlinuz-5.14.0-{number}.el9.x86_64" for number in (0, 1))
+    assert (record["kind"], record["name"], record["value"], record["set"]) == ("boot_word", "iommu=pt", [zero], [[zero, one]])
+    monkeypatch.setattr(run, "GRUBBY", ("/bin/sh",))  # there is a grubby, in another place
+    assert value_before(run.read_word("iommu=pt"), [record]) == [zero]
+    run.write_word("iommu=pt", record["value"])
+    assert place.read_text() == "ro quiet iommu=pt\nro quiet\n"
+    assert run.read_word("iommu=pt") == [zero]
+    assert "boot_word" in kinds_of(root)
+    plan = plan_restore(root, state_id, lambda: None)
+    assert "/etc/default/grub" in plan.files
+
+
+def test_a_grubby_that_takes_nothing_away_is_not_believed(entries):
+    _place, put = entries
+    put(works=False)
+    with pytest.raises(ValueError, match=r"expected iommu=pt on no entry, found it on /boot/vmlinuz-5\.14\.0-0"):
+        run.write_word("iommu=pt", [])

@@ -11,11 +11,13 @@ from ..files import read_state, state_path, write_state
 from ..host.command import is_there, run_program
 from ..own_files import plan_gone, plan_own, write_plan
 from ..setting_aside_run import write_texts
+from ..state.running import Change, keep_running
 from ..state.saved_states import keep_files
 
 DEFAULTS, FOLDER = "/etc/default/grub", "/etc/default/grub.d"
 MENUS = ("/boot/grub/grub.cfg", "/boot/grub2/grub.cfg")
 UPDATE_GRUB, GRUBBY = ("/usr/sbin/update-grub", "/sbin/update-grub"), ("/usr/sbin/grubby", "/sbin/grubby", "/usr/bin/grubby")
+GRUBBY_FILES = (DEFAULTS, "/etc/kernel/cmdline")  # where grubby puts words for kernels to come, when all entries are changed
 DEADLINE_S = 300
 _WORD = re.compile(r"^[A-Za-z0-9_.,:=+/-]+$")
 _SETS = re.compile(r"""^\s*(GRUB_CMDLINE_LINUX(?:_DEFAULT)?)=(['"]?)(.*)\2\s*$""")
@@ -102,20 +104,50 @@ def write_grub(rootfs, name, plan, absent, state_id):
         raise
 
 
-def read_grubby():
-    """[the words of each boot entry]. Raises OSError, ValueError."""
-    return [line.partition("=")[2].strip().strip("\"'").split() for line in run_program(["grubby", "--info=ALL"]).split("\n") if line.startswith("args=")]
+def read_entries():
+    """[(kernel, its words)] of each boot entry. Raises OSError, ValueError."""
+    entries, kernel = [], ""
+    for line in run_program(["grubby", "--info=ALL"]).split("\n"):
+        key, _, value = line.partition("=")
+        if key == "kernel":
+            kernel = value.strip().strip("\"'")
+        elif key == "args":
+            entries.append((kernel, value.strip().strip("\"'").split()))
+    return entries
+
+
+def read_word(word):
+    """Kernels whose entries have the word; None where there is no grubby. Raises OSError, ValueError."""
+    return sorted({kernel for kernel, words in read_entries() if word in words}) if is_there("/", *GRUBBY) else None
+
+
+def write_word(word, kernels):
+    """Has exactly the entries of these kernels carry the word. Raises OSError, ValueError."""
+    for kernel in sorted({kernel for kernel, words in read_entries() if (word in words) != (kernel in kernels)}):
+        run_program(["grubby", "--update-kernel=" + kernel, ("--args=" if kernel in kernels else "--remove-args=") + word], DEADLINE_S)
+    found = sorted({kernel for kernel, words in read_entries() if word in words})
+    if found != sorted(kernels):
+        raise ValueError("grubby: expected {} on {}, found it on {}".format(word, ", ".join(kernels) or "no entry", ", ".join(found) or "no entry"))
+
+
+def keep_words(rootfs, name, state_id, words, present):
+    """Saves which entries have the words, and the files from which entries to come take theirs, before grubby is told."""
+    root, entries = Root([rootfs]), read_entries()
+    keep_files(rootfs, state_id, [state_path(owner_of(name)), *(path for path in GRUBBY_FILES if there(root, path))])
+    everywhere = sorted({kernel for kernel, _words in entries})
+    changes = [Change("boot_word", word, sorted({kernel for kernel, has in entries if word in has}), everywhere if present else []) for word in words]
+    keep_running(rootfs, state_id, changes)
 
 
 def missing_in_grubby(words):
     """Words that some entry has not."""
-    entries = read_grubby()
-    return [word for word in words if not entries or any(word not in entry for entry in entries)]
+    entries = read_entries()
+    return [word for word in words if not entries or any(word not in entry for _kernel, entry in entries)]
 
 
 def add_by_grubby(rootfs, name, words, state_id):
     """Saves what is added, adds it, and reads it back. rootfs: where it is saved; grubby is the running system's."""
-    keep_files(rootfs, state_id, [state_path(owner_of(name))])
+    keep_words(rootfs, name, state_id, words, True)
     saved = read_state(rootfs, owner_of(name))
     write_state(rootfs, owner_of(name), dict(saved, grubby=sorted(set(saved.get("grubby", [])) | set(words))))
     run_program(["grubby", "--update-kernel=ALL", "--args=" + " ".join(words)], DEADLINE_S)
@@ -131,6 +163,6 @@ def given_to_grubby(rootfs, name):
 
 def remove_by_grubby(rootfs, name, words, state_id):
     """Takes exactly those away."""
-    keep_files(rootfs, state_id, [state_path(owner_of(name))])
+    keep_words(rootfs, name, state_id, words, False)
     run_program(["grubby", "--update-kernel=ALL", "--remove-args=" + " ".join(words)], DEADLINE_S)
     write_state(rootfs, owner_of(name), {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import namedtuple
 
+from ..boot import parameter_run
 from ..gpu import modes
 from ..host import kernel_module_run, kernel_parameter_run, limit_run, service_run, shm_size_run
 from ..host.command import run_program
@@ -111,6 +112,7 @@ def kinds_of(rootfs):
         "limit": Kind(if_live(limit_run.read_running), limit_run.write_running, _always),
         "service_at_boot": Kind(if_live(lambda name: service_run.read_state(name, "at boot")), service_run.undo_at_boot, service_run.why_not_undone),
         "service_now": Kind(if_live(lambda name: service_run.read_state(name, "now")), service_run.undo_now, _always),
+        "boot_word": Kind(if_live(parameter_run.read_word), parameter_run.write_word, _always),
         "kernel_module": Kind(if_live(lambda name: "loaded" if kernel_module_run.is_loaded(name) else "not loaded"), _never, _unloads_nothing),
     }
 
