@@ -21,7 +21,7 @@ test-integration: system-packages ## Integration tests alone, as root on Linux
 test-packages: system-packages ## Real drivers of Debian's archive installed, changed, held and taken back on booted nodes; DKMS builds; real dnf. As root on Debian
 	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/packages/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest tests/packages $(TEST_ARGS)
+	$(PYTHON) -m pytest -n 2 tests/packages $(TEST_ARGS)
 
 .PHONY: test-vm
 test-vm: system-packages ## A real kernel upgrade on an emulated machine, as root on Linux: trial boots that succeed, and all that do not
