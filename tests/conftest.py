@@ -24,6 +24,7 @@ settings.register_profile("unhang", deadline=None, derandomize=bool(os.environ.g
 settings.load_profile("unhang")
 
 
+LONGEST_FIRST = ("tests/packages/", "tests/integration/")
 BEDS = 2  # each is four booted nodes, in namespaces of its own; more of them wait for the same disk and processors
 
 
@@ -60,5 +61,5 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Nodes first: theirs is the longest row of tests, and the others run beside it."""
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/integration/"))
+    """What takes longest first: real packages, then nodes; the others run beside them and fill up the end."""
+    items.sort(key=lambda item: next((place for place, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder)), len(LONGEST_FIRST)))

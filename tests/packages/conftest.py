@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import shutil
 import subprocess
@@ -18,8 +17,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-import module_calls
 from archive import ORIGIN, Archive, Repository, Wanted
+from debian_node import CONTROL_PACKAGE, PROPRIETARY, SOURCE, T470, T535, Equipped
 from four_nodes import CACHE, Fleet
 from repository import build_package
 from testbed import Testbed
@@ -30,41 +29,6 @@ MORE = ("unattended-upgrades", "dkms")
 TREES = {"deb12": ("bookworm", MORE), "deb13": ("trixie", MORE)}
 PORT = 8080
 NEEDED = ("mmdebstrap", "systemd-nspawn", "apt-ftparchive", "gpg", "ssh")
-PROPRIETARY = ("nvidia-driver", "nvidia-kernel-dkms")
-T470 = ("nvidia-tesla-470-driver", "nvidia-tesla-470-kernel-dkms")
-T535 = ("nvidia-tesla-535-driver", "nvidia-tesla-535-kernel-dkms")
-SOURCE = "nvidia-graphics-drivers"
-CONTROL_PACKAGE = "unhang-control"  # goes up whenever it can: what shows that an upgrade did run
-
-
-@dataclasses.dataclass
-class Equipped:
-    """A node and its repository. fleet: as integration tests have it; versions: by what they are for."""
-
-    fleet: Fleet
-    name: str
-    repository: Repository
-    faults: Path
-    versions: dict
-
-    def shell(self, command, timeout_s=900):
-        """Standard output of a root shell's command on the node, which must succeed."""
-        return self.fleet.nodes[self.name].shell(command, timeout_s=timeout_s)
-
-    def call(self, module, check=False, **options):
-        """A module's answer on the node."""
-        return module_calls.call_module(self.fleet, self.name, module, check, answer_within_s=3000, **options)
-
-    def installed(self, *patterns):
-        """{package: version} of what is installed to its end, by patterns of dpkg-query."""
-        patterns = " ".join(f"'{pattern}'" for pattern in patterns or ("*",))
-        said = self.shell(f"dpkg-query -W -f '${{Package}} ${{Version}} ${{db:Status-Abbrev}}\\n' {patterns} 2>/dev/null || :")
-        return {line.split()[0]: line.split()[1] for line in said.splitlines() if line.split()[-1] in ("ii", "hi")}
-
-    def install(self, words, version, source=SOURCE):
-        """A driver set as an administrator installs it, its source pinned for the time."""
-        self.fleet.nodes[self.name].write("/etc/apt/preferences.d/set", f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n")
-        self.shell(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install {' '.join(words)} && rm /etc/apt/preferences.d/set")
 
 
 @pytest.fixture(scope="session", autouse=True)

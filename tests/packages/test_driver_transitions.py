@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 
-import conftest
+from archive import ORIGIN
+from debian_node import CONTROL_PACKAGE, PROPRIETARY, SOURCE, T470
 
 PIN = "/etc/apt/preferences.d/unhang-driver"
 LOOKED_AT = "/etc /var/lib/dpkg /var/lib/apt /var/cache/apt /var/cache/debconf /var/lib/unhang /var/lib/dkms /usr /var/tmp /boot"
-UNATTENDED = f"""Unattended-Upgrade::Origins-Pattern {{ "origin={conftest.ORIGIN}"; }};
+UNATTENDED = f"""Unattended-Upgrade::Origins-Pattern {{ "origin={ORIGIN}"; }};
 Unattended-Upgrade::Allow-downgrade "false";
 """
 
@@ -82,9 +83,9 @@ def check_way_back(node, state_id, before):
 
 def test_an_older_branch_goes_up_into_another_family_of_packages_and_comes_back(deb12):
     old = deb12.versions["old"]
-    deb12.install(conftest.T470, deb12.versions["470"], f"{conftest.SOURCE}-tesla-470")
+    deb12.install(T470, deb12.versions["470"], f"{SOURCE}-tesla-470")
     before = deb12.installed()
-    state_id = check_change(deb12, request(conftest.PROPRIETARY, old, conftest.SOURCE, "libnvidia-ml1", [f"{conftest.SOURCE}-*"]))
+    state_id = check_change(deb12, request(PROPRIETARY, old, SOURCE, "libnvidia-ml1", [f"{SOURCE}-*"]))
     assert drivers(deb12) == {driver_of(old)}
     assert not deb12.installed("nvidia-tesla-470-driver")
     check_way_back(deb12, state_id, before)
@@ -92,20 +93,20 @@ def test_an_older_branch_goes_up_into_another_family_of_packages_and_comes_back(
 
 def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(deb12):
     older, old, new = (deb12.versions[age] for age in ("older", "old", "new"))
-    deb12.install((*conftest.PROPRIETARY, f"{conftest.CONTROL_PACKAGE}=1"), older)
-    check_change(deb12, request(conftest.PROPRIETARY, old, conftest.SOURCE, "libnvidia-ml1"))
+    deb12.install((*PROPRIETARY, f"{CONTROL_PACKAGE}=1"), older)
+    check_change(deb12, request(PROPRIETARY, old, SOURCE, "libnvidia-ml1"))
     assert drivers(deb12) == {driver_of(old)}
     assert deb12.call("package_pin", what=["driver"], driver_version=driver_of(old))["changed"]
     held = deb12.installed()
 
     deb12.fleet.plant(deb12.name, "/etc/apt/apt.conf.d/60test", UNATTENDED)
     said = deb12.shell("unattended-upgrade --verbose --debug 2>&1")
-    assert deb12.installed() == {**held, conftest.CONTROL_PACKAGE: "2"}, said
-    deb12.shell(f"apt-get -q -y --allow-downgrades install {conftest.CONTROL_PACKAGE}=1")
+    assert deb12.installed() == {**held, CONTROL_PACKAGE: "2"}, said
+    deb12.shell(f"apt-get -q -y --allow-downgrades install {CONTROL_PACKAGE}=1")
     deb12.shell("DEBIAN_FRONTEND=noninteractive apt-get -q -y full-upgrade")
-    assert deb12.installed() == {**held, conftest.CONTROL_PACKAGE: "2"}
+    assert deb12.installed() == {**held, CONTROL_PACKAGE: "2"}
 
-    wanted = request(conftest.PROPRIETARY, new, conftest.SOURCE, "libnvidia-ml1")
+    wanted = request(PROPRIETARY, new, SOURCE, "libnvidia-ml1")
     told = deb12.call("package_change", check=True, **wanted)
     assert "is on hold by unhang; change_held: true lets it move" in told["msg"]
     state_id = begun(deb12)

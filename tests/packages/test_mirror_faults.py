@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import conftest
+from debian_node import CONTROL_PACKAGE
 from repository import build_package
 
-NAME = conftest.CONTROL_PACKAGE
+NAME = CONTROL_PACKAGE
 
 
 def change(node, version, **options):

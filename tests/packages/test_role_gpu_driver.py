@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import conftest
 import pytest
+from debian_node import PROPRIETARY, T535
 from driver_node import AS_MACHINE, MACHINE
 from role_plays import play_role
 from test_driver_transitions import PIN, driver_of, drivers, files_of
@@ -46,7 +46,7 @@ def lay_kernel(node, release):
 
 
 def test_a_newer_driver_goes_down_into_another_family_and_stays_there(deb13):
-    deb13.install(conftest.PROPRIETARY, deb13.versions["550"])
+    deb13.install(PROPRIETARY, deb13.versions["550"])
     before, files, policy = deb13.installed(), files_of(deb13), policy_for(deb13.versions["535"])
     foretold = play(deb13, policy, "--check", "--diff")
     assert foretold.code == 0
@@ -57,8 +57,8 @@ def test_a_newer_driver_goes_down_into_another_family_and_stays_there(deb13):
     assert deb13.shell("dpkg --audit") == ""
     assert drivers(deb13) == {driver_of(deb13.versions["535"])}
     installed = deb13.installed()
-    assert {installed[name] for name in (*conftest.T535, "libnvidia-tesla-535-ml1")} == {deb13.versions["535"]}
-    assert not {*conftest.PROPRIETARY, "libnvidia-ml1", "nvidia-alternative", "nvidia-driver-libs"} & set(installed)
+    assert {installed[name] for name in (*T535, "libnvidia-tesla-535-ml1")} == {deb13.versions["535"]}
+    assert not {*PROPRIETARY, "libnvidia-ml1", "nvidia-alternative", "nvidia-driver-libs"} & set(installed)
     assert "nvidia-tesla-535" in deb13.shell("cat /etc/modprobe.d/nvidia.conf")
     files = files_of(deb13)
     assert play(deb13, policy).changed == {deb13.name: 0}

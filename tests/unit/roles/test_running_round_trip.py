@@ -1,6 +1,6 @@
 """What modules change of a running system comes back: the real modules as on a node, in namespaces of their own over folders that stand for this machine's.
 
-/dev/shm, a process's limits and the network's sysctls are the kernel's own; systemctl is a stand-in. Booted nodes do the same in tests/integration.
+/dev/shm, a process's limits and the network's sysctls are the kernel's own; systemctl is a stand-in. Booted nodes do the same in tests/integration/roles.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ def repack(package):
 
 def make_tree(tree, old, repository, partial):
     """The node's files."""
-    argv = ["mmdebstrap", "--variant=minbase", "--components=main", f"--include={PACKAGES},linux-image-{old},linux-headers-{old}"]
+    argv = ["unshare", "--mount", "mmdebstrap", "--variant=minbase", "--components=main", f"--include={PACKAGES},linux-image-{old},linux-headers-{old}"]
     argv += [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale")]
     argv += ['--essential-hook=echo grub-pc grub-pc/install_devices_empty boolean true | chroot "$1" debconf-set-selections']
     files = partial / "files"
