@@ -25,7 +25,7 @@ TABLES = {
 OPEN, OLD = "open", "proprietary"
 EXPECTED = [
     # family, release, branch, flavour, packages, commands before, proof
-    ("debian", "12", "535", OLD, "nvidia-driver nvidia-kernel-dkms", "", "simulated"),
+    ("debian", "12", "535", OLD, "nvidia-driver nvidia-kernel-dkms", "", "executed"),
     ("debian", "12", "535", OPEN, "nvidia-driver nvidia-open-kernel-dkms", "", "simulated"),
     ("debian", "12", "470", OLD, "nvidia-tesla-470-driver nvidia-tesla-470-kernel-dkms", "", "simulated"),
     ("debian", "13", "550", OLD, "nvidia-driver nvidia-kernel-dkms", "", "executed"),
