@@ -9,7 +9,7 @@ import pytest
 from unhang_node.change.package.apt_output import Step, download_bytes, parse_fields, parse_madison, parse_simulation, said_lines
 from unhang_node.change.package.change import DEFAULTS
 from unhang_node.change.package.installed import Installed
-from unhang_node.change.package.judging import is_met, not_offered, refusals
+from unhang_node.change.package.judging import is_met, not_offered, read_back, refusals
 from unhang_node.change.package.pins import pin_stanzas_text, plan_pin
 from unhang_node.change.package.saved import merge_rows
 from unhang_node.change.package.space import MIB, STATES, boot_bytes, lacking, root_bytes
@@ -196,3 +196,15 @@ class TestRoom:
 def test_a_code_that_a_full_file_system_did_not_take_is_a_failure(tmp_path):
     (tmp_path / "code").write_text("")
     assert _await_code(str(tmp_path / "code"), lambda: True, time.monotonic() + 60, 60) == UNTOLD
+
+
+def test_what_is_read_back_is_held_against_the_steps_and_the_request():
+    before = installed(nvidia_driver=OLD, glx_mesa="1.2.2")
+    steps = [Step("nvidia-driver", "upgrade", OLD, NEW), Step("glx-mesa", "remove", "1.2.2", None)]
+    request = wish(install={"nvidia-driver": NEW}, expect={"libcuda1": "535.*"})
+    done = installed(nvidia_driver=NEW, libcuda1=NEW)
+    assert read_back(request, before, steps, done) == ({"libcuda1": NEW, "nvidia-driver": NEW}, [], [])
+    after, wrong, told = read_back(request, before, steps, before)
+    assert after == {"libcuda1": None, "nvidia-driver": OLD}
+    assert wrong == [f"expected nvidia-driver {NEW}, found {OLD}", "expected glx-mesa gone, found 1.2.2"]
+    assert told == ["expected libcuda1 535.*, found that none comes"]

@@ -14,7 +14,7 @@ from .apt import ALLOW, BARE, DPKG, Refused, inside, make_view, needed_again, of
 from .apt_output import said_lines
 from .holds import PIN_FILE
 from .installed import read_installed, version_of
-from .judging import is_met, not_offered, refusals, unexpected, versions_after, whole
+from .judging import is_met, not_offered, read_back, refusals, whole
 from .locks import wait_for_locks
 from .manager import settle_journal
 from .pins import plan_pin
@@ -239,16 +239,8 @@ def _commands(plan, folder):
 
 def _read_back(plan, code, log):
     installed = read_installed(plan.request["rootfs"])
-    wanted = versions_after(plan.installed, plan.steps)
-    names = sorted(set(plan.request["install"]) | set(plan.request["expect"]))
-    after = {name: version_of(installed, name) for name in names}
-    wrong = [
-        "expected {} {}, found {}".format(step.name, step.after or "gone", version_of(installed, step.name) or "it gone")
-        for step in plan.steps
-        if version_of(installed, step.name) != wanted.get(step.name)
-    ]
+    after, wrong, told = read_back(plan.request, plan.installed, plan.steps, installed)
     broken = whole(installed, installed.packages)
-    told = unexpected(plan.request["expect"], {name: package.version for name, package in installed.packages.items()})
     lines = said_lines(log, 12)
     if not (code or wrong or broken or told or installed.interrupted):
         return NOTHING._replace(after=after, log=lines[-3:])

@@ -12,8 +12,7 @@ from .apt_output import said_lines
 from .change import DEFAULTS, NOTHING, Plan
 from .dnf import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, restore_commands, simulate
 from .dnf_modules import enabled_streams, file_of, switches
-from .installed import version_of
-from .judging import is_met, not_offered, refusals, unexpected, versions_after
+from .judging import is_met, not_offered, read_back, refusals
 from .restore_plan import check_kept, plan_restore
 from .saved import folder_of, forget_fetched, mark, merge_rows, read_saved, write_saved
 from .unit import WORK, is_at_work, run_apart, wait_for_earlier
@@ -118,21 +117,13 @@ def _prepare(plan, folder):
 
 def _read_back(plan, code, log):
     installed = read_installed_rpms(plan.request["rootfs"])
-    wanted = versions_after(plan.installed, plan.steps)
-    names = sorted(set(plan.request["install"]) | set(plan.request["expect"]))
-    after = {name: version_of(installed, name) for name in names}
-    wrong = [
-        "expected {} {}, found {}".format(step.name, step.after or "gone", version_of(installed, step.name) or "it gone")
-        for step in plan.steps
-        if version_of(installed, step.name) != wanted.get(step.name)
-    ]
+    after, wrong, told = read_back(plan.request, plan.installed, plan.steps, installed)
     enabled = enabled_streams(plan.request["rootfs"]) if plan.streams else {}
     wrong += [
         "expected module stream {}:{}, found {}".format(module, stream, enabled.get(module) or "none enabled")
         for module, (_before, stream) in sorted(plan.streams.items())
         if enabled.get(module) != stream
     ]
-    told = unexpected(plan.request["expect"], {name: package.version for name, package in installed.packages.items()})
     lines = said_lines(log, 12)
     if not (code or wrong or told):
         return NOTHING._replace(after=after, log=lines[-3:])

@@ -68,6 +68,22 @@ def _of_step(step, request, installed):
         yield "{} is on hold by unhang; change_held: true lets it move".format(step.name)
 
 
+def read_back(request, before, steps, installed):
+    """(versions of what was named, [line of what is not as the steps said], [line of what was expected otherwise]) after a change.
+
+    before, installed: Installed; the versions are {name: version, None for what is not there}.
+    """
+    versions = {name: package.version for name, package in installed.packages.items()}
+    wanted = versions_after(before, steps)
+    wrong = [
+        "expected {} {}, found {}".format(step.name, step.after or "gone", versions.get(step.name) or "it gone")
+        for step in steps
+        if versions.get(step.name) != wanted.get(step.name)
+    ]
+    named = sorted(set(request["install"]) | set(request["expect"]))
+    return {name: versions.get(name) for name in named}, wrong, unexpected(request["expect"], versions)
+
+
 def not_offered(request, offers):
     """A line for each version that no repository has, with what is on offer."""
     told = []
