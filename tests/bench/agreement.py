@@ -12,7 +12,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 YES = {"Yes": True, "No": False, "Enabled": True, "Disabled": False}
-FABRIC_STATES = {"Completed": "completed", "In Progress": "in_progress", "Not Started": "not_started", "N/A": None}
+FABRIC_STATES = {"Completed": "completed", "In Progress": "in_progress", "Not Started": "not_started", "N/A": "not_supported"}
 COMPUTE_MODES = {"Default": "default", "Exclusive_Process": "exclusive_process", "Prohibited": "prohibited"}
 MIB_SLACK = 1.0  # nvidia-smi rounds to whole MiB
 

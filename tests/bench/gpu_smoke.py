@@ -5,7 +5,8 @@
 Needs torch and GPUs, and of this project's packages none but the standard library. Writes FOLDER/gpu_smoke.md (rows for docs/benchmarks.md), gpu_smoke.json
 (the same as data) and each result as JSON, as it goes. When the budget is spent no further step begins, and the table says which are missing. The exit code is
 1 when something was not explained as it should be. NVLink multicast stays off throughout (NCCL_NVLS_ENABLE=0): a shared host may not survive it.
-`--backend gloo --nproc 2` tries the script itself on a machine without GPUs: then hardly a number means anything, and much is not as it should be.
+With one GPU, two hosts share it (NCCL_HOSTID), and what needs a second one is left out. `--backend gloo --nproc 2` tries the script itself on a machine
+without GPUs: then hardly a number means anything, and much is not as it should be.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from smoke_bench import ROOT, Bench, find_nccl_tests
 from smoke_faults import step_absent, step_interface, step_killed, step_two_nccl, step_wrong_device
 from smoke_speed import step_bandwidth, step_build, step_matrix, step_nvml, step_pair, step_smoke
-from smoke_ways import step_dead_interface, step_experiments, step_hosts, step_logs, step_ways
+from smoke_ways import step_dead_interface, step_experiments, step_hosts, step_logs, step_network, step_ways
 
 # What matters most comes first, for the budget may end.
 STEPS = {
     "nvml": step_nvml, "smoke": step_smoke, "matrix": step_matrix, "absent": step_absent, "build": step_build, "bandwidth": step_bandwidth,
     "ways": step_ways, "pair": step_pair, "experiments": step_experiments, "hosts": step_hosts, "logs": step_logs, "two_nccl": step_two_nccl,
     "wrong_device": step_wrong_device, "interface": step_interface, "dead_interface": step_dead_interface, "killed": step_killed,
+    "network": step_network,
 }  # fmt: skip
+# Where there is one GPU, two hosts share it: what needs a second one is left out.
+SHARED = ("nvml", "smoke", "absent", "build", "network", "two_nccl", "interface", "dead_interface", "logs")
 
 
 def main() -> int:
@@ -40,7 +44,7 @@ def main() -> int:
     parser.add_argument("--nproc", type=int, help="GPUs (default: all)")
     parser.add_argument("--nccl-tests", help="folder of all_reduce_perf")
     parser.add_argument("--other-nccl", help="another libnccl.so.2")
-    parser.add_argument("--only", default=",".join(STEPS), help="steps with commas")
+    parser.add_argument("--only", help="steps with commas")
     parser.add_argument("--budget-s", type=float, default=540.0, help="no step begins after so many seconds")
     parser.add_argument("--backend", choices=("nccl", "gloo"), default="nccl")
     given, _ = parser.parse_known_args()
@@ -52,12 +56,15 @@ def main() -> int:
         return 1
     out = Path(given.out)
     out.mkdir(parents=True, exist_ok=True)
-    nproc = given.nproc or int(asked.stdout.split()[0])
-    bench = Bench(out, given.python, nproc, find_nccl_tests(given.nccl_tests), given.other_nccl, began + given.budget_s, given.backend)
+    count = int(asked.stdout.split()[0])
+    shared = given.backend == "nccl" and count == 1
+    nproc = given.nproc or (2 if shared else count)
+    bench = Bench(out, given.python, nproc, find_nccl_tests(given.nccl_tests), given.other_nccl, began + given.budget_s, given.backend, shared)
     place = f"nccl-tests at {bench.nccl_tests}" if bench.nccl_tests else "no nccl-tests"
     torch, cuda = asked.stdout.split()[1:3]
-    bench.say("machine", f"{nproc} GPUs, torch {torch}, CUDA {cuda}; {place}; importing torch alone {time.monotonic() - began:.1f} s")
-    for name in given.only.split(","):
+    gpus = f"1 GPU that {nproc} hosts share" if shared else f"{nproc} GPUs"
+    bench.say("machine", f"{gpus}, torch {torch}, CUDA {cuda}; {place}; importing torch alone {time.monotonic() - began:.1f} s")
+    for name in given.only.split(",") if given.only else SHARED if shared else [name for name in STEPS if name != "network"]:
         go(bench, name)
     bench.say("all steps", f"{time.monotonic() - began:.0f} s; " + ("failed: " + "; ".join(bench.failed) if bench.failed else "all as they should be"))
     return 1 if bench.failed else 0

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ ROW = re.compile(r"^\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s
 
 @dataclass
 class Bench:
-    """rows: lines of the table; measured: the same as data, by step; failed: what was not as it should be; until: when no step is begun any more."""
+    """rows: lines of the table; measured: the same as data, by step; failed: what was not as it should be; until: when no step is begun any more.
+
+    shared: there is one GPU, and each of the nproc ranks is a host of its own to NCCL (NCCL_HOSTID), with that GPU: NCCL refuses two ranks of one host on one.
+    """
 
     out: Path
     python: str
@@ -42,6 +46,7 @@ class Bench:
     other_nccl: str | None
     until: float
     backend: str = "nccl"
+    shared: bool = False
     rows: list[tuple[str, str]] = field(default_factory=list)
     measured: dict[str, Any] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -64,11 +69,18 @@ class Bench:
         """(result, seconds) of one smoke run here; its result goes to a file. nproc: other than all GPUs; more: further keys of the plan."""
         nproc, more = options.pop("nproc", self.nproc), options.pop("more", {})
         options["environment"] = {**QUIET, **options.get("environment", {})}
+        here, members = os.uname().nodename, []
+        if self.shared:
+            options.setdefault("max_bytes", 256 << 20)  # all of it goes through sockets, and the GPU's memory is for all ranks
+            members = [planning.Member(f"{here}-{number}", 1) for number in range(nproc)]
+            given = options.get("rank_environment", {})
+            options["rank_environment"] = {str(rank): {"NCCL_HOSTID": f"host{rank}", **given.get(str(rank), {})} for rank in range(nproc)}
         request = planning.Request(backend=self.backend, python=self.python, total_timeout_s=options.pop("total_timeout_s", 120.0), **options)
-        [node] = planning.plan_group(request, [planning.Member(os.uname().nodename, nproc)], "127.0.0.1", free_port())
-        node = planning.NodePlan(node.host, node.ranks, {**node.document, **more})
+        plans = planning.plan_group(request, members or [planning.Member(here, nproc)], "127.0.0.1", free_port())
+        nodes = [planning.NodePlan(node.host, node.ranks, {**node.document, **more}) for node in plans]
         began = time.monotonic()
-        result = judge([run_local(node, payload_path(ROOT), [sys.executable])])
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            result = judge(list(pool.map(lambda node: run_local(node, payload_path(ROOT), [sys.executable]), nodes)))
         seconds = time.monotonic() - began
         (self.out / f"smoke-{name}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
         blamed = [(suspect["rank"], suspect["phase"], suspect["why"][:200]) for suspect in result["suspects"]]

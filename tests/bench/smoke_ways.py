@@ -28,6 +28,8 @@ WAYS = (
 
 def hosts_of(bench: Bench) -> dict[str, dict[str, str]]:
     """Settings by rank that make two hosts of one machine, for NCCL."""
+    if bench.shared:
+        return {}  # each rank is a host already
     half = max(1, bench.nproc // 2)
     return {str(rank): {"NCCL_HOSTID": f"host{rank // half}"} for rank in range(bench.nproc)}
 
@@ -102,6 +104,16 @@ def step_dead_interface(bench: Bench) -> None:
     for name in others[:1]:
         result, seconds = bench.smoke("one-interface", phases=("all_reduce",), rank_environment=hosts, environment={"NCCL_SOCKET_IFNAME": name})
         bench.say(f"2 hosts, NCCL_SOCKET_IFNAME={name}", f"{result['verdict']}, {seconds:.1f} s; {tell_labels(result)}")
+
+
+def step_network(bench: Bench) -> None:
+    """The network between hosts broken on all interfaces but lo: an experiment with that one cures it."""
+    library = broken_ways()
+    if library is None:
+        bench.say("network broken", "no C compiler here to break a way with")
+        return
+    telling = [one for one in plan_experiments("nccl", ["lo"]) if one.name in ("algorithm Ring", "interface lo") or one in (REPEAT, ONE_RANK)]
+    try_experiments(bench, "network broken", {"LD_PRELOAD": library, "UNHANG_BREAK": "net"}, telling, "interface lo")
 
 
 def try_experiments(bench: Bench, name: str, broken: dict[str, str], planned: list[Experiment], cure: str) -> None:

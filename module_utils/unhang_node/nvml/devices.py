@@ -219,11 +219,11 @@ def read_fabric(asking):
     found = asking.ask_first("fabric", ("nvmlDeviceGetGpuFabricInfoV", asking.handle, "v2"), ("nvmlDeviceGetGpuFabricInfo", asking.handle))
     if found is None:
         return None
-    cluster = "".join("{:02x}".format(byte) for byte in found.clusterUuid)
+    cluster, state = "".join("{:02x}".format(byte) for byte in found.clusterUuid), FABRIC_STATES.get(found.state)
     return {
-        "state": FABRIC_STATES.get(found.state),
+        "state": state,
         "status": "success" if found.status == 0 else error_name(found.status),
-        "clique": found.cliqueId,
+        "clique": None if state == "not_supported" else found.cliqueId,  # 0 is a clique too, and the field is 0 where there is no fabric
         "cluster": cluster if cluster.strip("0") else None,
         "health_mask": getattr(found, "healthMask", None),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,12 @@ def test_facts_of_the_capture_say_what_nvidia_smi_says(agreement, facts, xml):
     lines, compared = agreement.disagreements(facts, xml)
     assert compared >= 8 * 30
     assert [line for line in lines if not any(f" {field}: facts None" in line for field in NOT_IN_THE_RECORDING)] == []
+
+
+def test_what_a_gpu_by_itself_answered_live_is_what_nvidia_smi_said_of_it(agreement):
+    folder = TESTS / "fixtures" / "h200x1"
+    lines, compared = agreement.disagreements(json.loads((folder / "node.json").read_text()), (folder / "nvidia-smi-q.xml").read_text())
+    assert (lines, compared) == ([], 34)
 
 
 @pytest.mark.parametrize("field, wrong", [("model", "NVIDIA H100"), ("memory_total_mib", 81920.0), ("persistence", False), ("power_limit_w", None)])

@@ -188,6 +188,19 @@ def test_nodes_without_nvlink_have_no_links_and_still_their_pairs(tmp_path):
     assert {row["nvlinks"] for row in interconnect["pairs"]} == {0}
 
 
+@pytest.mark.parametrize(
+    "state, cluster, expected",
+    [
+        (3, [0xAB] + [0] * 15, {"state": "completed", "clique": 0, "cluster": "ab" + "00" * 15}),
+        (0, [0] * 16, {"state": "not_supported", "clique": None, "cluster": None}),  # a GPU by itself, as a virtual machine has it
+    ],
+)
+def test_a_clique_is_told_only_where_there_is_a_fabric(tmp_path, state, cluster, expected):
+    answer = {"state": state, "status": 0, "cliqueId": 0, "clusterUuid": cluster, "healthMask": 0}
+    devices = recorded(write_recording(tmp_path, all_devices={"nvmlDeviceGetGpuFabricInfoV:v2": {"v": answer}}))["gpus"]["devices"]
+    assert {tuple(gpu["fabric"][key] for key in expected) for gpu in devices} == {tuple(expected.values())}
+
+
 def test_one_gpu_has_no_pairs_and_no_claim_about_them(tmp_path):
     interconnect = recorded(write_recording(tmp_path, device_count=1))["interconnect"]
     assert (interconnect["pairs"], interconnect["p2p_ok"]) == ([], None)

@@ -14,6 +14,7 @@ from unhang.smoke.streams import Stream, stories
 from unhang.smoke.transports import transport_rows
 
 CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
+TWO_HOSTS = CAPTURE.parents[1] / "h200x1"
 payload = load_payload()
 
 
@@ -54,6 +55,22 @@ def test_a_real_log_of_eight_gpus_is_labelled_nvlink_when_nvml_joins_all():
     assert {row["label"] for row in rows} == {"NVLink (P2P/CUMEM)"}
     assert {row["kind"] for row in rows} == {"nvlink"}
     assert (group.transport, group.nvls) == ("nvlink", False)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_real_log_of_two_hosts_is_labelled_with_the_interface(rank):
+    log = (TWO_HOSTS / f"nccl-two-hosts-rank{rank}.txt").read_text()
+    assert payload.transports_of(log, 2)["devices"] == {"Socket": {"0": "eth0:192.0.2.2<0>"}}
+    rows, group = rows_of(log)
+    assert {(row["from"], row["to"], row["kind"], row["label"]) for row in rows} == {
+        (0, 1, "net", "NET Socket by eth0:192.0.2.2"), (1, 0, "net", "NET Socket by eth0:192.0.2.2"),
+    }  # fmt: skip
+    assert group.transport == "net"
+
+
+def test_one_rank_is_no_group_whose_bandwidth_could_be_judged():
+    rows, group = rows_of("", world=1)
+    assert (rows, group) == ([], None)
 
 
 @pytest.mark.parametrize(

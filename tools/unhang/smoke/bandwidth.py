@@ -65,11 +65,14 @@ class Group:
 
 
 def group_of(told: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]) -> Group | None:
-    """The group as its ranks described themselves, None without GPUs. logs: events of NCCL's log; transports: rows of the result."""
+    """The group as its ranks described themselves; None without GPUs, and for one rank, which has nobody to send to.
+
+    logs: events of NCCL's log; transports: rows of the result.
+    """
     facts = [story.facts for story in told.values() if story.facts]
     devices = [(story.phases.get("binding") or {}).get("result") for story in told.values()]
     models = {str(one["device"].get("model")) for one in devices if isinstance(one, dict) and isinstance(one.get("device"), dict)}
-    if not facts or len(models) != 1 or facts[0].get("backend") != "nccl":
+    if not facts or len(told) < 2 or len(models) != 1 or facts[0].get("backend") != "nccl":
         return None
     nvls = any(event.get("nvls") is True for event in logs)
     kinds = {row["kind"] for row in transports}

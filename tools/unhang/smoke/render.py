@@ -46,6 +46,8 @@ def _bandwidth(result: Mapping[str, Any]) -> list[str]:
         wanted = judged.get((row["op"], row["size_bytes"]))
         text = f"{_range(wanted)}{wanted['verdict']} ({visible(wanted['source'])})" if wanted else ""
         lines.append(f"{visible(row['op'], 15):<16}{row['size_bytes']:>12}{row['time_us']:>12.2f}{row['algbw_gb_s']:>14.2f}{row['busbw_gb_s']:>14.2f}  {text}")
+    if result["world_size"] == 1:
+        lines.append("one rank sends nothing: bandwidth between GPUs takes two")
     return lines
 
 
