@@ -1,6 +1,8 @@
 # The test part of the Makefile. docs/testing.md says what each tier is.
 # Roles that change a node, on booted nodes: many minutes, and only what makes up a role can break them. They belong to test-packages.
 ROLES_ON_NODES := tests/integration/roles
+# One more than processors: two workers boot nodes, which they wait for a third of the time.
+WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
 .PHONY: test test-unit test-integration system-packages
 
@@ -10,7 +12,7 @@ system-packages:
 
 test: system-packages ## Unit tests, and as root on Linux the integration tests on real nodes:  make test TEST_ARGS='-k driver'
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest -n auto --ignore $(ROLES_ON_NODES) $(TEST_ARGS)
+	$(PYTHON) -m pytest -n $(WORKERS) --ignore $(ROLES_ON_NODES) $(TEST_ARGS)
 	@echo "next: make audit, or make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'"
 
 test-unit: $(DEV_STAMP) ## Unit tests alone
