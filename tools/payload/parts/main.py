@@ -65,7 +65,13 @@ def do(given):
     # torchrun keeps a store of its own at MASTER_PORT: ours takes the next one.
     plan.setdefault("master_port", int(os.environ.get("MASTER_PORT", "29511")) + (1 if "TORCHELASTIC_RUN_ID" in os.environ else 0))
     plan.setdefault("world_size", place[1])
-    return run_rank(plan, place, given.events, given.folder or tempfile.mkdtemp(prefix="unhang-smoke-"))
+    if given.folder:
+        return run_rank(plan, place, given.events, given.folder)
+    folder = tempfile.mkdtemp(prefix="unhang-smoke-")
+    try:
+        return run_rank(plan, place, given.events, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was told
 
 
 def read_plan(text):

@@ -7,6 +7,7 @@ import ctypes
 import faulthandler
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -93,6 +94,7 @@ def keep_watch(run):
             write_flight_recording(run)
             faulthandler.dump_traceback(file=run.stacks, all_threads=True)
             emit(run.descriptor, "stall", host=run.host, **own_evidence(run, state))
+            shutil.rmtree(run.folder, ignore_errors=True)
             os._exit(3)
 
 
