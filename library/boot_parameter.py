@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets words of the kernel's command line; how lies in module_utils/unhang_node/change/boot/parameter_run.py."""
+"""The Ansible module that sets words of the kernel's command line; how lies in module_utils/unhang_node/change/boot/parameters.py."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ pending_reboot:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.boot import parameter_run as run
-from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
+from ansible.module_utils.unhang_node.change.boot import parameters as run
+from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of
 
 OPTIONS = {
     "name": {"type": "str", "required": True},

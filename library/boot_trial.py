@@ -121,9 +121,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.boot import kernels
 from ansible.module_utils.unhang_node.change.boot import trial as trials
 from ansible.module_utils.unhang_node.change.boot.loader import NotPossible, read_loader
-from ansible.module_utils.unhang_node.change.boot.restore import save_boot
 from ansible.module_utils.unhang_node.change.boot.steps import KEEP_FILE
-from ansible.module_utils.unhang_node.change.state.saved_states import STATES, keep_files
+from ansible.module_utils.unhang_node.change.journal.saved_states import STATES, keep_files
+from ansible.module_utils.unhang_node.change.rollback.boot import save_boot
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["inspected", "prepared", "armed", "confirmed", "cancelled"], "default": "inspected"},

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that tells what DKMS has built, and why not; how lies in module_utils/unhang_node/change/dkms/state.py."""
+"""The Ansible module that tells what DKMS has built, and why not; how lies in module_utils/unhang_node/change/boot/dkms_builds.py."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ why_not:
 import fnmatch
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.dkms.state import read_builds, why_not_built
+from ansible.module_utils.unhang_node.change.boot.dkms_builds import read_builds, why_not_built
 from ansible.module_utils.unhang_node.root import Root
 
 OPTIONS = {

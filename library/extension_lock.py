@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that removes stale locks from caches of torch's extensions; how lies in module_utils/unhang_node/change/extension_locks.py."""
+"""The Ansible module that removes stale locks from caches of torch's extensions; how lies in module_utils/unhang_node/change/host/extension_locks.py."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ left:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.extension_locks import read_locks, remove_lock
+from ansible.module_utils.unhang_node.change.host.extension_locks import read_locks, remove_lock
 
 OPTIONS = {"caches": {"type": "list", "elements": "path", "required": True}}
 

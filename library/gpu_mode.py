@@ -50,9 +50,9 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of
 from ansible.module_utils.unhang_node.change.gpu import modes as gpu_modes
-from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
-from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
+from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 OPTIONS = {
     "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},

@@ -79,9 +79,9 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.host import limit_run as run
-from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
-from ansible.module_utils.unhang_node.change.state.running import Change, forget_running, keep_running
+from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.host import limit as run
+from ansible.module_utils.unhang_node.change.journal.running_values import Change, forget_running, keep_running
 
 OPTIONS = {
     "limit": {"type": "str", "choices": ["memlock", "nofile", "stack"], "required": True},

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module for a kernel module's parameters and loading at boot; how lies in module_utils/unhang_node/change/host/kernel_module_run.py."""
+"""The Ansible module for a kernel module's parameters and loading at boot; how lies in module_utils/unhang_node/change/host/kernel_module.py."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ pending_load:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.host import kernel_module_run as run
-from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
-from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
+from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.host import kernel_module as run
+from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 OPTIONS = {
     "name": {"type": "str", "required": True},

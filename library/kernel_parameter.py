@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets a kernel parameter now and at every boot; how lies in module_utils/unhang_node/change/host/kernel_parameter_run.py."""
+"""The Ansible module that sets a kernel parameter now and at every boot; how lies in module_utils/unhang_node/change/host/kernel_parameter.py."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
 from ansible.module_utils.unhang_node.change.files import state_path
-from ansible.module_utils.unhang_node.change.host import kernel_parameter_run as run
-from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
-from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
-from ansible.module_utils.unhang_node.change.state.saved_states import keep_files
+from ansible.module_utils.unhang_node.change.host import kernel_parameter as run
+from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
+from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 OPTIONS = {
     "name": {"type": "str", "required": True},

@@ -112,9 +112,9 @@ path:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.config.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
 from ansible.module_utils.unhang_node.change.files import place_of, read_text_or_none, shown, write_text
-from ansible.module_utils.unhang_node.change.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
-from ansible.module_utils.unhang_node.change.state.saved_states import keep_files
+from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 FILE = {
     "path": {"type": "path", "required": True},

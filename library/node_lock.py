@@ -97,7 +97,7 @@ taken_over:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.state.node_lock import NodeLocked, Wish, free_lock, read_lock, take_lock
+from ansible.module_utils.unhang_node.change.journal.node_lock import NodeLocked, Wish, free_lock, read_lock, take_lock
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["held", "free"], "default": "held"},

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module for a configuration file that is unhang's alone; how lies in module_utils/unhang_node/change/own_files.py."""
+"""The Ansible module for a configuration file that is unhang's alone; how lies in module_utils/unhang_node/change/config/own_files.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.own_files import answer_of, plan_own, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import answer_of, plan_own, write_plan
 
 OPTIONS = {
     "path": {"type": "path", "required": True},

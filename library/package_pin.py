@@ -94,7 +94,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
 from ansible.module_utils.unhang_node.change.package.holds import WHAT
 from ansible.module_utils.unhang_node.change.package.manager import Locked
-from ansible.module_utils.unhang_node.change.package.pin_run import apply_plan, check_held, plan_holds, rows_of, save_before
+from ansible.module_utils.unhang_node.change.package.pin import apply_plan, check_held, plan_holds, rows_of, save_before
 
 OPTIONS = {
     "what": {"type": "list", "elements": "str", "choices": list(WHAT), "default": []},

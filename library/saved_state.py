@@ -125,9 +125,9 @@ lines:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.state import saved_states as saved
-from ansible.module_utils.unhang_node.change.state.node_lock import read_lock, remove_if_empty, renew_lock
-from ansible.module_utils.unhang_node.change.state.pruning import prune_states
+from ansible.module_utils.unhang_node.change.journal import saved_states as saved
+from ansible.module_utils.unhang_node.change.journal.node_lock import read_lock, remove_if_empty, renew_lock
+from ansible.module_utils.unhang_node.change.journal.pruning import prune_states
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["begun", "step", "finished", "failed", "listed"], "required": True},

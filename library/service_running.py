@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that has a service run, without a reload of systemd; how lies in module_utils/unhang_node/change/host/service_run.py."""
+"""The Ansible module that has a service run, without a reload of systemd; how lies in module_utils/unhang_node/change/host/service.py."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.host import service_run as run
-from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of
-from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
+from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of
+from ansible.module_utils.unhang_node.change.host import service as run
+from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 KINDS = {"at boot": "service_at_boot", "now": "service_now"}
 OPTIONS = {"name": {"type": "str", "required": True}, "state_id": {"type": "str", "default": ""}}

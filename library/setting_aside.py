@@ -75,9 +75,9 @@ after:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change import setting_aside_run as run
+from ansible.module_utils.unhang_node.change.config import disabled_setting as run
 from ansible.module_utils.unhang_node.change.files import shown, state_path
-from ansible.module_utils.unhang_node.change.state.saved_states import keep_files
+from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 OPTIONS = {
     "names": {"type": "list", "elements": "str", "default": []},

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that makes /dev/shm large enough; how lies in module_utils/unhang_node/change/host/shm_size_run.py."""
+"""The Ansible module that makes /dev/shm large enough; how lies in module_utils/unhang_node/change/host/shm_size.py."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
 from ansible.module_utils.unhang_node.change.files import state_path
-from ansible.module_utils.unhang_node.change.host import shm_size_run as run
-from ansible.module_utils.unhang_node.change.own_files import Plan, answer_of, write_plan
-from ansible.module_utils.unhang_node.change.state.running import Change, keep_running
-from ansible.module_utils.unhang_node.change.state.saved_states import keep_files
+from ansible.module_utils.unhang_node.change.host import shm_size as run
+from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
+from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 OPTIONS = {
     "size_bytes": {"type": "int"},

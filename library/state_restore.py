@@ -114,10 +114,10 @@ after:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
+from ansible.module_utils.unhang_node.change.journal.saved_states import read_states, state_line
 from ansible.module_utils.unhang_node.change.package.manager import Locked
-from ansible.module_utils.unhang_node.change.state.restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
-from ansible.module_utils.unhang_node.change.state.running_back import shown_name
-from ansible.module_utils.unhang_node.change.state.saved_states import read_states, state_line
+from ansible.module_utils.unhang_node.change.rollback.restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
+from ansible.module_utils.unhang_node.change.rollback.running_values import shown_name
 
 OPTIONS = {
     "id": {"type": "str", "required": True},

@@ -17,9 +17,9 @@ from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase
 
-_PLUGINS = Path(__file__).resolve().parents[1]
-if str(_PLUGINS) not in sys.path:
-    sys.path.append(str(_PLUGINS))  # Ansible loads a plugin by path: its neighbours are found from here
+_PROJECT = Path(__file__).resolve().parents[2]
+if str(_PROJECT / "tools") not in sys.path:
+    sys.path.append(str(_PROJECT / "tools"))  # plain ansible-playbook may run from an environment in which unhang is not installed
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
@@ -29,17 +29,27 @@ except ImportError:  # not where 2.19 to 2.22 have it: the callback then records
         """Never raised."""
 
 
-from unhang_plugin import inventory, old_python, run_files
-from unhang_plugin.answer import Answer, read_answer, read_facts
-from unhang_plugin.plays import audits
-from unhang_plugin.text import clean
+from unhang.ansible import inventory, old_python, run_files
+from unhang.ansible.answer import Answer, read_answer, read_facts
+from unhang.ansible.plays import audits
+from unhang.ansible.text import clean
 
-PROJECT = _PLUGINS.parent
+PROJECT = _PROJECT
 # How the command that runs the module is told from those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"
 MODULE_PIPED = b"gpu_node_info"
 NOTHING_SAID = '{"changed": false}'
 OLDEST_PYTHON = getattr(basic, "_PY_MIN", (3, 8))
+
+
+def origin_of(value):
+    """The inventory file that a value came from, when this ansible-core tells."""
+    try:
+        from ansible._internal._datatag._tags import Origin
+    except ImportError:
+        return None
+    origin = Origin.get_tag(value)
+    return str(origin.path) if origin and origin.path else None
 
 
 class ActionModule(ActionBase):
@@ -52,7 +62,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         if C.INJECT_FACTS_AS_VARS:
             raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; point ANSIBLE_CONFIG to unhang's ansible.cfg")
-        policy = inventory.policy_of(task_vars, self._templar.template)
+        policy = inventory.policy_of(task_vars, self._templar.template, origin_of)
         options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
         run = os.environ.get(run_files.RUN_ENV) if audits(self._task) else None
         try:

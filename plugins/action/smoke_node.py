@@ -18,10 +18,9 @@ from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
 
-_PLUGINS = Path(__file__).resolve().parents[1]
-for _folder in (str(_PLUGINS), str(_PLUGINS.parent / "tools")):
-    if _folder not in sys.path:
-        sys.path.append(_folder)  # Ansible loads a plugin by path: its neighbours are found from here
+_PROJECT = Path(__file__).resolve().parents[2]
+if str(_PROJECT / "tools") not in sys.path:
+    sys.path.append(str(_PROJECT / "tools"))  # plain ansible-playbook may run from an environment in which unhang is not installed
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
@@ -31,11 +30,11 @@ except ImportError:  # not where 2.19 to 2.22 have it
         """Never raised."""
 
 
-from unhang_plugin import smoke_programs as programs
-from unhang_plugin.run_files import write_atomically
-from unhang_plugin.text import clean
+from unhang.ansible import smoke_programs as programs
+from unhang.ansible.run_files import write_atomically
+from unhang.ansible.text import clean
 
-PAYLOAD = _PLUGINS.parent / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
+PAYLOAD = _PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
 MOST_BYTES = 64 << 20
 LOOK_S = 8  # how long one look may wait on the node for the end
 ANSWER_S = 30
@@ -102,7 +101,7 @@ class ActionModule(ActionBase):
         return {"changed": False, "problem": why}
 
     def _file(self, folder, suffix):
-        from unhang.smoke.folder import file_name
+        from unhang.smoke.smoke_folder import file_name
 
         return folder / file_name(self.host, suffix)
 

@@ -22,12 +22,12 @@ from pathlib import Path
 
 from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 
-_PLUGINS = Path(__file__).resolve().parents[1]
-if str(_PLUGINS) not in sys.path:
-    sys.path.append(str(_PLUGINS))  # Ansible loads a plugin by path: its neighbours are found from here
+_PROJECT = Path(__file__).resolve().parents[2]
+if str(_PROJECT / "tools") not in sys.path:
+    sys.path.append(str(_PROJECT / "tools"))  # plain ansible-playbook may run from an environment in which unhang is not installed
 
-from unhang_plugin.plays import audits
-from unhang_plugin.text import clean
+from unhang.ansible.plays import audits
+from unhang.ansible.text import clean
 
 
 class CallbackModule(DefaultOutput):

@@ -53,16 +53,16 @@ from ansible import context
 from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__ as ansible_core_version
 
-_PLUGINS = Path(__file__).resolve().parents[1]
-if str(_PLUGINS) not in sys.path:
-    sys.path.append(str(_PLUGINS))  # Ansible loads a plugin by path: its neighbours are found from here
+_PROJECT = Path(__file__).resolve().parents[2]
+if str(_PROJECT / "tools") not in sys.path:
+    sys.path.append(str(_PROJECT / "tools"))  # plain ansible-playbook may run from an environment in which unhang is not installed
 
-from unhang_plugin import run_files
-from unhang_plugin.plays import audits
-from unhang_plugin.progress import Progress
-from unhang_plugin.text import clean
+from unhang.ansible import run_files
+from unhang.ansible.plays import audits
+from unhang.ansible.progress import Progress
+from unhang.ansible.text import clean
 
-PROJECT = _PLUGINS.parent
+PROJECT = _PROJECT
 NOT_REACHED = "the play ended before this node answered"
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the roles gpu_driver, fabric_manager and package_hold. The work is done by unhang.remedy, which knows nothing of Ansible."""
+"""Filters of the roles gpu_driver, fabric_manager and package_hold. The work is done by unhang.plan, which knows nothing of Ansible."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 def _case(facts, policy, host, answers=None, options=None):
-    """A Case of unhang.remedy.driver_case. answers: {offers, installed, users, streams} of the modules."""
+    """A Case of unhang.plan.driver_case. answers: {offers, installed, users, streams} of the modules."""
     from unhang.judge.policy import one_line, policy_faults
-    from unhang.remedy.driver_case import Case, Options
-    from unhang.remedy.driver_sets import read_tables
+    from unhang.plan.driver_case import Case, Options
+    from unhang.plan.driver_sets import read_tables
 
     facts, policy, answers, options = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, answers or {}, options or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -30,28 +30,28 @@ def _case(facts, policy, host, answers=None, options=None):
 
 def driver_names(facts, policy, host, options=None):
     """Packages (names and globs) whose offers a plan needs."""
-    from unhang.remedy.driver_sets import names_to_ask
+    from unhang.plan.driver_sets import names_to_ask
 
     return names_to_ask(_case(facts, policy, host, None, options))
 
 
 def driver_plan(facts, policy, host, answers, options=None):
-    """A plan of unhang.remedy.driver_plan."""
-    from unhang.remedy.driver_plan import plan_driver
+    """A plan of unhang.plan.driver_plan."""
+    from unhang.plan.driver_plan import plan_driver
 
     return plan_driver(_case(facts, policy, host, answers, options))
 
 
 def driver_check(facts, policy, host, plan):
-    """What unhang.remedy.driver_checks says of the node after a plan was carried out."""
-    from unhang.remedy.driver_checks import check_driver
+    """What unhang.plan.driver_checks says of the node after a plan was carried out."""
+    from unhang.plan.driver_checks import check_driver
 
     return check_driver(_case(facts, policy, host), json.loads(json.dumps(plan, default=str)))
 
 
 def fabric_plan(facts, policy, host, answers, options=None, reset_allowed=False):
-    """A plan of unhang.remedy.fabric_plan."""
-    from unhang.remedy.fabric_plan import plan_fabric_manager
+    """A plan of unhang.plan.fabric_plan."""
+    from unhang.plan.fabric_plan import plan_fabric_manager
 
     return plan_fabric_manager(_case(facts, policy, host, answers, options), bool(reset_allowed))
 

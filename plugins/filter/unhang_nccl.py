@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the role nccl_profile: what a node's NCCL and its settings should be. The work is done by unhang.remedy, which knows nothing of Ansible."""
+"""Filters of the role nccl_profile: what a node's NCCL and its settings should be. The work is done by unhang.plan, which knows nothing of Ansible."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if _TOOLS not in sys.path:
 
 
 def nccl_plan(facts, policy, profiles, host, groups=(), wishes=None, allow_debug=False):
-    """A plan of unhang.remedy.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; wishes: {network, hcas}."""
+    """A plan of unhang.plan.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; wishes: {network, hcas}."""
     from unhang.judge.policy import one_line, policy_faults
-    from unhang.remedy.nccl_known import read_known
-    from unhang.remedy.nccl_profile import Node, plan_settings
-    from unhang.remedy.nccl_values import Wishes
+    from unhang.plan.nccl_known import read_known
+    from unhang.plan.nccl_profile import Node, plan_settings
+    from unhang.plan.nccl_values import Wishes
 
     facts, policy, profiles, wishes = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, wishes or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -35,8 +35,8 @@ def nccl_plan(facts, policy, profiles, host, groups=(), wishes=None, allow_debug
 
 
 def nccl_library(facts, policy, offers=None):
-    """A plan of unhang.remedy.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: package_offers' answer, once it was asked."""
-    from unhang.remedy.nccl_library import plan_library
+    """A plan of unhang.plan.nccl_library. facts: the document of gpu_node_info; policy: unhang_policy; offers: package_offers' answer, once it was asked."""
+    from unhang.plan.nccl_library import plan_library
 
     facts, policy, offers = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, offers))
     sections = facts["sections"]

@@ -19,7 +19,7 @@ if _TOOLS not in sys.path:
 def smoke_hosts(hosts, groups, hostvars):
     """hosts.json of a test's folder: who is meant, which switch each hangs on by the inventory, what was typed."""
     from unhang.errors import UserError
-    from unhang.smoke.leaves import VARIABLE, leaf_of
+    from unhang.smoke.switches import VARIABLE, leaf_of
 
     leaves = {}
     for host in hosts:

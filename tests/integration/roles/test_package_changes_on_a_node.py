@@ -42,7 +42,7 @@ def equip(fleet, folder, *more, **scripts):
 
 def begun(fleet):
     """Id of a saved state."""
-    code = "from unhang_node.change.state.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))"
+    code = "from unhang_node.change.journal.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))"
     return run_code(fleet, NODE, code)
 
 
@@ -65,7 +65,7 @@ def change(fleet, check=False, **options):
 
 def restore(fleet, state_id):
     """Names of the packages that a rollback brought back."""
-    code = f"from unhang_node.change.state.restore import apply_restore, plan_restore; plan = plan_restore('/', '{state_id}'); "
+    code = f"from unhang_node.change.rollback.restore import apply_restore, plan_restore; plan = plan_restore('/', '{state_id}'); "
     return run_code(fleet, NODE, code + "print(json.dumps([row['name'] for row in apply_restore('/', plan, 20).packages]))")
 
 

@@ -18,7 +18,7 @@ from unhang import run_folder
 from unhang.errors import UserError
 
 sys.path.append(str(PROJECT / "plugins"))
-from unhang_plugin import run_files
+from unhang.ansible import run_files
 
 NAMES = st.text(min_size=1, max_size=300) | st.sampled_from([".", "..", "../x", "a/b", "gpu001", "GPU-1.x_y~z", "\udcff", "%2E"])
 

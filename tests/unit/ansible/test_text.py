@@ -9,7 +9,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[3] / "plugins"))  # as Ansible finds what its plugins share
 
-from unhang_plugin.text import clean
+from unhang.ansible.text import clean
 
 FRAME = "@" * 59
 CHANGED_KEY = f"Failed to connect via ssh: {FRAME}\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n{FRAME}\r\nkey of root@gpu001 is new"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from driver_cases import KERNEL, case, rows
 
-from unhang.remedy.driver_checks import check_driver
-from unhang.remedy.driver_plan import plan_driver
+from unhang.plan.driver_checks import check_driver
+from unhang.plan.driver_plan import plan_driver
 
 TESLA = "535.274.02-1~deb13u1"
 PACKAGES = rows({"nvidia-tesla-535-driver": TESLA, "nvidia-tesla-535-kernel-dkms": TESLA, "libnvidia-tesla-535-ml1": TESLA})

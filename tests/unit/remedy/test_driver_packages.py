@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.remedy.driver_packages import FAMILIES, NotOffered, flavour_faults, package_set
+from unhang.plan.driver_packages import FAMILIES, NotOffered, flavour_faults, package_set
 
 FOLDER = Path(__file__).parents[3] / "tools" / "unhang" / "catalogue" / "tables"
 

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from driver_cases import JOB, KERNEL, OFFERS, PERSISTENCED, SERVICES, TRIXIE_550, UNLOAD, case, rows
 
-from unhang.remedy.driver_plan import plan_driver
-from unhang.remedy.driver_sets import names_to_ask
+from unhang.plan.driver_plan import plan_driver
+from unhang.plan.driver_sets import names_to_ask
 
 TESLA = "535.274.02-1~deb13u1"
 TESLA_535 = {"nvidia-tesla-535-driver": TESLA, "nvidia-tesla-535-kernel-dkms": TESLA, "libnvidia-tesla-535-ml1": TESLA, "nvidia-settings": "550.163.01-1"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driver_cases import GPU, JOB, KERNEL, NOBODY, PERSISTENCED, SERVICES, case
 
-from unhang.remedy.driver_plan import plan_driver
+from unhang.plan.driver_plan import plan_driver
 
 OPEN_550 = {"driver": {"version": "550.163.01", "flavour": "open"}}
 UBUNTU = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from driver_cases import JOB, SERVICES, case, rows
 
-from unhang.remedy.fabric_plan import plan_fabric_manager
+from unhang.plan.fabric_plan import plan_fabric_manager
 
 FULL = "580.95.05-0ubuntu0.24.04.2"
 DRIVER = {"nvidia-driver-580-server-open": FULL, "libnvidia-compute-580-server": FULL}

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from unhang.remedy.kernel_plan import Case, faults_after, flavour_of, names_to_ask, plan_kernel, release_of_package
+from unhang.plan.kernel_plan import Case, faults_after, flavour_of, names_to_ask, plan_kernel, release_of_package
 
 LOADER = {"loader": "grub", "can_clear_one_shot": True, "why_not": None, "refused": None}
 TRIAL = {"standing": "none", "trial": {}, "loader": LOADER, "space": {"free_mib": 400, "need_mib": 90}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.remedy.nccl_library import plan_library
+from unhang.plan.nccl_library import plan_library
 
 OLD, NEW, NEWER, OTHER_CUDA = "2.21.5-1+cuda12.4", "2.26.5-1+cuda12.9", "2.29.7-1+cuda12.9", "2.26.5-1+cuda13.0"
 OFFERED = [NEWER, OTHER_CUDA, NEW, OLD]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.remedy.nccl_known import read_known
-from unhang.remedy.nccl_profile import Node, plan_settings
-from unhang.remedy.nccl_values import Wishes
+from unhang.plan.nccl_known import read_known
+from unhang.plan.nccl_profile import Node, plan_settings
+from unhang.plan.nccl_values import Wishes
 
 PROFILES = yaml.safe_load((Path(__file__).parents[3] / "roles" / "nccl_profile" / "vars" / "main.yml").read_text())["__nccl_profile_profiles"]
 IPV4_GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.remedy.proof import prove
+from unhang.rollout.proof import prove
 
 BY_ROLE = {"role": "gpu_driver", "policy": {"driver": {"version": "535.154.05", "held": True}}}
 BY_PERSON = {"person": "reseat the card"}

@@ -8,7 +8,7 @@ import pytest
 from fakes.node_tree import plant
 from fakes.nvml_runs import H200X8, collect_in_process
 
-from unhang.remedy.rollout import main
+from unhang.rollout.rollout import main
 
 PINNED = "cuda-visible-devices-pinned"
 CONTROLLER = {"unhang": "0", "ansible_core": "2", "python": "3"}

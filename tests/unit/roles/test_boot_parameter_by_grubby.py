@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from fakes.node_tree import plant
 
-from unhang_node.change.boot import parameter_run as run
+from unhang_node.change.boot import parameters as run
 from unhang_node.change.host import command as host_command
-from unhang_node.change.state.restore import plan_restore
-from unhang_node.change.state.running import read_running, value_before
-from unhang_node.change.state.running_back import kinds_of
-from unhang_node.change.state.saved_states import begin_state
+from unhang_node.change.journal.running_values import read_running, value_before
+from unhang_node.change.journal.saved_states import begin_state
+from unhang_node.change.rollback.restore import plan_restore
+from unhang_node.change.rollback.running_values import kinds_of
 
 GRUBBY = """#!/usr/bin/env python3
 import pathlib, sys

@@ -24,7 +24,7 @@ from fakes.boot_tree import (
 from fakes.node_tree import plant
 
 from unhang_node.change.boot import trial as boot_trial
-from unhang_node.change.boot.restore import reboot_needed, restore_boot
+from unhang_node.change.rollback.boot import reboot_needed, restore_boot
 from unhang_node.parse.grub import parse_grubenv
 from unhang_node.root import Root
 from unhang_node.section import Unread

@@ -7,7 +7,7 @@ import os
 import pytest
 from fakes.ansible_module import run_module, tree
 
-from unhang_node.change.extension_locks import remove_lock
+from unhang_node.change.host.extension_locks import remove_lock
 
 
 @pytest.fixture

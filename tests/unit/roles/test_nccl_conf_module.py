@@ -9,7 +9,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import Link, plant
 
-from unhang_node.change.setting_files import BEGIN, END, FORMATS, NotUnderstood, settled_text, split_block
+from unhang_node.change.config.setting_files import BEGIN, END, FORMATS, NotUnderstood, settled_text, split_block
 from unhang_node.parse.env_files import parse_enroot_env, parse_environment
 from unhang_node.parse.launch_paths import judge_effective
 from unhang_node.parse.nccl_conf import parse_nccl_conf

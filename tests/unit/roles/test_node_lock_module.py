@@ -12,7 +12,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change.state.node_lock import (
+from unhang_node.change.journal.node_lock import (
     LOCK,
     NodeLocked,
     Wish,

@@ -6,8 +6,8 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change.state.pruning import states_to_prune
-from unhang_node.change.state.saved_states import STATES
+from unhang_node.change.journal.pruning import states_to_prune
+from unhang_node.change.journal.saved_states import STATES
 
 CONF = "/etc/nccl.conf"
 STATUS = {"F": "finished", "R": "rolled_back", "O": "open", "X": "failed", "B": "broken"}

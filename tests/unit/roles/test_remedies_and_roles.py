@@ -33,7 +33,7 @@ def remedies():
 def source_of(role):
     """All that decides what a role does, as one text."""
     texts = [path.read_text() for folder in ("tasks", "vars", "defaults", "templates") for path in sorted((ROLES / role / folder).rglob("*.yml"))]
-    plans = [path.read_text() for pattern in PLANS.get(role, ()) for path in sorted((PROJECT / "tools/unhang/remedy").glob(pattern))]
+    plans = [path.read_text() for pattern in PLANS.get(role, ()) for path in sorted((PROJECT / "tools/unhang/plan").glob(pattern))]
     return "\n".join(texts + plans)
 
 

@@ -15,8 +15,8 @@ from fakes.nvml_runs import H200X8, write_recording
 from fakes.role_play import DEADLINE_S
 
 from unhang.project import link_pynvml
-from unhang_node.change.state.running import Change, forget_running, keep_running, read_running, value_before
-from unhang_node.change.state.saved_states import STATES
+from unhang_node.change.journal.running_values import Change, forget_running, keep_running, read_running, value_before
+from unhang_node.change.journal.saved_states import STATES
 
 NAME, PLACE = "net.ipv4.tcp_rmem", "proc/sys/net/ipv4/tcp_rmem"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
@@ -167,7 +167,7 @@ def test_a_broken_or_newer_record_is_refused_before_anything_is_touched(node, te
 UUID = "GPU-00000002-0000-4000-8000-000000000000"  # of the device 3
 GPU_CODE = """
 import json, sys
-from unhang_node.change.state.running_back import plan_running, put_back
+from unhang_node.change.rollback.running_values import plan_running, put_back
 def load():
     import pynvml
     return pynvml

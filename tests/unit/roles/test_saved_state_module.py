@@ -9,8 +9,8 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
-from unhang_node.change.state.node_lock import read_lock
-from unhang_node.change.state.saved_states import STATES, keep_files, keep_selections, read_saved_files, read_saved_selections, read_states
+from unhang_node.change.journal.node_lock import read_lock
+from unhang_node.change.journal.saved_states import STATES, keep_files, keep_selections, read_saved_files, read_saved_selections, read_states
 
 CONF, NEW = "/etc/nccl.conf", "/etc/systemd/system/x.service.d/50.conf"
 

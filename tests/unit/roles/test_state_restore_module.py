@@ -10,7 +10,7 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 
-from unhang_node.change.state.saved_states import STATES, keep_selections
+from unhang_node.change.journal.saved_states import STATES, keep_selections
 
 CONF, PROFILE, UNIT = "/etc/nccl.conf", "/etc/profile.d/unhang-nccl.sh", "/etc/systemd/system/ray.service.d/50-unhang-nccl.conf"
 FIRST, SECOND = {"A": "1"}, {"A": "2", "B": "3"}

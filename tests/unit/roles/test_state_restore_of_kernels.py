@@ -10,8 +10,8 @@ from fakes.ansible_module import run_module, tree
 from fakes.boot_tree import NEW, OLD, fake_tools, kernel_files, plant_grub_node, running_files
 from fakes.node_tree import dpkg_status, plant
 
+from unhang_node.change.journal.saved_states import STATES
 from unhang_node.change.package.saved import SCHEMA
-from unhang_node.change.state.saved_states import STATES
 
 IMAGE = f"linux-image-{NEW}"
 ROW = {"name": IMAGE, "architecture": "amd64", "before": None, "after": "6.1.159-1", "deb": None, "held": False, "automatic": False, "config_files": False}

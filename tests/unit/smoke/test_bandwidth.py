@@ -11,7 +11,7 @@ import pytest
 from unhang.catalogue import load_catalogue
 from unhang.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
 from unhang.smoke.cross_check import cross_check, parse_busbw
-from unhang.smoke.known import bandwidth_table
+from unhang.smoke.expectations import bandwidth_table
 
 CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "nccl-tests.txt"
 H200 = Group("NVIDIA H200", 8, False, "nvlink")

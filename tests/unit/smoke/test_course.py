@@ -10,10 +10,10 @@ import pytest
 from unhang.judge.schema_check import check_schema
 from unhang.judge.shapes import read_schema
 from unhang.smoke.container import Container
-from unhang.smoke.course import Outcome, follow, phase_of_search, smoke_course
-from unhang.smoke.folder import Known, file_name, next_step, read_result
 from unhang.smoke.group import Wishes
 from unhang.smoke.plan import Request, parse_drill
+from unhang.smoke.session import Outcome, follow, phase_of_search, smoke_course
+from unhang.smoke.smoke_folder import Known, file_name, next_step, read_result
 from unhang.smoke.streams import Stream, parse_events
 
 NAMES = ("gpu001", "gpu002", "gpu003", "gpu004")

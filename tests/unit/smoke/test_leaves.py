@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.errors import UserError
-from unhang.smoke.leaves import leaf_of, leaves_of_inventory, read_leaves
+from unhang.smoke.switches import leaf_of, leaves_of_inventory, read_leaves
 
 INVENTORY = """
 [training:children]

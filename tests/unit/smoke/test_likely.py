@@ -6,7 +6,7 @@ import pytest
 
 from unhang.judge.schema_check import check_schema
 from unhang.judge.shapes import read_schema
-from unhang.smoke.likely import clues_of, where_of, with_likely
+from unhang.smoke.likely_causes import clues_of, where_of, with_likely
 from unhang.smoke.result import judge
 from unhang.smoke.streams import Stream
 from unhang.smoke.suspects import Suspect

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue.strict_yaml import Place, YamlFault, load_yaml
 from unhang.catalogue.tables import Table, date_fault, row_faults
 from unhang.judge.documents import InvalidNode
 from unhang.judge.examples import example_node
@@ -15,6 +14,7 @@ from unhang.judge.expression import Kind
 from unhang.judge.rules import Rule, RuleError, compile_rule, node_names
 from unhang.judge.schema_check import Fault, check_schema
 from unhang.judge.shapes import fact_shapes, nearest, read_schema
+from unhang.strict_yaml import Place, YamlFault, load_yaml
 
 BUILT_IN = Path(__file__).resolve().parent
 OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not the judge's

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.catalogue import Catalogue
-from unhang.catalogue.rules_of_versions import rules_that_fire
+from unhang.catalogue.version_rules import rules_that_fire
 from unhang.judge.rules import Rule
 from unhang.judge.shapes import nearest
 

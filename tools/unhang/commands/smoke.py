@@ -16,17 +16,17 @@ from unhang import project
 from unhang.errors import UserError
 from unhang.smoke import plan as planning
 from unhang.smoke.container import RUNTIMES, Container, choose_container
-from unhang.smoke.course import follow, smoke_course
 from unhang.smoke.cross_check import cross_check
+from unhang.smoke.expectations import bandwidth_table, read_baselines
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
-from unhang.smoke.folder import Known, next_step, read_result
 from unhang.smoke.group import Wishes, expand_hosts
-from unhang.smoke.known import bandwidth_table, read_baselines
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
-from unhang.smoke.leaves import read_leaves
 from unhang.smoke.local import free_port, payload_path, run_local
 from unhang.smoke.result import EXIT_CODES, history_rows, judge
+from unhang.smoke.session import follow, smoke_course
+from unhang.smoke.smoke_folder import Known, next_step, read_result
 from unhang.smoke.streams import Event, Stream
+from unhang.smoke.switches import read_leaves
 
 FORMATS = ("table", "json", "junit")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from unhang.diagnose import rules_of_machines as machines
-from unhang.diagnose import rules_of_ranks as ranks
+from unhang.diagnose import machine_rules as machines
+from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue.strict_yaml import YamlFault, load_yaml
 from unhang.errors import UserError
+from unhang.strict_yaml import YamlFault, load_yaml
 
 BINS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01))
 

@@ -11,9 +11,9 @@ from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from unhang.catalogue.strict_yaml import YamlFault, load_yaml
 from unhang.judge.schema_check import check_schema
 from unhang.judge.shapes import read_schema
+from unhang.strict_yaml import YamlFault, load_yaml
 
 CATALOGUE = Path(__file__).resolve().parents[1] / "catalogue"
 WIDEST_REPEAT = 400

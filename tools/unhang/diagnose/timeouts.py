@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from unhang.catalogue.strict_yaml import load_yaml
 from unhang.diagnose.signatures import CATALOGUE
+from unhang.strict_yaml import load_yaml
 
 _NAMES = {"llamafactory": "llama-factory"}
 

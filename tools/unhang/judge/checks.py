@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jinja2 import nodes
 
-from unhang.judge.filters_of import filtered
+from unhang.judge.expression_filters import filtered
+from unhang.judge.expression_tests import comparison, test
 from unhang.judge.syntax import Kind, Run, SyntaxCompiler
-from unhang.judge.tests_of import comparison, test
 
 
 class Compiler(SyntaxCompiler):

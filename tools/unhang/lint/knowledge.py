@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from unhang.catalogue.strict_yaml import load_yaml
 from unhang.diagnose.signatures import CATALOGUE
+from unhang.strict_yaml import load_yaml
 
 _FILES = ("tables/nccl_variables.yml", "tables/settings.yml", "tables/lint.yml", "tables/torch.yml", "tables/timeouts.yml", "rules/nccl_settings.yml")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unhang.smoke import bandwidth, flight_recorder
-from unhang.smoke.likely import with_likely
+from unhang.smoke.likely_causes import with_likely
 from unhang.smoke.streams import Event, Story, Stream, number, stories
 from unhang.smoke.suspects import Suspect, find_suspects
 from unhang.smoke.transports import transport_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ...parse.grub import parse_menu, release_of_image
-from ..setting_files import OWN
+from ..config.setting_files import OWN
 
 GRUB_DROP_IN = "/etc/default/grub.d/zz-unhang-boot-trial.cfg"
 GRUBENV_BYTES = 1024

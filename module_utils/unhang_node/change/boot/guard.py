@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 
+from ..config.setting_files import OWN
 from ..files import place_of, read_text_or_none, write_text
-from ..setting_files import OWN
 
 UNIT = "unhang-boot-trial.service"
 UNIT_FILE = "/etc/systemd/system/" + UNIT

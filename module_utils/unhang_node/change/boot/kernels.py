@@ -7,7 +7,7 @@ import re
 from ...root import Root
 from ...sections.installed_kernels import DEP_LIMIT_BYTES, MODULES
 from ...sections.reading import names_if_there, there
-from ..dkms.state import read_builds, why_not_built
+from .dkms_builds import read_builds, why_not_built
 
 RELEASE_FILE = "/proc/sys/kernel/osrelease"
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"

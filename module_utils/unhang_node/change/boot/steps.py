@@ -7,8 +7,8 @@ from collections import namedtuple
 
 from ...root import Root
 from ...sections.reading import names_if_there
+from ..config.setting_files import OWN
 from ..files import place_of, read_text_or_none, write_text
-from ..setting_files import OWN
 from . import guard
 from . import loader as loaders
 from .entries import GRUB_DROP_IN, drop_in_text

@@ -9,7 +9,7 @@ import time
 from collections import namedtuple
 
 from ..files import place_of, read_state, read_text_or_none, write_state
-from ..state.node_lock import utc_text
+from ..journal.node_lock import utc_text
 from . import guard, kernels
 from . import loader as loaders
 from . import steps as steps_of

@@ -8,8 +8,8 @@ import shutil
 from collections import namedtuple
 
 from ..files import place_of, write_text
-from ..state import saved_states
-from ..state.node_lock import remove_if_empty, stay_at_work
+from ..journal import saved_states
+from ..journal.node_lock import remove_if_empty, stay_at_work
 from .apt import ALLOW, BARE, DPKG, Refused, inside, make_view, needed_again, offers_of, private_folder, run, simulate, sizes_of, update, words_of
 from .apt_output import said_lines
 from .holds import PIN_FILE

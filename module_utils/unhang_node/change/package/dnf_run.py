@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 from ..files import place_of
-from ..state import saved_states
-from ..state.node_lock import remove_if_empty, stay_at_work
+from ..journal import saved_states
+from ..journal.node_lock import remove_if_empty, stay_at_work
 from .apt import Refused, private_folder
 from .apt_output import said_lines
 from .change import DEFAULTS, NOTHING, Plan

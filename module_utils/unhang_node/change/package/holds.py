@@ -11,7 +11,7 @@ from collections import namedtuple
 
 from ...parse.rpm_locks import parse_versionlock, parse_versionlock_toml
 from ...sections.package_database import KERNEL, NCCL, driver_packages
-from ..setting_files import OWN
+from ..config.setting_files import OWN
 
 PIN_FILE = "/etc/apt/preferences.d/unhang-package-hold"
 BLACKLIST_FILE = "/etc/apt/apt.conf.d/52unhang-package-hold"

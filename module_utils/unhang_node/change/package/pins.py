@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..config.setting_files import OWN
 from ..files import place_of, read_text_or_none, write_text
-from ..setting_files import OWN
 from .holds import PRIORITY
 
 

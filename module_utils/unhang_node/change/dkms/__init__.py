@@ -1,1 +1,0 @@
-"""What DKMS has built, and why not."""

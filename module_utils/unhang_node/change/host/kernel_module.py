@@ -1,0 +1,137 @@
+"""Parameters of a kernel module (modprobe.d) and modules loaded at boot (modules-load.d), in files of unhang's own."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ...parse.nvidia_driver import parse_params
+from ...root import Root
+from ...sections.installed_kernels import find_nvidia_module
+from ...sections.reading import drop_ins, line_if_there, there
+from ...sections.virtualization import container_kind
+from ..config.disabled_lines import Left
+from ..config.own_files import plan_gone, plan_own
+from .command import run_program
+
+MODPROBE, MODULES_LOAD, OPENED = "/etc/modprobe.d", "/etc/modules-load.d", "/proc/driver/nvidia/params"
+EARLY = ("/etc/initramfs-tools/modules", "/etc/dracut.conf", "/etc/mkinitcpio.conf")
+CAP_SYS_MODULE = 16
+_NAME, _VALUE = re.compile(r"^[A-Za-z0-9_-]+$"), re.compile(r"^[^\s\"'#\\]+$")
+
+
+def options_path(name):
+    """Our file of parameters: its name sorts last, and of two values the last counts."""
+    return "{}/zz-unhang-{}.conf".format(MODPROBE, name)
+
+
+def load_path(name):
+    """Our file that has it loaded at boot."""
+    return "{}/unhang-{}.conf".format(MODULES_LOAD, name)
+
+
+def owner_of(name):
+    """Under which name others' lines are saved."""
+    return "host_tuning_{}".format(name)
+
+
+def check(name, parameters):
+    """Raises ValueError for what modprobe.d cannot carry."""
+    if not _NAME.match(name):
+        raise ValueError("expected the name of a kernel module, found {!r}".format(name))
+    for key, value in parameters.items():
+        if not _NAME.match(key) or not _VALUE.match(value):
+            raise ValueError("expected a parameter and a value without blanks or quotes, found {!r} and {!r}".format(key, value))
+
+
+def same(one, other):
+    """True for two spellings of one module."""
+    return one.replace("-", "_") == other.replace("-", "_")
+
+
+def names_of(rootfs, name):
+    """The module's names: Debian's own packages load nvidia under the name of its file, nvidia-current."""
+    names = [name]
+    if name == "nvidia":
+        root = Root([rootfs])
+        release = line_if_there(root, "/proc/sys/kernel/osrelease")
+        path = find_nvidia_module(root, release) if release else None
+        stem = path.rpartition("/")[2].split(".ko")[0] if path else name
+        names += [] if same(stem, name) else [stem]
+    return names
+
+
+def read_others(rootfs, names, parameters, at_boot):
+    """([(path, number, line)] to be set aside, [Left]): others' lines that set a parameter otherwise, or keep the module from being loaded."""
+    root, rows, left = Root([rootfs]), [], []
+    for path in drop_ins(root, [MODPROBE]):
+        if path in (options_path(names[0]),):
+            continue
+        for number, line in enumerate(root.text(path, 1 << 20).split("\n"), 1):
+            words = line.partition("#")[0].split()
+            if len(words) < 2 or not any(same(words[1], name) for name in names):
+                continue
+            if at_boot and words[0] == "blacklist":
+                rows.append((path, number, line))
+            pairs = [word.partition("=") for word in words[2:]] if words[0] == "options" else []
+            wrong = [key for key, _equals, value in pairs if key in parameters and value != parameters[key]]
+            if wrong and len(pairs) == 1 and not line.rstrip().endswith("\\"):
+                rows.append((path, number, line))
+            elif wrong:
+                why = "sets {} otherwise beside other parameters; ours comes later and wins, but take it out".format(", ".join(wrong))
+                left.append(Left(path, number, wrong[0], why))
+    return rows, left
+
+
+def plan_module(rootfs, name, parameters, at_boot):
+    """Plan. parameters: {name: text}. Raises OSError, ValueError."""
+    names = names_of(rootfs, name)
+    others, left = read_others(rootfs, names, parameters, at_boot)
+    lines = ["options {} {}={}".format(one, key, value) for one in names for key, value in sorted(parameters.items())]
+    plan = plan_own(rootfs, {options_path(name): lines, load_path(name): [name] if at_boot else []}, others=others)
+    return plan._replace(left=left + [Left(path, None, None, why) for path, why in early_loads(rootfs, name) if parameters])
+
+
+def early_loads(rootfs, name):
+    """[(path, why)]: the initial file system loads the module too, and holds a copy of modprobe.d of its own."""
+    root, rows = Root([rootfs]), []
+    for path in EARLY:
+        text = root.text(path, 1 << 20) if there(root, path) else ""
+        if any(name in line.partition("#")[0] for line in text.split("\n")):
+            rows.append((path, "loads {} from the initial file system; run update-initramfs -u or dracut --force, for it has a copy of its own".format(name)))
+    return rows
+
+
+def plan_without(rootfs, name):
+    """Plan that takes all of it back."""
+    return plan_gone(rootfs, owner_of(name), [options_path(name), load_path(name)])
+
+
+def is_loaded(name):
+    """True when the running kernel has it; Debian's nvidia-current-peermem registers itself as nvidia_peermem."""
+    return os.path.isdir("/sys/module/" + name.replace("-", "_"))
+
+
+def why_not_load():
+    """Why no module can be loaded here, or None."""
+    kind = container_kind(Root(), None)
+    status = Root().text("/proc/self/status", 65536).split("\n")
+    effective = next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0)
+    if kind or not effective >> CAP_SYS_MODULE & 1:
+        return "no kernel module can be loaded {}: load it on the host".format("in a {} container".format(kind) if kind else "without CAP_SYS_MODULE")
+    return None
+
+
+def load(name):
+    """Raises ValueError with modprobe's words."""
+    run_program(["modprobe", name])
+    if not is_loaded(name):
+        raise ValueError("modprobe {}: expected it among the loaded modules, found it not there".format(name))
+
+
+def not_running_with(name, parameters):
+    """Names of parameters that the loaded driver has otherwise; [] where nothing is loaded or nothing tells."""
+    if name != "nvidia" or not os.path.exists(OPENED):
+        return []
+    told = parse_params(Root().text(OPENED, 1 << 20))
+    return [key for key, value in sorted(parameters.items()) if key.startswith("NVreg_") and told.get(key[6:], value) != value]

@@ -1,0 +1,184 @@
+"""Brings a node back to a saved state: what newer states did is undone first, for they stand on it.
+
+Order: holds of ours are lifted, values of the running system while what is installed fits them, boot entry, packages, files, then holds as they were. Each step
+is a comparison with what was saved, so that a rollback which was cut off is done again from its start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import namedtuple
+
+from ..files import place_of, write_text
+from ..journal.saved_states import (
+    STATES,
+    add_step,
+    fail_state_as_it_is,
+    folder_of,
+    is_as_left,
+    keep_replaced,
+    mark_rolled_back,
+    read_saved,
+    read_saved_files,
+    read_saved_selections,
+    read_states,
+)
+from ..package.holds import NotPossible, dpkg_name
+from ..package.manager import select_packages
+from ..package.pin import read_packages
+from ..package.restore import restore_packages
+from .boot import reboot_needed, restore_boot
+from .running_values import plan_running, put_back, read_again, rows_of_rereaders
+
+# states: newest first; files: {path: (now, as saved)}, those that differ; lift, hold, unhold: names as dpkg takes them; left: for a person;
+# running: running_back.Row of values; reread: of services that have to read their files again.
+Plan = namedtuple("Plan", "states files folders lift hold unhold left running reread")
+# boot: rows of restore_boot; packages: rows of restore_packages; waits_for: kernel that has to run before packages of the running one can go, None mostly;
+# left: lines about values of the running system that could not be put back.
+Undone = namedtuple("Undone", "boot packages waits_for left")
+NOTHING = Undone([], [], None, [])
+# Of these another one than the installed one runs until the node boots.
+RUNNING = ("linux-image", "linux-modules", "kernel", "kmod-", "nvidia", "libnvidia", "cuda-drivers", "firmware-nvidia", "xserver-xorg-video-nvidia")
+
+
+def states_to_undo(states, state_id):
+    """Those from the newest down to the one named, newest first, without what was rolled back before; none when that one was. Raises ValueError. Pure."""
+    known = [state["id"] for state in states]
+    if state_id not in known:
+        raise ValueError("expected one of the node's saved states ({}), found {!r}".format(", ".join(known) or "it has none", state_id))
+    chosen = states[known.index(state_id) :]
+    broken = [state["message"] for state in chosen if state["status"] == "broken"]
+    if broken:
+        raise ValueError("; ".join(broken))
+    if chosen[0]["status"] == "rolled_back":
+        return []
+    return [state for state in reversed(chosen) if state["status"] != "rolled_back"]
+
+
+def newest_state(states):
+    """Id of the newest state that was not rolled back, None when there is none. Pure."""
+    standing = [state["id"] for state in states if state["status"] != "rolled_back"]
+    return standing[-1] if standing else None
+
+
+def needs_reboot(undone):
+    """True when what runs may be another one than what came back. Pure."""
+    return bool(undone.boot or undone.waits_for or any(row["name"].startswith(RUNNING) for row in undone.packages))
+
+
+def no_pynvml():
+    """For who has no GPUs to bring back."""
+    raise ImportError("no nvidia-ml-py was sent along")
+
+
+def plan_restore(rootfs, state_id, load_pynvml=no_pynvml):
+    """Plan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
+    chosen = states_to_undo(read_states(rootfs), state_id)
+    saved, selections, folders, left, newest = {}, {}, set(), [], {}
+    for state in chosen:  # newest first: what the oldest saved is what stands in the end
+        folder = folder_of(rootfs, state["id"])
+        files = read_saved_files(folder)
+        for path in files:
+            newest.setdefault(path, state)
+        saved.update(files)
+        selections.update(read_saved_selections(folder))
+        folders.update(state["folders"])
+    now = {path: read_saved(rootfs, path) for path in saved}
+    files = {path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]}
+    for path in files:
+        if not is_as_left(rootfs, path, newest[path]):
+            left.append("{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"]))
+    lift, hold, unhold = _holds(rootfs, selections)
+    running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
+    return Plan(chosen, files, sorted(folders, reverse=True), lift, hold, unhold, left + stays, running, rows_of_rereaders(rootfs, files))
+
+
+def apply_restore(rootfs, plan, lock_timeout_s, load_pynvml=no_pynvml):
+    """Undone. Raises OSError, ValueError, Locked; the states say then that it was begun, and it can be done again.
+
+    With waits_for only the boot entry was brought back: the same call does the rest once that kernel runs.
+    """
+    for state in plan.states:
+        add_step(rootfs, state["id"], "rollback")
+    try:
+        undone = _apply(rootfs, plan, lock_timeout_s, load_pynvml)
+    except Exception as problem:
+        for state in plan.states:
+            fail_state_as_it_is(rootfs, state["id"], "rollback: {}".format(problem))
+        raise
+    for state in [] if undone.waits_for else plan.states:
+        mark_rolled_back(rootfs, state["id"])
+    return undone
+
+
+def preview_others(rootfs, plan, lock_timeout_s):
+    """Undone, as it would be."""
+    return _undo_others(rootfs, plan, lock_timeout_s, check=True)
+
+
+def _apply(rootfs, plan, lock_timeout_s, load_pynvml):
+    if plan.lift:
+        select_packages(rootfs, [], plan.lift, lock_timeout_s)
+    left = put_back(rootfs, plan.running, load_pynvml)
+    undone = _undo_others(rootfs, plan, lock_timeout_s, check=False)
+    if undone.waits_for:
+        return undone._replace(left=left)
+    if plan.files:
+        keep_replaced(rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()})
+    for path, (_now, saved) in sorted(plan.files.items()):
+        _put_file_back(rootfs, path, saved)
+    for folder in plan.folders:
+        with contextlib.suppress(OSError):  # somebody else put something in
+            os.rmdir(place_of(rootfs, folder))
+    # Looked at again, for packages that came back have the selection that they came with.
+    _lift, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
+    if hold or unhold:
+        select_packages(rootfs, hold, unhold, lock_timeout_s)
+    return undone._replace(left=left + read_again(plan.reread))
+
+
+def _undo_others(rootfs, plan, lock_timeout_s, check):
+    """What those parts undo that have files of their own in a state's folder."""
+    folders = ["{}/{}".format(STATES, state["id"]) for state in plan.states]
+    boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
+    due = [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, True)]
+    waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
+    if due and waits_for:
+        return Undone(boot, due if check else [], waits_for[-1], [])
+    packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False)]
+    for folder in [] if check else folders:
+        restore_boot(rootfs, folder, False)  # again: with the newer kernel gone the loader is told to the letter what it was told
+    return Undone(boot, packages, None, [])
+
+
+def _saved_selections(rootfs, states):
+    selections = {}
+    for state in states:
+        selections.update(read_saved_selections(folder_of(rootfs, state["id"])))
+    return selections
+
+
+def _holds(rootfs, selections):
+    """(to be lifted first, to be held in the end, to be let go in the end). selections: {name: "install" or "hold"} as they were."""
+    if not selections:
+        return [], [], []
+    try:
+        _manager, database = read_packages(rootfs)
+    except NotPossible as problem:
+        raise ValueError(str(problem)) from None
+    now = {dpkg_name(package): package.held for package in database.packages}
+    unhold = sorted(name for name, was in selections.items() if was != "hold" and now.get(name))
+    hold = sorted(name for name, was in selections.items() if was == "hold" and now.get(name) is False)
+    return unhold, hold, unhold
+
+
+def _put_file_back(rootfs, path, saved):
+    place = place_of(rootfs, path)
+    if saved is None:
+        write_text(place, None)
+        return
+    write_text(place, saved["text"], saved["mode"])
+    os.chmod(place, saved["mode"])
+    if os.geteuid() == 0:
+        os.chown(place, saved["uid"], saved["gid"])

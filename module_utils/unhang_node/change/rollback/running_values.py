@@ -1,0 +1,171 @@
+"""Puts values of the running system back, each kind by those who set it. Nothing is changed under a job, and nothing that somebody else has changed since."""
+
+from __future__ import annotations
+
+import os
+from collections import namedtuple
+
+from ..boot import parameters as parameter_run
+from ..gpu import modes
+from ..host import kernel_module as kernel_module_run
+from ..host import kernel_parameter as kernel_parameter_run
+from ..host import limit as limit_run
+from ..host import service as service_run
+from ..host import shm_size as shm_size_run
+from ..host.command import run_program
+from ..journal.node_lock import read_boot_id
+from ..journal.running_values import GPU_MODES, read_running, value_before
+
+# One value to be put back. kind and name: of its record.
+Row = namedtuple("Row", "kind name before after")
+# read: (name) -> value, None where there is nothing to put back into; write: (name, value); why_not: (name, value) -> why it stays as it is, or None.
+Kind = namedtuple("Kind", "read write why_not")
+LOGIND, LOGIND_UNIT = "/etc/systemd/logind.conf", "systemd-logind.service"
+
+
+def plan_running(rootfs, state_ids, load_pynvml):
+    """([Row], [line for a person]). state_ids: newest first. load_pynvml: () -> nvidia-ml-py, asked only where a GPU's mode was changed.
+
+    Raises OSError, and ValueError where a job has a GPU whose compute mode would change.
+    """
+    chains, boot_id = {}, read_boot_id(rootfs)
+    for state_id in state_ids:
+        for record in read_running(rootfs, state_id):
+            if record["kind"] in GPU_MODES and record.get("boot_id") != boot_id:
+                continue
+            chains.setdefault((record["kind"], record["name"]), []).append(record)
+    kinds = kinds_of(rootfs)
+    unknown = sorted({kind for kind, _name in chains} - set(kinds) - set(GPU_MODES))
+    if unknown:
+        raise ValueError("expected saved values of {}, found {}; was it saved by a newer unhang?".format(", ".join([*kinds, *GPU_MODES]), ", ".join(unknown)))
+    gpu_rows, left = _plan_gpus(chains, load_pynvml)
+    rows = list(gpu_rows)
+    for (kind, name), records in sorted((key, records) for key, records in chains.items() if key[0] in kinds):
+        now = kinds[kind].read(name)
+        if now is None:
+            continue
+        row, why = _row(kind, name, now, records)
+        why = why or (row and kinds[kind].why_not(name, row.after))
+        if why:
+            left.append("{}: {}".format(shown_name(kind, name), why))
+        elif row:
+            rows.append(row)
+    return rows, left
+
+
+def put_back(rootfs, rows, load_pynvml):
+    """[line] of what could not be put back, which never keeps the rest of a rollback from being done: the next boot brings it."""
+    kinds, left = kinds_of(rootfs), []
+    gpu_rows = [row for row in rows if row.kind in GPU_MODES]
+    for row in [row for row in rows if row.kind not in GPU_MODES]:
+        try:
+            kinds[row.kind].write(row.name, row.after)
+        except (OSError, ValueError) as problem:
+            left.append("{}: could not be put back before the next boot: {}".format(shown_name(row.kind, row.name), problem))
+    if gpu_rows:
+        nvml, why = modes.open_nvml(load_pynvml)
+        try:
+            if nvml:
+                gpus = {gpu.uuid: gpu for gpu in modes.read_gpus(nvml)}
+                modes.set_modes(nvml, [(gpus[row.name], row.kind, row.after) for row in gpu_rows])
+        except (ValueError, KeyError, nvml.NVMLError) as problem:
+            why = str(problem)
+        left += ["modes of GPUs: could not be put back before the next boot: {}".format(why)] if why else []
+    return left
+
+
+def rows_of_rereaders(rootfs, paths):
+    """[Row] of services of this system that take files only when they are told to."""
+    return [Row("files", LOGIND_UNIT, "read", "read again")] if rootfs == "/" and any(path.startswith(LOGIND) for path in paths) else []
+
+
+def read_again(rows):
+    """[line] of services that did not take their files again."""
+    left = []
+    for row in rows:
+        try:
+            run_program(["systemctl", "kill", "--signal=HUP", row.name])
+        except (OSError, ValueError) as problem:
+            left.append("{}: reads its files at the next boot: {}".format(row.name, problem))
+    return left
+
+
+def shown_name(kind, name):
+    """As a person reads it."""
+    return "{} of GPU {}".format(kind, name) if kind in GPU_MODES else "{} {}".format(kind.replace("_", " "), name)
+
+
+def kinds_of(rootfs):
+    """{kind: Kind} of what is put back without NVML. A tree that does not run has nothing but files; a planted /proc/sys counts as one."""
+    live = rootfs == "/"
+
+    def if_live(read):
+        return read if live else lambda _name: None
+
+    return {
+        "sysctl": Kind(
+            lambda name: one_blank(kernel_parameter_run.running_value(rootfs, name)),
+            lambda name, value: kernel_parameter_run.set_running(rootfs, name, value),
+            _always,
+        ),
+        "shm_size": Kind(
+            if_live(lambda _name: _shm_size()),
+            lambda _name, value: shm_size_run.remount(value),
+            lambda _name, value: shm_size_run.why_no_less(value),
+        ),
+        "limit": Kind(if_live(limit_run.read_running), limit_run.write_running, _always),
+        "service_at_boot": Kind(if_live(lambda name: service_run.read_state(name, "at boot")), service_run.undo_at_boot, service_run.why_not_undone),
+        "service_now": Kind(if_live(lambda name: service_run.read_state(name, "now")), service_run.undo_now, _always),
+        "boot_word": Kind(if_live(parameter_run.read_word), parameter_run.write_word, _always),
+        "kernel_module": Kind(if_live(lambda name: "loaded" if kernel_module_run.is_loaded(name) else "not loaded"), _never, _unloads_nothing),
+    }
+
+
+def one_blank(text):
+    """A value whose words stand apart by one blank, as the kernel shows them by tabs and takes them by any."""
+    return text if text is None else " ".join(text.split())
+
+
+def _plan_gpus(chains, load_pynvml):
+    chains = {key: records for key, records in chains.items() if key[0] in GPU_MODES}
+    if not chains:
+        return [], []
+    nvml, why = modes.open_nvml(load_pynvml)
+    if nvml is None:
+        return [], ["modes of GPUs stay as they are until the driver is loaded again: {}".format(why)]
+    try:
+        gpus = {gpu.uuid: gpu for gpu in modes.read_gpus(nvml)}
+    except nvml.NVMLError as problem:
+        return [], ["modes of GPUs stay as they are until the driver is loaded again: {}".format(problem)]
+    rows, left = [], []
+    for (kind, uuid), records in sorted(chains.items(), key=lambda item: item[0]):
+        now = getattr(gpus[uuid], kind) if uuid in gpus else None
+        row, why = (None, None) if now is None else _row(kind, uuid, now, records)
+        left += ["{}: {}".format(shown_name(kind, uuid), why)] if why else []
+        rows += [row] if row else []
+    modes.refuse_in_use([(gpus[row.name], row.kind, row.after) for row in rows])
+    return sorted(rows, key=lambda row: (row.kind != "persistence", gpus[row.name].index)), left
+
+
+def _row(kind, name, now, records):
+    """(Row or None, why it stays or None)."""
+    before = value_before(now, records)
+    if before is None:
+        return None, "somebody changed it since, found {}, expected {}; it stays".format(now, records[0]["set"][-1])
+    return (None if now == before else Row(kind, name, now, before)), None
+
+
+def _shm_size():
+    return shm_size_run.size_now() if os.path.ismount(shm_size_run.SHM) else None
+
+
+def _always(_name, _value):
+    return None
+
+
+def _never(_name, _value):
+    raise ValueError("no module is unloaded")
+
+
+def _unloads_nothing(_name, _value):
+    return "stays loaded until the node boots, for it may be in use without a sign of it"

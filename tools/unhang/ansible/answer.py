@@ -1,0 +1,105 @@
+"""What a node answered, read strictly: Ansible itself accepts NaN, duplicate keys, 200 MB and results that rename hosts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.ansible.text import clean
+
+FACTS_SCHEMA = "unhang/node-facts/1"
+ANSWER_LIMIT_CHARS = 4 * 1024 * 1024
+PROBE_STATUSES = frozenset(("ok", "absent", "denied", "timeout", "error"))
+
+
+class NotStrict(ValueError):
+    """JSON that the standard forbids or leaves open."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """status: ok, failed or invalid; facts: the document when ok; message: one clean line otherwise; raw: what is kept of an invalid answer."""
+
+    status: str
+    facts: dict[str, Any] | None = None
+    message: str | None = None
+    raw: str | None = None
+
+
+def parse_strictly(text: str) -> Any:
+    """A JSON value. Raises NotStrict or ValueError for NaN, infinities, duplicate keys, nesting without end and what is no JSON."""
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite)
+    except RecursionError:
+        raise NotStrict("nested too deeply") from None
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise NotStrict(f"the key {twice!r} stands twice in one object")
+    return members
+
+
+def _no_constant(name: str) -> Any:
+    raise NotStrict(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise NotStrict(f"the number {digits[:40]} is too large")
+    return number
+
+
+def read_answer(stdout: str) -> Answer:
+    """What the module printed on a node. What stands around its line (a login banner) is passed over; of the line only our own keys count."""
+    if len(stdout) > ANSWER_LIMIT_CHARS:
+        return _invalid(stdout, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(stdout)}")
+    lines = [line for line in stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        return _invalid(stdout, "expected one JSON object, found " + (f"{clean(stdout, 120)!r}" if stdout.strip() else "nothing"))
+    try:
+        envelope = parse_strictly(lines[-1])
+    except ValueError as problem:
+        return _invalid(stdout, f"expected one JSON object, found what is none: {problem}")
+    if envelope.get("failed"):
+        return Answer("failed", message=clean(envelope.get("msg") or "the module failed and did not say why"))
+    return read_facts(envelope.get("node_facts"), stdout)
+
+
+def read_facts(facts: Any, raw: str) -> Answer:
+    """facts: a facts document, or its JSON text; raw: what to keep when it is neither."""
+    if len(raw) > ANSWER_LIMIT_CHARS:
+        return _invalid(raw, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(raw)}")
+    if isinstance(facts, str):
+        try:
+            facts = parse_strictly(facts)
+        except ValueError as problem:
+            return _invalid(raw, f"expected a JSON document in node_facts, found what is none: {problem}")
+    fault = what_is_wrong(facts)
+    return _invalid(raw, fault) if fault else Answer("ok", facts=facts)
+
+
+def what_is_wrong(facts: Any) -> str | None:
+    """Why this is no facts document, or None. The shape alone: values are the judge's to check, fact by fact."""
+    if not isinstance(facts, dict) or facts.get("schema") != FACTS_SCHEMA:
+        found = facts.get("schema") if isinstance(facts, dict) else type(facts).__name__
+        return f"expected a document of schema {FACTS_SCHEMA}, found {clean(found, 80)!r}"
+    sections = facts.get("sections")
+    if not isinstance(sections, dict) or not isinstance(facts.get("collector"), dict):
+        return "expected objects named collector and sections, found none"
+    for name, section in sections.items():
+        probe = section.get("probe") if isinstance(section, dict) else None
+        status = probe.get("status") if isinstance(probe, dict) else None
+        if not isinstance(status, str) or status not in PROBE_STATUSES:
+            return f"expected a status in sections.{clean(name, 40)}.probe, found {clean(status, 40)!r}"
+    return None
+
+
+def _invalid(raw: str, message: str) -> Answer:
+    return Answer("invalid", message=clean(message), raw=raw[:ANSWER_LIMIT_CHARS])

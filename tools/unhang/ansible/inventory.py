@@ -1,0 +1,62 @@
+"""What the inventory says about a node: its policy, and the module's options that are given as variables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# The module's options; a host or group sets each as unhang_<option>.
+OPTIONS = (
+    "gather_subset",
+    "rootfs",
+    "procfs",
+    "sysfs",
+    "kernel_log",
+    "nvml_recording",
+    "torch_environments",
+    "nccl_roots",
+    "hash_libraries",
+    "p2p_matrix",
+    "silence_s",
+    "deadline_s",
+    "first_handle_s",
+)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """content: unhang_policy with its templates resolved, {} when there is none; source: the file that it stands in, where Ansible knows."""
+
+    content: dict[str, Any]
+    source: str | None
+
+
+def policy_of(task_vars: Mapping[str, Any], template: Callable[[Any], Any], origin_of: Callable[[Any], str | None]) -> Policy:
+    """The host's unhang_policy. origin_of: gives the inventory file that a value came from.
+
+    What is no mapping is kept under its own name, so that the judge's schema check can say what is wrong with it.
+    """
+    given = task_vars.get("unhang_policy")
+    if given is None:
+        return Policy({}, None)
+    content = plain(template(given))
+    return Policy(content if isinstance(content, dict) else {"unhang_policy": content}, origin_of(given))
+
+
+def options_of(arguments: Mapping[str, Any], task_vars: Mapping[str, Any], policy: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, Any]:
+    """The module's options: the task's own, else the host's variables, else what the policy names."""
+    options = dict(arguments)
+    for option in OPTIONS:
+        if option not in options and f"unhang_{option}" in task_vars:
+            options[option] = template(task_vars[f"unhang_{option}"])
+    torch = policy.get("torch")
+    if "torch_environments" not in options and isinstance(torch, Mapping) and torch.get("environments"):
+        options["torch_environments"] = torch["environments"]
+    return options
+
+
+def plain(value: Any) -> Any:
+    """The value without Ansible's tags: what JSON knows, and everything else (a date, .nan) as text."""
+    return json.loads(json.dumps(value, default=str), parse_constant=str)

@@ -1,0 +1,95 @@
+"""The run folder as the Ansible plugins write it: runs/<id>/run.json and nodes/<host>.json. tools/unhang/run_folder.py reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from unhang.ansible.answer import ANSWER_LIMIT_CHARS
+
+RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
+SPILL_ENV = "UNHANG_RUN_SPILL"  # where a node's file goes when the run folder's disk is full
+
+
+def utc_now() -> str:
+    """RFC 3339, UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def new_run_id() -> str:
+    """Sorts by time; two runs of one second differ in their last ten characters."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + secrets.token_hex(5)
+
+
+def file_stem(host: str) -> str:
+    """A host's name as a file name: percent-encoded but for [A-Za-z0-9._-], never "." or "..", and never longer than a file system takes."""
+    stem = quote(host, safe="", errors="surrogatepass").replace("~", "%7E")
+    if stem in ("", ".", ".."):
+        stem = stem.replace(".", "%2E") or "%"
+    return stem if len(stem) <= 200 else stem[:160] + "%" + hashlib.sha256(stem.encode()).hexdigest()[:32]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """The whole text or nothing. Lone surrogates, which are no UTF-8, become "?". Raises OSError."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as target:
+            target.write(text.encode("utf-8", "replace"))
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+
+
+def write_json(path: Path, document: Any) -> None:
+    """Raises OSError."""
+    write_atomically(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+
+
+def node_document(host: str, groups: list[str], policy: dict, status: str, message: str | None, facts: dict | None) -> dict[str, Any]:
+    """Schema unhang/node/1."""
+    return {"schema": "unhang/node/1", "host": host, "groups": groups, "policy": policy, "status": status, "message": message, "facts": facts}
+
+
+def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> None:
+    """nodes/<host>.json, and beside it nodes/<host>.raw for an answer that was no document. Raises OSError."""
+    stem = run / "nodes" / file_stem(document["host"])
+    if raw is not None:
+        with contextlib.suppress(OSError):  # the record counts, the rubbish is a courtesy
+            write_atomically(stem.with_name(stem.name + ".raw"), raw[:ANSWER_LIMIT_CHARS])
+    write_json(stem.with_name(stem.name + ".json"), document)
+
+
+def write_node_or_spill(run: Path, spill: Path | None, document: dict[str, Any], raw: str | None = None) -> str | None:
+    """Like write_node; when the run folder takes no more, the file goes under `spill` and the reason comes back. Raises OSError when neither works."""
+    try:
+        write_node(run, document, raw)
+        return None
+    except OSError as problem:
+        if spill is None:
+            raise
+        (spill / "nodes").mkdir(exist_ok=True)
+        write_node(spill, document)
+        return problem.strerror or str(problem)
+
+
+def has_node(run: Path, host: str) -> bool:
+    """True when this host's record is written."""
+    return (run / "nodes" / (file_stem(host) + ".json")).exists()
+
+
+def point_latest(run: Path) -> None:
+    """runs/latest leads to this run. Raises OSError."""
+    link = run.parent / f".latest-{run.name}"
+    link.symlink_to(run.name)
+    link.replace(run.parent / "latest")

@@ -1,0 +1,108 @@
+"""The package sets that may give a node its driver, from each place in turn, and the fabric manager that goes with one. Tables in, values out."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unhang.plan.driver_case import Case, chosen_flavour, kernel_stream, offered_version, sources, wanted_branch
+from unhang.plan.driver_packages import NotOffered, PackageSet, package_set
+from unhang.plan.driver_refusals import refusal
+from unhang_node.parse.nvidia_driver import branch_of
+
+FABRIC_PACKAGES = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "libnvsdm")
+TABLES = {
+    "driver_packages.yml": ("driver_packages",),
+    "ubuntu_packages.yml": ("ubuntu_driver_packages",),
+    "driver_branches.yml": ("driver_branches",),
+    "cuda.yml": ("gpu_architectures", "cuda_majors"),
+    "gpus.yml": ("gpu_models",),
+}
+# What is asked for besides the sets themselves, so that a refusal can say what there is.
+ON_OFFER = ("nvidia-driver", "nvidia-driver-[0-9]*", "nvidia-tesla-driver", "nvidia-tesla-*-driver", "cuda-drivers", "cuda-drivers-*", "nvidia-open*")
+NO_DRIVER_VERSION = ("linux-modules-nvidia-", "nvidia-driver-pinning-")  # these carry the kernel's version, or none
+_FAMILY = re.compile(r"-(tesla(?:-\d{3})?|\d{3})(?:-|$)")
+
+
+@functools.cache
+def read_tables() -> dict[str, list[dict[str, Any]]]:
+    """The catalogue's tables that a plan needs, rows by table. Reads files: one source for audit and role."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    for file, names in TABLES.items():
+        text = (Path(__file__).parents[1] / "catalogue" / "tables" / file).read_text(encoding="utf-8")
+        content = yaml.load(text, Loader=loader)  # noqa: S506 -- a safe loader either way
+        found.update({name: content["tables"][name]["rows"] for name in names})
+    return found
+
+
+def names_to_ask(case: Case) -> list[str]:
+    """Packages (names and globs) whose offers plan_driver needs. [] where the policy names no driver."""
+    branch = wanted_branch(case.wish)
+    if branch is None:
+        return []
+    names = {*ON_OFFER, *(row["name"] for row in case.fact("driver.packages") or ())}
+    for found in sets_of(case, branch):
+        if isinstance(found, PackageSet):
+            names |= {*found.packages, *found.fabric_manager, *before_packages(found), *([found.library] if found.library else [])}
+    return sorted(names)
+
+
+def sets_of(case: Case, branch: str) -> Iterator[PackageSet | str]:
+    """The set of each source in turn, or why it has none."""
+    flavour = chosen_flavour(case, branch)
+    for family, release in sources(case):
+        try:
+            yield package_set(family, release, branch, flavour, case.tables, kernel_stream(case))
+        except NotOffered as problem:
+            yield str(problem)
+
+
+def before_packages(packages: PackageSet) -> list[str]:
+    return [command.rpartition(" ")[2] for command in packages.before if command.startswith("apt-get install ")]
+
+
+def family_of(name: str) -> str | None:
+    """tesla-535 of nvidia-tesla-535-driver, 580 of libnvidia-compute-580-server, None of nvidia-driver."""
+    matched = _FAMILY.search(name)
+    return matched.group(1) if matched else None
+
+
+def fabric_of(case: Case, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
+    """Fabric manager (and what has to be of its version) for the same transaction; {} on a node without NVSwitch."""
+    if not case.fact("fabric_manager.nvswitch_present") or (case.policy.get("fabric_manager") or {}).get("match_driver") is False:
+        return {}
+    return _fabric_versions(case, packages, version, refusals)
+
+
+def fabric_packages(case: Case, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
+    """{package: version} of the fabric manager that goes with an installed driver, from the first source that has it; refusals get why there is none."""
+    problems: list[dict[str, str]] = []
+    for found in sets_of(case, str(branch_of(version))):
+        told: list[dict[str, str]] = []
+        fabric = _fabric_versions(case, found, version, told) if isinstance(found, PackageSet) else {}
+        if fabric and not told:
+            return fabric
+        problems += told
+    refusals += problems[:1] or [
+        refusal("no-fabric-manager", f"a fabric manager {version}", "none that goes with this system", case.host, "install it by hand")
+    ]
+    return {}
+
+
+def _fabric_versions(case: Case, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
+    there = [name for name in case.installed if name.startswith(FABRIC_PACKAGES) and not name.endswith(("-dev", "-devel"))]
+    wanted = sorted({*packages.fabric_manager, *(name for name in there if family_of(name) in (None, branch_of(version)))})
+    found = {name: offered_version(case, name, version) for name in wanted}
+    missing = [name for name in wanted if found[name] is None]
+    if missing or not wanted:
+        what = f"{', '.join(missing) or 'a fabric manager'} {version} on offer beside the driver, for this node has NVSwitch"
+        rows = [f"{name} {', '.join(row['version'] for row in case.offers.get(name) or ()) or 'not offered'}" for name in missing]
+        next_step = "add NVIDIA's repository, or set unhang_policy.fabric_manager.match_driver to false where another machine runs it"
+        refusals.append(refusal("no-fabric-manager", what, "; ".join(rows) or "none that goes with these packages", case.host, next_step))
+    return {name: own for name, own in found.items() if own}

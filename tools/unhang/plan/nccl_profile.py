@@ -1,0 +1,132 @@
+"""What NCCL's configuration of one node should be: a named profile, the node's facts and the policy become settings with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from unhang.judge.policy import waivers_of
+from unhang.judge.shapes import nearest
+from unhang.judge.versions import compare_versions, holds
+from unhang.plan.nccl_known import Known, is_read, setting_faults
+from unhang.plan.nccl_values import COMPUTED, CannotTell, Wishes
+
+
+@dataclass
+class Plan:
+    """What is to be written. problems: why nothing may be written, one line each. decided: names whose other lines are set aside."""
+
+    profile: str
+    conf: dict[str, str] = field(default_factory=dict)  # NCCL_*: read by NCCL from its file
+    environment: dict[str, str] = field(default_factory=dict)  # what NCCL does not read: has to be in the process's environment
+    decided: list[str] = field(default_factory=list)
+    until: str | None = None
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Node:
+    """The node as the plan sees it. groups: of the inventory. today: an ISO date."""
+
+    host: str
+    groups: tuple[str, ...]
+    sections: Mapping[str, Any]
+    today: str
+
+
+def plan_settings(
+    node: Node, policy: Mapping[str, Any], profiles: Mapping[str, Any], known: Known, wishes: Wishes, allow_debug: bool = False
+) -> dict[str, Any]:
+    """A Plan as a dict. policy: unhang_policy without faults; profiles: rows by name, as the role's vars have them."""
+    nccl = policy.get("nccl") or {}
+    names = [name.strip() for name in str(nccl.get("profile") or "").split("+") if name.strip()]
+    plan = Plan("+".join(names))
+    versions = sorted({row["version"] for row in _section(node, "nccl").get("libraries") or () if row.get("version")})
+    if not versions:
+        plan.notes.append("no NCCL was found on the node's own paths, so settings were not checked against its release")
+    for name in names:
+        row = profiles.get(name)
+        if row is None:
+            plan.problems.append(f"expected a profile, found {name!r}{nearest(name, profiles)}; there are {', '.join(sorted(profiles))}")
+            continue
+        _add_profile(plan, node, policy, name, row, versions, wishes)
+    _leave_out_unread(plan, node, known)
+    for name, given in (nccl.get("settings") or {}).items():
+        _put(plan, name, str(given))
+    vetted = {name for one in names for name in (profiles.get(one) or {}).get("settings", {})}
+    plugin = {name for one in names for name in (profiles.get(one) or {}).get("plugin_variables", ())}
+    for name, given in {**plan.conf, **plan.environment}.items():
+        by_policy = name in (nccl.get("settings") or {}) and name not in vetted
+        plan.problems += setting_faults(known, name, given, versions, allow_debug=allow_debug or not by_policy, plugin=plugin)
+    decided = {name for one in names for name in (profiles.get(one) or {}).get("forbid", ())}
+    plan.decided = sorted({*decided, *plan.conf, *plan.environment, *known.not_real, *known.renamed})
+    return asdict(plan)
+
+
+def _section(node: Node, name: str) -> Mapping[str, Any]:
+    found = node.sections.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _leave_out_unread(plan: Plan, node: Node, known: Known) -> None:
+    """What a profile sets for torch serves several releases: what none of the node's reads is left out."""
+    versions = sorted({row["torch"] for row in _section(node, "torch").get("environments") or () if row.get("torch")})
+    for name in [name for name in plan.environment if name in known.torch and versions]:
+        if not is_read(known.torch[name], versions, "generic"):
+            del plan.environment[name]
+            plan.notes.append(f"{name}: left out, for no torch of this node reads it ({', '.join(versions)})")
+
+
+def _put(plan: Plan, name: str, value: str) -> None:
+    (plan.conf if name.startswith("NCCL_") else plan.environment)[name] = value
+
+
+def _add_profile(plan: Plan, node: Node, policy: Mapping[str, Any], name: str, row: Mapping[str, Any], versions: Sequence[str], wishes: Wishes) -> None:
+    if row.get("waived_rule"):
+        _take_expiry(plan, node, policy, name, row["waived_rule"])
+    for need, wanted in (row.get("needs") or {}).items():
+        found = _section(node, "network").get(need)
+        if found is not wanted:
+            plan.problems.append(f"profile {name}: expected {need} {str(wanted).lower()}, found {str(found).lower()} on this node; choose another profile")
+    for variable, given in row.get("settings", {}).items():
+        if not isinstance(given, Mapping):
+            _put(plan, variable, str(given))
+        elif _applies(given, _section(node, "network"), versions):
+            _compute(plan, node, name, variable, given["computed"], wishes)
+
+
+def _applies(given: Mapping[str, Any], network: Mapping[str, Any], versions: Sequence[str]) -> bool:
+    if given.get("when") == "several_interfaces":
+        return len(network.get("usable_interfaces") or ()) > 1
+    if "before_nccl" in given:
+        return any(holds(compare_versions(version, given["before_nccl"], "nccl"), "<") for version in versions)
+    return True
+
+
+def _compute(plan: Plan, node: Node, profile: str, variable: str, how: str, wishes: Wishes) -> None:
+    work_out = COMPUTED.get(how)
+    if work_out is None:
+        plan.problems.append(f"profile {profile}: {variable}: expected one of {', '.join(COMPUTED)}, found computed: {how}")
+        return
+    try:
+        answer = work_out(_section(node, "network"), wishes)
+    except CannotTell as problem:
+        plan.problems.append(f"profile {profile}: {variable}: {problem}")
+        return
+    plan.notes += [f"{variable}: {note}" for note in answer.notes]
+    if answer.value is not None:
+        _put(plan, variable, answer.value)
+
+
+def _take_expiry(plan: Plan, node: Node, policy: Mapping[str, Any], profile: str, rule: str) -> None:
+    """A workaround holds as long as the waiver for the rule that tells of it: one date for audit and role."""
+    days = [one.row["until"] for one in waivers_of(policy) if one.rule == rule and one.covers(node.host, node.groups)]
+    if not days:
+        told = f"expected a waiver of the rule {rule} for {node.host}, found none"
+        plan.problems.append(f"profile {profile}: {told}; add one with reason, by and until to unhang_policy.waivers")
+        return
+    plan.until = max(days)
+    if plan.until < node.today:
+        plan.problems.append(f"profile {profile}: its waiver of {rule} ended on {plan.until}; name another profile, or give the waiver a new date and reason")
