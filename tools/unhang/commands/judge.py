@@ -6,23 +6,17 @@ import argparse
 import datetime
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from unhang import run_folder
-from unhang.catalogue import load_catalogue
 from unhang.errors import UserError
-from unhang.judge.judging import judge_run, thresholds_of
-from unhang.judge.limits import Limits, Stopped, run_limited
-from unhang.judge.policy import PolicyFile, load_policy
 from unhang.judge.rules import SEVERITIES
-from unhang.judge.run_input import RunInput, read_run_input
+from unhang.judge.run_judging import SHOWN_FAULTS, judge_folder
 from unhang.judge.values import printable
 
 FORMATS = ("table", "json", "html")
-MOST_STOPPED = 5
-SHOWN_FAULTS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,20 +42,6 @@ def run(arguments: argparse.Namespace) -> int:
     return int(any(head["totals_by_severity"].get(severity) for severity in severe))
 
 
-def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None) -> dict[str, Any]:
-    """Writes findings.json and gives it without its findings. A rule that must be stopped is left out and named. Raises UserError, OSError."""
-    run_input = read_run_input(folder)
-    limits = limits or _limits(len(run_input.files))
-    stopped: list[str] = []
-    while True:
-        found = run_limited(_work(run_input, rules, policy, today, list(stopped)), limits)
-        if not isinstance(found, Stopped):
-            return found
-        if not found.at or found.at in stopped or len(stopped) >= MOST_STOPPED:
-            raise UserError(f"judging was stopped: it used up its {found.by} ({limits}); last at {found.at or 'reading the rules'}")
-        stopped.append(found.at)
-
-
 def _problems(head: dict[str, Any]) -> Iterator[str]:
     """Why the answer is not the whole answer: rules that could not be used, or no node that was read."""
     refused = head["catalogue"]["refused"]
@@ -73,22 +53,6 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
         yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
     if head["host_count"] and not head["nodes"].get("ok"):
         yield "no node was read"
-
-
-def _limits(nodes: int) -> Limits:
-    """Far above what any honest catalogue needs, so that only what never ends meets them."""
-    return Limits(60 + nodes // 50, (1 << 30) + nodes * 100_000, 600 + nodes // 5)
-
-
-def _work(run_input: RunInput, rules: list[Path], policy: str | None, today: str, without: list[str]) -> Callable[[Callable[[str], None]], Any]:
-    def work(mark: Callable[[str], None]) -> dict[str, Any]:
-        catalogue = load_catalogue(rules)
-        if not catalogue.rules:
-            raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
-        chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
-        return judge_run(run_input, catalogue, today, chosen, mark, without)
-
-    return work
 
 
 def _day(given: str | None) -> str:

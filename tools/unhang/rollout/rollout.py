@@ -15,9 +15,9 @@ from typing import Any
 from urllib.parse import quote
 
 from unhang.catalogue import load_catalogue
-from unhang.commands.judge import judge_folder
 from unhang.errors import UserError
 from unhang.judge.run_input import read_nodes, read_run_input
+from unhang.judge.run_judging import judge_folder
 from unhang.plan.policy_check import refusals_of
 from unhang.rollout.proof import SERIOUS, prove
 from unhang.run_folder import write_atomically
