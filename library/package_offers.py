@@ -84,7 +84,7 @@ manager:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.package.offers import read_offers
+from ansible.module_utils.unhang_node.change.package.managers import backend_of
 
 OPTIONS = {
     "names": {"type": "list", "elements": "str", "required": True},
@@ -100,10 +100,10 @@ def main():
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         asked = module.params
-        found = read_offers(asked["rootfs"], asked["names"], asked["update_cache"], asked["fetch_timeout_s"], asked["modules"])
+        found = backend_of(asked["rootfs"]).read_offers(asked["rootfs"], asked["names"], asked["update_cache"], asked["fetch_timeout_s"], asked["modules"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, **found._asdict())
 
 
 if __name__ == "__main__":

@@ -92,12 +92,11 @@ manager:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
-from ansible.module_utils.unhang_node.change.package.holds import WHAT
-from ansible.module_utils.unhang_node.change.package.manager import Locked
-from ansible.module_utils.unhang_node.change.package.pin import apply_plan, check_held, plan_holds, rows_of, save_before
+from ansible.module_utils.unhang_node.change.package.held_groups import GROUPS
+from ansible.module_utils.unhang_node.change.package.pin import Holds, apply_plan, check_held, plan_holds, rows_of, save_before
 
 OPTIONS = {
-    "what": {"type": "list", "elements": "str", "choices": list(WHAT), "default": []},
+    "what": {"type": "list", "elements": "str", "choices": list(GROUPS), "default": []},
     "driver_version": {"type": "str"},
     "lock_timeout_s": {"type": "int", "default": 300},
     "state_id": {"type": "str", "default": ""},
@@ -105,17 +104,17 @@ OPTIONS = {
 }
 
 
-def settle(module):
-    """(manager, Database, Plan), with everything done unless in check mode. Raises OSError, ValueError, Locked."""
+def apply(module: AnsibleModule) -> Holds:
+    """What is held, with everything done unless in check mode. Raises OSError, ValueError."""
     rootfs, what = module.params["rootfs"], module.params["what"]
-    manager, database, plan = plan_holds(rootfs, what, module.params["driver_version"])
+    holds = plan_holds(rootfs, what, module.params["driver_version"])
     if not module.check_mode:
-        save_before(rootfs, module.params["state_id"], plan)
-        apply_plan(rootfs, plan, module.params["lock_timeout_s"])
+        save_before(rootfs, module.params["state_id"], holds.plan)
+        apply_plan(rootfs, holds.plan, module.params["lock_timeout_s"])
         missing = check_held(rootfs, what)
         if missing:
             raise ValueError("expected these to be held now, found that they are not: {}".format(", ".join(missing)))
-    return manager, database, plan
+    return holds
 
 
 def differences(plan, rows):
@@ -134,20 +133,20 @@ def main():
     """Plans, acts unless in check mode, reads back, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        manager, database, plan = settle(module)
-    except (OSError, ValueError, Locked) as problem:
+        holds = apply(module)
+    except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    rows = rows_of(database, module.params["what"])
+    rows = rows_of(holds.database, module.params["what"])
     module.exit_json(
-        changed=bool(plan.hold or plan.unhold or plan.texts),
-        manager=manager,
+        changed=bool(holds.plan.hold or holds.plan.unhold or holds.plan.texts),
+        manager=holds.manager,
         before=rows,
         after=[dict(row, held=True) for row in rows],
-        held=plan.hold,
-        lifted=plan.unhold,
-        left=plan.left,
-        half_configured=list(database.unfinished),
-        diff=differences(plan, rows),
+        held=holds.plan.hold,
+        lifted=holds.plan.unhold,
+        left=holds.plan.needs_manual_action,
+        half_configured=list(holds.database.unfinished),
+        diff=differences(holds.plan, rows),
     )
 
 

@@ -115,7 +115,7 @@ after:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
 from ansible.module_utils.unhang_node.change.journal.saved_states import read_states, state_line
-from ansible.module_utils.unhang_node.change.package.manager import Locked
+from ansible.module_utils.unhang_node.change.package.values import Locked
 from ansible.module_utils.unhang_node.change.rollback.restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
 from ansible.module_utils.unhang_node.change.rollback.running_values import shown_name
 

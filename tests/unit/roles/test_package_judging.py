@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from unhang_node.change.package.apt_output import Step, download_bytes, parse_fields, parse_madison, parse_simulation, said_lines
-from unhang_node.change.package.change import DEFAULTS
-from unhang_node.change.package.installed import Installed
+from unhang_node.change.package.apt.output import download_bytes, parse_fields, parse_madison, parse_simulation
+from unhang_node.change.package.apt.pins import pin_stanzas_text, plan_pin
 from unhang_node.change.package.judging import is_met, not_offered, read_back, refusals
-from unhang_node.change.package.pins import pin_stanzas_text, plan_pin
+from unhang_node.change.package.programs import error_lines
 from unhang_node.change.package.saved import merge_rows
 from unhang_node.change.package.space import MIB, STATES, boot_bytes, lacking, root_bytes
-from unhang_node.change.package.unit import UNTOLD, _await_code
+from unhang_node.change.package.unit import UNWRITTEN, _await_code
+from unhang_node.change.package.values import Installed, Request, Step
 from unhang_node.parse.apt import parse_preferences
 from unhang_node.parse.dpkg import Package
 
@@ -42,7 +42,7 @@ def installed(held=(), ours=(), **versions):
 
 
 def wish(**options):
-    return {**DEFAULTS, **options}
+    return Request(**options)
 
 
 def test_a_simulation_is_read_with_foreign_architectures_removals_and_directions():
@@ -70,13 +70,13 @@ def test_sizes_and_fields_are_read():
 
 
 def test_the_telling_lines_are_taken_and_else_the_last():
-    assert said_lines("Get:1 http://m\ndpkg: error processing package x (--configure):\n more\nE: Sub-process returned 1\n") == [
+    assert error_lines("Get:1 http://m\ndpkg: error processing package x (--configure):\n more\nE: Sub-process returned 1\n") == [
         "dpkg: error processing package x (--configure):",
         "E: Sub-process returned 1",
     ]
     full = "dpkg: error processing archive x.deb (--unpack):\n cannot copy extracted data for './opt/big': failed to write (No space left on device)\n"
-    assert said_lines(full)[1].endswith("failed to write (No space left on device)")
-    assert said_lines("one\ntwo\nthree\nfour\n") == ["two", "three", "four"]
+    assert error_lines(full)[1].endswith("failed to write (No space left on device)")
+    assert error_lines("one\ntwo\nthree\nfour\n") == ["two", "three", "four"]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ class TestRoom:
 
 def test_a_code_that_a_full_file_system_did_not_take_is_a_failure(tmp_path):
     (tmp_path / "code").write_text("")
-    assert _await_code(str(tmp_path / "code"), lambda: True, time.monotonic() + 60, 60) == UNTOLD
+    assert _await_code(str(tmp_path / "code"), lambda: True, time.monotonic() + 60, 60) == UNWRITTEN
 
 
 def test_what_is_read_back_is_held_against_the_steps_and_the_request():

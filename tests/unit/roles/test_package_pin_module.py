@@ -9,7 +9,8 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 
-from unhang_node.change.package.holds import BLACKLIST_FILE, DNF4_LOCKS, DNF5_LOCKS, PIN_FILE, blacklist_text, plan_dnf
+from unhang_node.change.package.apt.holds import BLACKLIST_FILE, PIN_FILE, blacklist_text
+from unhang_node.change.package.dnf.holds import DNF4_LOCKS, DNF5_LOCKS, plan_locks
 from unhang_node.parse.apt import parse_apt_conf, parse_preferences, pin_priority, setting_values
 from unhang_node.parse.dpkg import Database, Package
 from unhang_node.parse.rpm_locks import parse_versionlock, parse_versionlock_toml
@@ -193,22 +194,22 @@ class TestDnf:
     """Version locks of dnf, over planted lock files."""
 
     def test_the_lock_is_read_back_as_holding_the_package(self, tmp_path, path, parse):
-        plan = plan_dnf(RPMS, ["driver"], {}, path, None)
+        plan = plan_locks(RPMS, ["driver"], {}, path, None)
         (text,) = [after for _before, after in plan.texts.values()]
         assert [name for _line, name, _pin in parse(text)] == ["nvidia-driver"]
         locks = read_rpm_locks(plant(tmp_path, {path: text}), Unread())
         assert {package.name: package.held for package in with_locks(RPMS, locks).packages} == {"bash": False, "nvidia-driver": True}
 
     def test_second_run_changes_nothing(self, path, parse):
-        first = plan_dnf(RPMS, ["driver"], {}, path, None)
-        second = plan_dnf(RPMS, ["driver"], first.state, path, first.texts[path][1])
+        first = plan_locks(RPMS, ["driver"], {}, path, None)
+        second = plan_locks(RPMS, ["driver"], first.state, path, first.texts[path][1])
         assert second.texts == {}
         assert second.state == first.state
 
     @pytest.mark.parametrize("before", [None, "", "# kept\n"])
     def test_letting_go_gives_the_file_back(self, path, parse, before):
-        first = plan_dnf(RPMS, ["driver"], {}, path, before)
-        after = plan_dnf(RPMS, [], first.state, path, first.texts[path][1])
+        first = plan_locks(RPMS, ["driver"], {}, path, before)
+        after = plan_locks(RPMS, [], first.state, path, first.texts[path][1])
         assert after.state == {}
         left = after.texts[path][1]
         if before is None:  # dnf 4 does not start where its list is missing
@@ -218,18 +219,18 @@ class TestDnf:
             assert parse(left) == []
 
     def test_a_newer_version_takes_the_old_locks_place(self, path, parse):
-        first = plan_dnf(RPMS, ["driver"], {}, path, None)
+        first = plan_locks(RPMS, ["driver"], {}, path, None)
         newer = Database((Package("nvidia-driver", "3:580.95.05-1.el9", "x86_64", False, "installed"),))
-        (text,) = [after for _before, after in plan_dnf(newer, ["driver"], first.state, path, first.texts[path][1]).texts.values()]
+        (text,) = [after for _before, after in plan_locks(newer, ["driver"], first.state, path, first.texts[path][1]).texts.values()]
         assert "580.95.05" in text
         assert "570.86.15" not in text
 
 
 def test_a_lock_of_somebody_else_stays_when_ours_go():
     theirs = "nvidia-driver-3:570.86.15-1.el9.*\n"
-    first = plan_dnf(RPMS, ["driver"], {}, DNF4_LOCKS, theirs)
+    first = plan_locks(RPMS, ["driver"], {}, DNF4_LOCKS, theirs)
     assert first.texts == {}
-    assert plan_dnf(RPMS, [], first.state, DNF4_LOCKS, theirs).texts == {}
+    assert plan_locks(RPMS, [], first.state, DNF4_LOCKS, theirs).texts == {}
 
 
 def test_the_blacklist_path_is_one_that_apt_reads():

@@ -10,15 +10,15 @@ import sys
 import pytest
 from fakes.node_tree import Link, plant
 
-from unhang_node.change.package.apt_output import Step
-from unhang_node.change.package.installed import config_files_left, read_automatic, read_installed, sources_of
-from unhang_node.change.package.locks import find_holder, wait_for_locks
-from unhang_node.change.package.manager import Locked
-from unhang_node.change.package.repack import CannotRepack, repack
+from unhang_node.change.package.apt.installed import config_files_left, read_automatic, read_installed, sources_of
+from unhang_node.change.package.apt.locks import find_holder, wait_for_locks
+from unhang_node.change.package.apt.output import action_of
+from unhang_node.change.package.apt.repack import CannotRepack, repack
 from unhang_node.change.package.restore import restore_packages
 from unhang_node.change.package.restore_plan import plan_restore
 from unhang_node.change.package.saved import forget_fetched, mark, read_saved, write_saved
 from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
+from unhang_node.change.package.values import Locked, Step
 
 STATUS = """Package: libnvidia-ml1
 Status: hold ok installed
@@ -111,7 +111,7 @@ def row(name, before, after, deb=None):
 
 def test_the_way_back_is_what_differs_from_what_was(node):
     saved = {"packages": [row("libnvidia-ml1", "535.261.03-1", "535.309.01-1"), row("half", "1", "2"), row("new", None, "1"), row("old", "7", None)]}
-    assert plan_restore(saved, read_installed(str(node))) == [Step("half", "downgrade", "2", "1"), Step("old", "install", None, "7")]
+    assert plan_restore(saved, read_installed(str(node)), action_of) == [Step("half", "downgrade", "2", "1"), Step("old", "install", None, "7")]
 
 
 def test_a_way_back_without_its_packages_is_refused_before_anything_is_done(node):

@@ -11,7 +11,7 @@ from ...section import Unread
 from ...sections.processes import read_holders
 from ...sections.users import read_users
 from ..files import place_of, read_state, write_state, write_text
-from ..package.manager import ENVIRONMENT
+from ..package.programs import ENVIRONMENT
 from . import services
 
 STATE = "gpu_users"

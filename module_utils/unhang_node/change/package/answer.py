@@ -1,56 +1,56 @@
-"""What the module package_change answers: the plan, what was done, and why not."""
+"""What the module package_change returns: the plan, what was done, and why not."""
 
 from __future__ import annotations
 
-from . import change, dnf_run
-from .change import NOTHING, changes_of, close_plan, is_change
-from .dnf import is_rpm_node
+from typing import Any, Dict, List, Tuple
+
 from .judging import versions_after
+from .managers import backend_of
+from .values import ChangeResult, Plan, Request, Row
 
 
-def change_packages(options, check):
-    """The answer to a request (change.DEFAULTS has its keys), with everything done unless `check` or simulate_only. Holds `failed` and `changed`."""
-    looks_only = check or bool(options.get("simulate_only"))
+def change_packages(options: Dict[str, Any], check: bool) -> Dict[str, Any]:
+    """The answer to a request (Request has its keys), with everything done unless `check` or simulate_only. Has `failed` and `changed`."""
+    simulates = check or bool(options.get("simulate_only"))
     try:
-        plan, done = _settle(options, looks_only)
+        plan, result = _run(Request.of_options(options), simulates)
     except (OSError, ValueError) as problem:
         return {"failed": True, "changed": False, "msg": str(problem)}
-    answer = answer_of(plan, done, looks_only)
+    answer = answer_of(plan, result, simulates)
     if plan.refused:
         return dict(answer, failed=True, changed=False, msg="refused: " + "; ".join(plan.refused), refused=plan.refused)
-    if done.stopped_at:
-        untouched = done.stopped_at == "fetching"
-        msg = "nothing was touched: " + done.said if untouched else done.said
-        return dict(answer, failed=True, changed=not untouched, msg=msg, stopped_at=done.stopped_at, audit=done.audit)
-    return dict(answer, failed=False, changed=is_change(plan) and not options.get("simulate_only"))
+    if result.stopped_at:
+        untouched = result.stopped_at == "fetching"
+        message = "nothing was touched: " + result.message if untouched else result.message
+        return dict(answer, failed=True, changed=not untouched, msg=message, stopped_at=result.stopped_at, audit=result.audit)
+    return dict(answer, failed=False, changed=plan.is_change() and not options.get("simulate_only"))
 
 
-def _settle(options, looks_only):
-    """(Plan, Done). Raises OSError, ValueError."""
-    manager = dnf_run if is_rpm_node(options.get("rootfs") or "/") else change
-    plan = manager.plan_change(options, writes=not looks_only)
+def _run(request: Request, simulates: bool) -> Tuple[Plan, ChangeResult]:
+    """Raises OSError, ValueError."""
+    backend = backend_of(request.rootfs)
+    plan = backend.plan_change(request, not simulates)
     try:
-        done = NOTHING if looks_only or plan.refused or not is_change(plan) else manager.apply_change(plan)
+        done = ChangeResult() if simulates or plan.refused or not plan.is_change() else backend.apply_change(plan)
     finally:
-        if manager is change:
-            close_plan(plan)
+        backend.close_plan(plan)
     return plan, done
 
 
-def answer_of(plan, done, foretold):
-    """What is told of a plan, whatever became of it."""
-    names = set(plan.request["install"]) | set(plan.request["expect"])
+def answer_of(plan: Plan, result: ChangeResult, simulated: bool) -> Dict[str, Any]:
+    """What is returned of a plan, whatever became of it."""
+    names = set(plan.request.install) | set(plan.request.expect)
     versions = versions_after(plan.installed, plan.steps)
-    answer = {
-        "changes": changes_of(plan),
+    answer: Dict[str, Any] = {
+        "changes": plan.changes(),
         "offered": plan.offers,
-        "fetched": done.fetched,
-        "repacked": done.repacked,
+        "fetched": result.fetched,
+        "repacked": result.repacked,
         "half_configured": plan.repairs,
-        "after": {name: versions.get(name) for name in sorted(names)} if foretold or not done.after else done.after,
+        "after": {name: versions.get(name) for name in sorted(names)} if simulated or not result.after else result.after,
         "waited_for": plan.waited,
         "warnings_of_update": plan.warnings,
-        "log": done.log,
+        "log": result.log,
         "diff": differences(plan),
     }
     if plan.streams:
@@ -61,16 +61,21 @@ def answer_of(plan, done, foretold):
     return answer
 
 
-def differences(plan):
-    """What --diff shows: versions, then the file of pins."""
-    rows = changes_of(plan)
-    shown = [{"before_header": "packages", "after_header": "packages"}] if rows else []
-    for side in ("before", "after") if rows else ():
-        shown[0][side] = "".join("{} {}\n".format(row["name"], row[side] or "not installed") for row in rows)
+def differences(plan: Plan) -> List[Row]:
+    """What --diff shows: versions, module streams, the file of pins."""
+    rows = plan.changes()
+    shown = []
+    if rows:
+        texts = ["".join(f"{row['name']} {row[side] or 'not installed'}\n" for row in rows) for side in ("before", "after")]
+        shown.append(_difference("packages", *texts))
     if plan.streams:
-        texts = ["".join("{}:{}\n".format(module, row[at]) for module, row in sorted(plan.streams.items()) if row[at]) for at in (0, 1)]
-        shown.append({"before_header": "module streams", "after_header": "module streams", "before": texts[0], "after": texts[1]})
-    if plan.pin and plan.pin[1] != plan.pin[2]:
-        path, before, after = plan.pin
-        shown.append({"before_header": path, "after_header": path, "before": before or "", "after": after or ""})
+        texts = ["".join(f"{module}:{row[at]}\n" for module, row in sorted(plan.streams.items()) if row[at]) for at in (0, 1)]
+        shown.append(_difference("module streams", *texts))
+    if plan.pin and plan.writes_pin():
+        path, text_before, text_after = plan.pin
+        shown.append(_difference(path, text_before or "", text_after or ""))
     return shown
+
+
+def _difference(title: str, before: str, after: str) -> Row:
+    return {"before_header": title, "after_header": title, "before": before, "after": after}

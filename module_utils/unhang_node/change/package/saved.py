@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import Any, Dict, Iterable, List, Optional, Set
 
 from ..files import place_of, read_own_json, write_text
+from .values import Installed, Row, Step
 
 SCHEMA = "unhang/packages/1"
 STATES = "/var/lib/unhang/states"
 OLD, NEW = "packages/old", "packages/new"
 
 
-def folder_of(state_id):
+def folder_of(state_id: str) -> str:
     """A saved state's folder on the node."""
-    return "{}/{}".format(STATES, state_id)
+    return f"{STATES}/{state_id}"
 
 
-def read_saved(rootfs, folder):
+def read_saved(rootfs: str, folder: str) -> Optional[Dict[str, Any]]:
     """What packages.json holds, None where there is none. Raises ValueError naming it when it is broken, OSError."""
     path = folder + "/packages.json"
-    saved = read_own_json(rootfs, path, SCHEMA)
+    saved: Optional[Dict[str, Any]] = read_own_json(rootfs, path, SCHEMA)
     if saved is not None and not isinstance(saved.get("packages"), list):
-        raise ValueError("{}: expected what unhang saved there, found something else".format(path))
+        raise ValueError(f"{path}: expected what unhang saved there, found something else")
     return saved
 
 
-def write_saved(rootfs, folder, saved):
+def write_saved(rootfs: str, folder: str, saved: Dict[str, Any]) -> None:
     """Writes packages.json whole. Raises OSError."""
     text = json.dumps(dict(saved, schema=SCHEMA), indent=1, sort_keys=True) + "\n"
     write_text(place_of(rootfs, folder + "/packages.json"), text, 0o600)
 
 
-def merge_rows(earlier, rows):
+def rows_of(steps: Iterable[Step], installed: Installed, automatic: Set[str]) -> List[Row]:
+    """Rows of packages.json for the steps: what each package was, and what it is to become. automatic: names that were installed for others."""
+    rows = []
+    for step in steps:
+        if step.action == "reinstall":
+            continue
+        package = installed.packages.get(step.name)
+        rows.append({
+            "name": step.name, "architecture": package.architecture if package else "", "before": step.before, "after": step.after, "deb": None,
+            "held": bool(package and package.held), "automatic": step.name in automatic, "config_files": step.name.split(":")[0] in installed.config_files,
+        })  # fmt: skip
+    return rows
+
+
+def merge_rows(earlier: Iterable[Row], rows: Iterable[Row]) -> List[Row]:
     """Rows of packages.json with what is known from before: a package's first `before` is what the state goes back to."""
     known = {(row["name"], row["architecture"]): row for row in earlier}
     for row in rows:
@@ -41,24 +57,24 @@ def merge_rows(earlier, rows):
     return [known[key] for key in sorted(known)]
 
 
-def mark(rootfs, folder, status, message=""):
-    """Notes how far a change has come: fetching, fetched, applying, done, failed, restoring, restored."""
-    saved = read_saved(rootfs, folder)
+def mark(rootfs: str, folder: str, status: str, message: str = "") -> None:
+    """Notes how far a change has come: fetching, fetched, applying, done, failed, restoring, restored. Nothing without a folder."""
+    saved = read_saved(rootfs, folder) if folder else None
     if saved is not None:
         touched = saved.get("touched", False) or status == "applying"
         write_saved(rootfs, folder, dict(saved, status=status, message=message, touched=touched))
 
 
-def forget_fetched(rootfs, folder, message):
-    """After a fetch that failed: what was begun with it goes, so that a state without a change has nothing in it; what an earlier change saved stays."""
-    saved = read_saved(rootfs, folder)
-    if saved is None or saved.get("touched"):
-        return mark(rootfs, folder, "failed", message)
-    write_text(place_of(rootfs, folder + "/packages.json"), None)
-    shutil.rmtree(place_of(rootfs, folder + "/packages"), ignore_errors=True)
-    return None
+def forget_fetched(rootfs: str, folder: str, message: str) -> None:
+    """After a fetch that failed: what was fetched goes, so that a state without a change has nothing in it; what an earlier change saved stays."""
+    saved = read_saved(rootfs, folder) if folder else None
+    if saved is not None and saved.get("touched"):
+        mark(rootfs, folder, "failed", message)
+    elif saved is not None:
+        write_text(place_of(rootfs, folder + "/packages.json"), None)
+        shutil.rmtree(place_of(rootfs, folder + "/packages"), ignore_errors=True)
 
 
-def remove_new(rootfs, folder):
-    """Takes the packages away that were fetched to be installed: they are on the node now, and the mirror or the node's cache has them."""
-    shutil.rmtree(place_of(rootfs, "{}/{}".format(folder, NEW)), ignore_errors=True)
+def remove_new(rootfs: str, folder: str) -> None:
+    """Removes the packages that were fetched to be installed: they are on the node now, and the mirror or the node's cache has them."""
+    shutil.rmtree(place_of(rootfs, f"{folder}/{NEW}"), ignore_errors=True)

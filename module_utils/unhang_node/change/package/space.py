@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from ..files import place_of
+from .values import Step
 
 MIB = 1 << 20
 STATES = "/var/lib/unhang"
 ROOM_PLACES = ("/", "/usr", "/var", STATES, "/boot")
 KERNEL_IMAGE = "linux-image-"
-# Their scripts build the initial ramdisk again, the new one beside the old.
+# Their scripts rebuild the initial ramdisk, the new one beside the old.
 REBUILDS = (KERNEL_IMAGE, "initramfs-tools", "nvidia-kernel", "nvidia-dkms", "nvidia-open-kernel", "nvidia-tesla")
 REBUILDS += ("linux-modules-nvidia", "firmware-", "dracut")
 UNKNOWN_IMAGE_BYTES = 100 * MIB
 BUILD_BYTES = 400 * MIB  # a DKMS build of the NVIDIA modules, with its objects
 
 
-def boot_bytes(steps, images, ramdisks):
+def boot_bytes(steps: Sequence[Step], images: Sequence[int], ramdisks: Sequence[int]) -> int:
     """Bytes that the steps take on /boot. images, ramdisks: sizes of those that are there."""
     changed = [step for step in steps if step.after is not None]
     new = [step for step in changed if step.before is None and step.name.startswith(KERNEL_IMAGE) and step.name[len(KERNEL_IMAGE) :][:1].isdigit()]
@@ -28,7 +30,7 @@ def boot_bytes(steps, images, ramdisks):
     return need
 
 
-def root_bytes(steps, sizes, old_bytes):
+def root_bytes(steps: Sequence[Step], sizes: Mapping[str, Tuple[int, int]], old_bytes: int) -> Dict[str, int]:
     """{place: bytes}: unpacked files on /usr, builds on /var, packages where states are kept.
 
     sizes: {name: (download, installed)}; old_bytes: of what is replaced, installed.
@@ -41,12 +43,12 @@ def root_bytes(steps, sizes, old_bytes):
     return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": building, STATES: fetched + old_bytes // 2}
 
 
-def lacking(needs, rooms, minima):
+def lacking(needs: Mapping[str, int], rooms: Mapping[str, Tuple[int, int]], minima: Mapping[str, int]) -> List[str]:
     """A line for each file system that would have less than its minimum.
 
     needs: {place: bytes}; rooms: {place: (device, free bytes)}; minima: {place: bytes}.
     """
-    by_device = {}
+    by_device: Dict[int, Dict[str, Any]] = {}
     for place in sorted(rooms):
         device, free = rooms[place]
         known = by_device.setdefault(device, {"places": [], "free": free, "need": 0, "minimum": 0})
@@ -54,15 +56,14 @@ def lacking(needs, rooms, minima):
         known["need"] += needs.get(place, 0)
         known["minimum"] = max(known["minimum"], minima.get(place, 0))
     return [
-        "expected {:.0f} MiB free on the file system of {} ({:.0f} for the change, {:.0f} to be left), found {:.0f} MiB; make room there".format(
-            (row["need"] + row["minimum"]) / MIB, " and ".join(row["places"]), row["need"] / MIB, row["minimum"] / MIB, row["free"] / MIB
-        )
+        f"expected {(row['need'] + row['minimum']) / MIB:.0f} MiB free on the file system of {' and '.join(row['places'])}"
+        f" ({row['need'] / MIB:.0f} for the change, {row['minimum'] / MIB:.0f} to be left), found {row['free'] / MIB:.0f} MiB; make room there"
         for row in by_device.values()
         if row["need"] and row["free"] < row["need"] + row["minimum"]
     ]
 
 
-def read_rooms(rootfs):
+def read_rooms(rootfs: str) -> Dict[str, Tuple[int, int]]:
     """{place: (device, free bytes)}; of a place that is not there yet, where it will be made. Raises OSError."""
     rooms = {}
     for path in ROOM_PLACES:
@@ -74,7 +75,7 @@ def read_rooms(rootfs):
     return rooms
 
 
-def read_boot_sizes(rootfs):
+def read_boot_sizes(rootfs: str) -> Tuple[List[int], List[int]]:
     """(sizes of kernels, sizes of initial ramdisks) in /boot, in bytes."""
     place = place_of(rootfs, "/boot")
     images, ramdisks = [], []

@@ -9,32 +9,33 @@ import os
 import shutil
 import subprocess
 import time
+from typing import Callable, Sequence, Tuple
 
 from ..files import place_of, read_text_or_none
-from .manager import ENVIRONMENT, Locked
+from .programs import ENVIRONMENT, QUIET
+from .values import Locked
 
 UNIT = "unhang-packages.service"
 WORK = "/var/lib/unhang/packages"
 PAUSE_S = 0.3
 ASK_S = 60  # a systemd that is busy answers late
 LOOK_EVERY_S = 5.0
-# $0 is the work folder; the code is written last and whole, so that it says that the end was reached.
+# $0 is the work folder; the code is written last and whole, so that it proves that the end was reached.
 WRAPPER = 'cd / && "$@" >>"$0/log" 2>&1 </dev/null; echo $? >"$0/code.new"; mv "$0/code.new" "$0/code"'
-QUIET = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1", "UCF_FORCE_CONFFOLD": "1"}
 KILLED = 137
-UNTOLD = 1  # the file system was so full that the code's file came to be, and stayed empty
+UNWRITTEN = 1  # the file system was so full that the code's file came to be, and stayed empty
 
 
 class StillAtWork(ValueError):
-    """The package manager has not come to its end in the time given; it goes on."""
+    """The package manager has not ended in the time given; it goes on."""
 
 
-def has_systemd():
+def has_systemd() -> bool:
     """True where systemd is the init that runs."""
     return os.path.isdir("/run/systemd/system") and shutil.which("systemd-run") is not None
 
 
-def is_at_work():
+def is_at_work() -> bool:
     """True while an earlier call's unit runs."""
     if not has_systemd():
         return False
@@ -42,20 +43,19 @@ def is_at_work():
     return done.returncode == 0
 
 
-def wait_for_earlier(timeout_s):
+def wait_for_earlier(timeout_s: float) -> str:
     """"" when none was at work, else how long we waited. Raises Locked when it still is."""
     began = time.monotonic()
     while is_at_work():
         waited_s = time.monotonic() - began
         if waited_s >= timeout_s:
-            told = "expected an earlier change of packages to end within {:g} s, found it still at work; see systemctl status {}"
-            raise Locked(told.format(timeout_s, UNIT))
+            raise Locked(f"expected an earlier change of packages to end within {timeout_s:g} s, found it still at work; see systemctl status {UNIT}")
         time.sleep(PAUSE_S)
     waited_s = time.monotonic() - began
-    return "waited {:.0f} s for an earlier change of packages ({})".format(waited_s, UNIT) if waited_s > PAUSE_S else ""
+    return f"waited {waited_s:.0f} s for an earlier change of packages ({UNIT})" if waited_s > PAUSE_S else ""
 
 
-def run_apart(rootfs, commands, deadline_s, folder=""):
+def run_apart(rootfs: str, commands: Sequence[Sequence[str]], deadline_s: float, folder: str = "") -> Tuple[int, str]:
     """(exit code, what was printed) of commands run one after the other until one fails. Raises StillAtWork, OSError.
 
     folder: of a saved state, a path of the node: it counts as being worked on until the command ends (node_lock.stay_at_work).
@@ -70,61 +70,60 @@ def run_apart(rootfs, commands, deadline_s, folder=""):
     for command in commands:
         # --close: what a package starts must not keep it.
         kept = ["flock", "--shared", "--close", place_of(rootfs, folder)] if folder else []
-        code = _run_one(work, kept + command, until, deadline_s)
+        code = _run_one(work, [*kept, *command], until, deadline_s)
         if code:
             break
     return code, read_log(rootfs)
 
 
-def _run_one(work, command, until, deadline_s):
-    argv = ["/bin/sh", "-c", WRAPPER, work] + command
-    if has_systemd():
-        settings = ["--setenv={}={}".format(name, value) for name, value in sorted(dict(ENVIRONMENT, **QUIET).items())]
-        start = ["systemd-run", "--quiet", "--collect", "--unit=" + UNIT, "--description=unhang changes packages", "--property=KillMode=mixed"]
-        command = start + settings + ["--"] + argv
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ASK_S, check=False)
-        if done.returncode:
-            raise OSError(5, "systemd-run: " + " ".join(done.stdout.decode("utf-8", "replace").split())[-300:], UNIT)
-        ended = _unit_ended
-    else:
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(ENVIRONMENT, **QUIET), start_new_session=True
-        )
-        ended = _is_ended(child)
+def _run_one(work: str, command: Sequence[str], until: float, deadline_s: float) -> int:
+    argv = ["/bin/sh", "-c", WRAPPER, work, *command]
+    ended = _start_unit(argv) if has_systemd() else _start_session(argv)
     code = _await_code(os.path.join(work, "code"), ended, until, deadline_s)
     while not ended() and time.monotonic() < until:  # the next command's unit has the same name
         time.sleep(PAUSE_S)
     return code
 
 
-def _unit_ended():
-    return not is_at_work()
+def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
+    """Starts argv in the unit; gives whether it has ended. Raises OSError with what systemd-run printed."""
+    settings = [f"--setenv={name}={value}" for name, value in sorted(dict(ENVIRONMENT, **QUIET).items())]
+    start = ["systemd-run", "--quiet", "--collect", "--unit=" + UNIT, "--description=unhang changes packages", "--property=KillMode=mixed"]
+    command = [*start, *settings, "--", *argv]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ASK_S, check=False)
+    if done.returncode:
+        raise OSError(5, "systemd-run: " + " ".join(done.stdout.decode("utf-8", "replace").split())[-300:], UNIT)
+    return lambda: not is_at_work()
 
 
-def _is_ended(child):
+def _start_session(argv: Sequence[str]) -> Callable[[], bool]:
+    """Where no systemd runs."""
+    child = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(ENVIRONMENT, **QUIET), start_new_session=True
+    )
     return lambda: child.poll() is not None
 
 
-def _await_code(place, ended, until, deadline_s):
-    """The code that the wrapper wrote; KILLED where it ended without writing one, UNTOLD where it could not write it."""
+def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s: float) -> int:
+    """The code that the wrapper wrote; KILLED where it ended without writing one, UNWRITTEN where it could not write it."""
     look_at = time.monotonic() + LOOK_EVERY_S
     while True:
         text = read_text_or_none(place)
         if text is not None:
             os.unlink(place)
-            return int(text) if text.strip() else UNTOLD
+            return int(text) if text.strip() else UNWRITTEN
         now = time.monotonic()
         if now >= look_at:
             if ended() and not os.path.exists(place):
                 return KILLED
             look_at = now + LOOK_EVERY_S
         if now >= until:
-            told = "expected the package manager to end within {:g} s, found it still at work; it goes on, see systemctl status {}"
-            raise StillAtWork(told.format(deadline_s, UNIT))
+            found = f"found it still at work; it goes on, see systemctl status {UNIT}"
+            raise StillAtWork(f"expected the package manager to end within {deadline_s:g} s, {found}")
         time.sleep(PAUSE_S)
 
 
-def read_log(rootfs):
+def read_log(rootfs: str) -> str:
     """What the last run printed, its end when it is long."""
     try:
         with open(os.path.join(place_of(rootfs, WORK), "log"), "rb") as source:

@@ -24,8 +24,8 @@ from ..journal.saved_states import (
     read_saved_selections,
     read_states,
 )
-from ..package.holds import NotPossible, dpkg_name
-from ..package.manager import select_packages
+from ..package.held_groups import NotPossible, dpkg_name
+from ..package.managers import backend_of
 from ..package.pin import read_packages
 from ..package.restore import restore_packages
 from .boot import reboot_needed, restore_boot
@@ -119,7 +119,7 @@ def preview_others(rootfs, plan, lock_timeout_s):
 
 def _apply(rootfs, plan, lock_timeout_s, load_pynvml):
     if plan.lift:
-        select_packages(rootfs, [], plan.lift, lock_timeout_s)
+        backend_of(rootfs).set_holds(rootfs, [], plan.lift, lock_timeout_s)
     left = put_back(rootfs, plan.running, load_pynvml)
     undone = _undo_others(rootfs, plan, lock_timeout_s, check=False)
     if undone.waits_for:
@@ -134,7 +134,7 @@ def _apply(rootfs, plan, lock_timeout_s, load_pynvml):
     # Looked at again, for packages that came back have the selection that they came with.
     _lift, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
     if hold or unhold:
-        select_packages(rootfs, hold, unhold, lock_timeout_s)
+        backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
     return undone._replace(left=left + read_again(plan.reread))
 
 

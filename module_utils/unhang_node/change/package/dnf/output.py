@@ -1,10 +1,11 @@
-"""What dnf 4 says: the table of a transaction that it was not allowed to run, offers, who it waits for. Text in, values out."""
+"""What dnf 4 prints: the table of a transaction that it was not allowed to run, offers, who it waits for. Text in, values out."""
 
 from __future__ import annotations
 
 import re
+from typing import Dict, List, Mapping, Optional, Tuple
 
-from .apt_output import Step
+from ..values import Step
 
 _SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "downgrade", "Reinstalling": "reinstall", "Removing": "remove"}
 _HEAD = re.compile(r"^([A-Z][a-z]+)(?: [a-z ]+)?:$")
@@ -15,9 +16,10 @@ _STREAM = re.compile(r"^(\S+)\s+(\S+)((?:\s*\[[deix]\])*)(?:\s|$)")
 _WAITS = re.compile(r"Waiting for process with pid (\d+) to finish")
 
 
-def parse_transaction(text, installed):
-    """[Step] of the table that dnf prints before it asks. installed: {name: version}, for what is replaced; a version without an epoch has epoch 0."""
-    steps, action, wrapped = {}, None, ""
+def parse_transaction(text: str, installed: Mapping[str, str]) -> List[Step]:
+    """The table that dnf prints before it asks. installed: {name: version}, for what is replaced; a version without an epoch has epoch 0."""
+    steps: Dict[str, Step] = {}
+    action, wrapped = None, ""
     for line in text.splitlines():
         head = _HEAD.match(line)
         if head or not line.strip():
@@ -25,7 +27,7 @@ def parse_transaction(text, installed):
             continue
         replaced = _REPLACES.match(line)
         if replaced:
-            steps[replaced.group(1)] = Step(replaced.group(1), "remove", replaced.group(2), None)
+            steps[replaced.group(1)] = Step(name=replaced.group(1), action="remove", before=replaced.group(2), after=None)
             continue
         if action is None:
             continue
@@ -33,13 +35,18 @@ def parse_transaction(text, installed):
         if not row:
             wrapped = line.rstrip()  # a long name has a line of its own
             continue
-        name, version, wrapped = row.group(1), row.group(3), ""
-        before = version if action == "remove" else installed.get(name)
-        steps[name] = Step(name, action, before, None if action == "remove" else version)
+        steps[row.group(1)] = _step(row.group(1), action, row.group(3), installed)
+        wrapped = ""
     return [steps[name] for name in sorted(steps)]
 
 
-def parse_lines(text):
+def _step(name: str, action: str, version: str, installed: Mapping[str, str]) -> Step:
+    if action == "remove":
+        return Step(name=name, action=action, before=version, after=None)
+    return Step(name=name, action=action, before=installed.get(name), after=version)
+
+
+def parse_lines(text: str) -> List[Tuple[str, str, str, str]]:
     """[(name, version, architecture, origin)] of lines with tabs between, the last may be missing; an epoch of 0 is left out."""
     rows = []
     for line in text.splitlines():
@@ -50,29 +57,40 @@ def parse_lines(text):
     return rows
 
 
-def version_key(version):
+def version_key(version: str) -> Tuple[int, List[Tuple[int, int, str]]]:
     """What versions of rpm are sorted by (rpmvercmp, without ~ and ^). Pure."""
     epoch, colon, rest = version.partition(":")
     parts = re.findall(r"\d+|[a-zA-Z]+", rest if colon else version)
     return int(epoch) if colon and epoch.isdigit() else 0, [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]
 
 
-def parse_streams(text):
+def action_of(before: Optional[str], after: Optional[str]) -> str:
+    """What brings a package from one version to another; None is not installed."""
+    if after is None:
+        return "remove"
+    if before is None:
+        return "install"
+    if before == after:
+        return "reinstall"
+    return "upgrade" if version_key(before) < version_key(after) else "downgrade"
+
+
+def parse_streams(text: str) -> List[Tuple[str, str, bool]]:
     """[(module, stream, is the default)] of `dnf module list`."""
-    rows, inside = [], False
+    rows, in_table = [], False
     for line in text.splitlines():
         if line.startswith("Name ") and "Stream" in line:
-            inside = True
+            in_table = True
         elif not line.strip():
-            inside = False
-        elif inside:
+            in_table = False
+        elif in_table:
             found = _STREAM.match(line)
             if found:
                 rows.append((found.group(1), found.group(2), "[d]" in found.group(3)))
     return rows
 
 
-def waits_for(text):
-    """Pid of the process that dnf waits for, or None."""
+def waits_for(text: str) -> Optional[int]:
+    """Pid of the process that dnf waits for."""
     found = _WAITS.search(text)
     return int(found.group(1)) if found else None

@@ -11,9 +11,10 @@ import shutil
 import stat as stat_bits
 import subprocess
 import tempfile
+from typing import Dict, List, Tuple
 
-from ..files import place_of
-from .manager import ENVIRONMENT
+from ...files import place_of
+from ..programs import ENVIRONMENT
 
 INFO = "/var/lib/dpkg/info"
 DIVERSIONS = "/var/lib/dpkg/diversions"
@@ -28,19 +29,19 @@ class CannotRepack(ValueError):
     """Why a package could not be built again."""
 
 
-def repack(rootfs, name, architecture, version, folder):
+def repack(rootfs: str, name: str, architecture: str, version: str, folder: str) -> str:
     """File name of the package that was built in `folder` (a place on disk). Raises CannotRepack, OSError."""
     stem = _stem(rootfs, name, architecture)
     control = control_text(_stanza(rootfs, name, architecture), name, version)
-    file_name = "{}_{}_{}.deb".format(name, version.replace(":", "%3a"), architecture)
+    file_name = f"{name}_{version.replace(':', '%3a')}_{architecture}.deb"
     tree = tempfile.mkdtemp(prefix=".repack-", dir=folder)
     try:
         _lay_out(rootfs, stem, tree, name)
         os.makedirs(tree + "/DEBIAN", mode=0o755, exist_ok=True)
         for part in SCRIPTS:
-            source = place_of(rootfs, "{}/{}.{}".format(INFO, stem, part))
+            source = place_of(rootfs, f"{INFO}/{stem}.{part}")
             if os.path.exists(source):
-                shutil.copy2(source, "{}/DEBIAN/{}".format(tree, part))
+                shutil.copy2(source, f"{tree}/DEBIAN/{part}")
         with open(tree + "/DEBIAN/control", "w", encoding="utf-8", errors="surrogateescape") as target:
             target.write(control)
         os.chmod(tree, 0o755)  # noqa: S103 - it becomes the / of the package
@@ -50,7 +51,7 @@ def repack(rootfs, name, architecture, version, folder):
     return file_name
 
 
-def _build(tree, target):
+def _build(tree: str, target: str) -> None:
     command = ["dpkg-deb", "-Zgzip", "-z1", "--build", tree, target]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=BUILD_DEADLINE_S, env=ENVIRONMENT, check=False
@@ -59,38 +60,39 @@ def _build(tree, target):
         raise CannotRepack("dpkg-deb --build: " + " ".join(done.stderr.decode("utf-8", "replace").split())[-300:])
 
 
-def _stem(rootfs, name, architecture):
-    """How dpkg calls the package's files in its info folder."""
-    for stem in (name, "{}:{}".format(name, architecture)):
-        if os.path.exists(place_of(rootfs, "{}/{}.list".format(INFO, stem))):
+def _stem(rootfs: str, name: str, architecture: str) -> str:
+    """How dpkg names the package's files in its info folder."""
+    for stem in (name, f"{name}:{architecture}"):
+        if os.path.exists(place_of(rootfs, f"{INFO}/{stem}.list")):
             return stem
-    raise CannotRepack("expected dpkg's list of the files of {}, found none below {}".format(name, INFO))
+    raise CannotRepack(f"expected dpkg's list of the files of {name}, found none below {INFO}")
 
 
-def _stanza(rootfs, name, architecture):
+def _stanza(rootfs: str, name: str, architecture: str) -> str:
     """The package's stanza of dpkg's status file."""
     with open(place_of(rootfs, "/var/lib/dpkg/status"), encoding="utf-8", errors="surrogateescape") as source:
         for stanza in source.read().split("\n\n"):
             lines = stanza.strip("\n").split("\n")
             if lines[0] == "Package: " + name and "Architecture: " + architecture in lines:
                 return stanza
-    raise CannotRepack("expected {} in dpkg's status, found it gone".format(name))
+    raise CannotRepack(f"expected {name} in dpkg's status, found it gone")
 
 
-def control_text(stanza, name, version):
+def control_text(stanza: str, name: str, version: str) -> str:
     """A control file out of a stanza of dpkg's status. Raises CannotRepack when it is of another version."""
-    kept, keep = [], True
+    kept: List[str] = []
+    keep = True
     for line in stanza.strip("\n").split("\n"):
         if line[:1] not in (" ", "\t"):
             keep = line.split(":", 1)[0] not in LEFT_OUT
         if keep:
             kept.append(line)
     if "Version: " + version not in kept:
-        raise CannotRepack("expected {} {} to be installed whole, found another version".format(name, version))
+        raise CannotRepack(f"expected {name} {version} to be installed whole, found another version")
     return "\n".join(kept) + "\n"
 
 
-def read_diversions(rootfs):
+def read_diversions(rootfs: str) -> Dict[str, Tuple[str, str]]:
     """{path: (where dpkg puts it, package whose file stays)} of dpkg's diversions."""
     try:
         with open(place_of(rootfs, DIVERSIONS), encoding="utf-8", errors="surrogateescape") as source:
@@ -100,9 +102,9 @@ def read_diversions(rootfs):
     return {lines[at]: (lines[at + 1], lines[at + 2]) for at in range(0, len(lines) - 2, 3)}
 
 
-def _lay_out(rootfs, stem, tree, name):
+def _lay_out(rootfs: str, stem: str, tree: str, name: str) -> None:
     """Copies every file of the package from where it lies to where the package has it."""
-    with open(place_of(rootfs, "{}/{}.list".format(INFO, stem)), encoding="utf-8", errors="surrogateescape") as source:
+    with open(place_of(rootfs, f"{INFO}/{stem}.list"), encoding="utf-8", errors="surrogateescape") as source:
         paths = [line for line in source.read().splitlines() if line not in ("", "/.")]
     diversions, lacking = read_diversions(rootfs), []
     parents = {os.path.dirname(path) for path in paths}
@@ -115,10 +117,10 @@ def _lay_out(rootfs, stem, tree, name):
             continue
         _copy(here, tree + path, path in parents)
     if lacking:
-        raise CannotRepack("expected {} whole, found {} of its files gone, such as {}".format(name, len(lacking), lacking[0]))
+        raise CannotRepack(f"expected {name} whole, found {len(lacking)} of its files gone, such as {lacking[0]}")
 
 
-def _copy(here, there, is_folder):
+def _copy(here: str, there: str, is_folder: bool) -> None:
     """is_folder: other files of the package lie below it, so that a link in its place is the node's own (merged /usr)."""
     known = os.stat(here) if is_folder else os.lstat(here)
     os.makedirs(os.path.dirname(there), exist_ok=True)
@@ -129,7 +131,7 @@ def _copy(here, there, is_folder):
     elif stat_bits.S_ISREG(known.st_mode):
         shutil.copy2(here, there)
     else:
-        raise CannotRepack("expected files, folders and links, found {} of another kind".format(here))
+        raise CannotRepack(f"expected files, folders and links, found {here} of another kind")
     os.chown(there, known.st_uid, known.st_gid, follow_symlinks=False)
     if not stat_bits.S_ISLNK(known.st_mode):
         os.chmod(there, stat_bits.S_IMODE(known.st_mode))

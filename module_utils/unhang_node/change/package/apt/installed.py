@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections import namedtuple
+from typing import Dict, Set
 
-from ...files import names_or_none
-from ...parse.dpkg import parse_status
-from ...root import Root
-from ...sections.package_database import UPDATES, read_status_bytes
-from ..files import place_of, read_state
+from ....files import names_or_none
+from ....parse.dpkg import parse_status
+from ....root import Root
+from ....sections.package_database import UPDATES, read_status_bytes
+from ...files import place_of, read_state
+from ..values import Installed
 
-# packages: {name as apt writes it: parse.dpkg.Package}; unfinished: names; interrupted: dpkg was cut off and wants to be run first;
-# config_files: names of which only configuration is left; ours: names that unhang's package_pin holds; sources: {name: source package}.
-Installed = namedtuple("Installed", "packages unfinished interrupted config_files ours architecture sources", defaults=({},))
 _SOURCE = re.compile(r"^Source: (\S+)", re.M)
 _CONFIG_FILES = re.compile(r"^Status: \S+ \S+ config-files$", re.M)
 _PACKAGE = re.compile(r"^Package: (\S+)", re.M)
@@ -21,8 +19,8 @@ _AUTO = re.compile(r"^Auto-Installed: 1$", re.M)
 _ARCHITECTURE = re.compile(r"^Architecture: (\S+)", re.M)
 
 
-def read_installed(rootfs):
-    """Installed of a node. Raises OSError, ValueError."""
+def read_installed(rootfs: str) -> Installed:
+    """Raises OSError, ValueError."""
     root = Root([rootfs])
     try:
         content = read_status_bytes(root)
@@ -31,32 +29,37 @@ def read_installed(rootfs):
     database = parse_status(content, ("",))
     native = native_architecture(root)
     packages = {apt_name(package.name, package.architecture, native): package for package in database.packages}
-    interrupted = any(name.isdigit() for name in names_or_none(root, UPDATES) or [])
-    ours = {name.split(":")[0] for name in read_state(rootfs, "package_hold").get("holds", ())}
-    sources = {name: known for name, known in sources_of(content).items() if name in packages}
-    return Installed(packages, list(database.unfinished), interrupted, config_files_left(content), ours, native, sources)
+    return Installed(
+        packages=packages,
+        unfinished=list(database.unfinished),
+        interrupted=any(name.isdigit() for name in names_or_none(root, UPDATES) or []),
+        config_files=config_files_left(content),
+        ours={name.split(":")[0] for name in read_state(rootfs, "package_hold").get("holds", ())},
+        architecture=native,
+        sources={name: known for name, known in sources_of(content).items() if name in packages},
+    )
 
 
-def native_architecture(root):
+def native_architecture(root: Root) -> str:
     """The node's own, as dpkg itself was built for it."""
     for name in ("/var/lib/dpkg/arch", "/var/lib/dpkg/arch-native"):
         try:
-            words = root.text(name).split()
+            lines = root.text(name).split()
         except OSError:
             continue
-        if words:
-            return words[0]
+        if lines:
+            return str(lines[0])
     found = re.search(rb"^Package: dpkg\n(?:.+\n)*?Architecture: (\S+)$", read_status_bytes(root), re.M)
     return found.group(1).decode("ascii", "replace") if found else ""
 
 
-def apt_name(name, architecture, native):
+def apt_name(name: str, architecture: str, native: str) -> str:
     """As apt writes it: with the architecture where it is a foreign one."""
-    return name if architecture in (native, "all", "") or not native else "{}:{}".format(name, architecture)
+    return name if architecture in (native, "all", "") or not native else f"{name}:{architecture}"
 
 
-def sources_of(content):
-    """{name: source package} of every stanza. content: bytes of dpkg's status; a package without the field is built of the source of its own name."""
+def sources_of(content: bytes) -> Dict[str, str]:
+    """{name: source package} of every stanza. content: dpkg's status; a package without the field is built of the source of its own name."""
     found = {}
     for stanza in content.decode("utf-8", "replace").split("\n\n"):
         name, source = _PACKAGE.search(stanza), _SOURCE.search(stanza)
@@ -65,17 +68,16 @@ def sources_of(content):
     return found
 
 
-def config_files_left(content):
-    """Names of packages that were removed and left their configuration. content: bytes of dpkg's status."""
-    text = content.decode("utf-8", "replace")
-    found = set()
-    for stanza in text.split("\n\n"):
+def config_files_left(content: bytes) -> Set[str]:
+    """Names of packages that were removed and left their configuration. content: dpkg's status."""
+    found: Set[str] = set()
+    for stanza in content.decode("utf-8", "replace").split("\n\n"):
         if "config-files" in stanza and _CONFIG_FILES.search(stanza):
             found.update(_PACKAGE.findall(stanza)[:1])
     return found
 
 
-def read_automatic(rootfs, native):
+def read_automatic(rootfs: str, native: str) -> Set[str]:
     """Names, as apt writes them, of packages that apt installed because others needed them."""
     try:
         with open(place_of(rootfs, "/var/lib/apt/extended_states"), encoding="utf-8", errors="replace") as source:
@@ -88,9 +90,3 @@ def read_automatic(rootfs, native):
         if name and _AUTO.search(stanza):
             found.add(apt_name(name.group(1), architecture.group(1) if architecture else "", native))
     return found
-
-
-def version_of(installed, name):
-    """Version of a package that is there, whole or not; None when it is not."""
-    package = installed.packages.get(name)
-    return package.version if package else None

@@ -1,0 +1,128 @@
+"""Calls apt as a change of packages needs it: with a view of preferences, lists and caches that may differ from the node's own, and a deadline each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
+
+from ....sections.package_database import STATUS
+from ...files import place_of, write_text
+from ..programs import error_lines, run
+from ..values import Offers, Refused, Step, View
+from .output import parse_fields, parse_madison, parse_simulation
+
+PREFERENCES = "/etc/apt/preferences.d"
+LISTS = "/var/lib/apt/lists"
+CONF = "view.conf"
+# A mirror that stalls is given up, and then asked once more.
+NETWORK = ["-o", "Acquire::http::Timeout=30", "-o", "Acquire::https::Timeout=30", "-o", "Acquire::Retries=1"]
+AS_ROOT = ["-o", "APT::Sandbox::User=root"]  # saved states are root's alone, so that apt's own user could not write into them
+DPKG = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold", "-o", "Dpkg::Use-Pty=0"]
+BARE = ["-o", "APT::Install-Recommends=0", "-o", "APT::Get::AutomaticRemove=0"]
+# What may go down and what is held is judged by us, by name; apt would only speak of held broken packages.
+ALLOW = ["--allow-downgrades", "--allow-change-held-packages", "--ignore-hold"]
+
+
+def make_view(rootfs: str, folder: str, without: Sequence[str] = (), more: Optional[Mapping[str, Optional[str]]] = None, private: bool = False) -> View:
+    """A view with apt's caches in `folder`, so that a simulation leaves nothing behind.
+
+    without: file names of /etc/apt/preferences.d that apt is not to see; more: {file name: text or None} in its place.
+    private: lists in `folder` too, and no hooks of the node's: apt then writes nothing outside of it.
+    """
+    more = more or {}
+    place = place_of(rootfs, folder)
+    own = place + "/preferences.d"
+    shutil.rmtree(own, ignore_errors=True)
+    os.makedirs(own, mode=0o755)
+    _copy_files(place_of(rootfs, PREFERENCES), own, {*without, *more})
+    for name, text in sorted(more.items()):
+        if text is not None:
+            write_text(own + "/" + name, text)
+    os.makedirs(place + "/cache/archives/partial", exist_ok=True)
+    options = ["-o", f"Dir::Etc::PreferencesParts={folder}/preferences.d", "-o", f"Dir::Cache={folder}/cache"]
+    return View(rootfs=rootfs, options=options + (_private_options(rootfs, folder) if private else []), folder=folder)
+
+
+def _copy_files(source: str, target: str, without: Set[str]) -> None:
+    for name in sorted(os.listdir(source)) if os.path.isdir(source) else []:
+        if name not in without and os.path.isfile(source + "/" + name):
+            shutil.copy2(source + "/" + name, target + "/" + name)
+
+
+def _private_options(rootfs: str, folder: str) -> List[str]:
+    place = place_of(rootfs, folder)
+    os.makedirs(place + "/lists/partial", exist_ok=True)
+    _copy_files(place_of(rootfs, LISTS), place + "/lists", {"lock"})
+    # Hooks of an update leave stamps and caches of their own behind.
+    write_text(place + "/" + CONF, "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n")
+    return ["-c", f"{folder}/{CONF}", "-o", f"Dir::State::Lists={folder}/lists", *AS_ROOT]
+
+
+def update(view: View, deadline_s: float) -> List[str]:
+    """What went wrong while the lists were fetched, as lines; none when all is well."""
+    code, output = run(view.rootfs, ["apt-get", "-q", *view.options, *NETWORK, "-o", "Acquire::Languages=none", "update"], deadline_s)
+    lines = error_lines(output)
+    # An "Err" alone is a file of the repository that apt could do without.
+    return lines if code else [line for line in lines if line.startswith(("E:", "W: "))]
+
+
+def arguments_of(install: Mapping[str, str], remove: Iterable[str]) -> List[str]:
+    """A request as apt-get takes it. install: {name: version or ""}."""
+    return [f"{name}={version}" if version else name for name, version in sorted(install.items())] + [name + "-" for name in sorted(remove)]
+
+
+def simulate(view: View, arguments: Sequence[str], recommends: bool) -> List[Step]:
+    """The steps that apt would take. Raises Refused with apt's reason, OSError."""
+    argv = ["apt-get", "-q", "--simulate", *view.options, *([] if recommends else BARE), *ALLOW, "install", *arguments]
+    code, output = run(view.rootfs, argv)
+    if code:
+        raise Refused(reason_of(output))
+    if "cannot be authenticated" in output:
+        raise Refused("the packages' repository is not signed, or its signature is not known to this node")
+    return parse_simulation(output)
+
+
+def needed_again(view: View, leaving: Set[str], arguments: Sequence[str], recommends: bool) -> Set[str]:
+    """Names among `leaving` that apt would bring back for the request: families share some. It is asked over a copy of dpkg's status without them.
+
+    arguments: of the request, without what is there already; then what those lost is to come back, which apt does only when nothing else is asked for.
+    """
+    with open(place_of(view.rootfs, STATUS), encoding="utf-8", errors="surrogateescape") as source:
+        stanzas = source.read().split("\n\n")
+    kept = [stanza for stanza in stanzas if stanza.strip("\n").split("\n", 1)[0][len("Package: ") :] not in leaving]
+    path = view.folder + "/status"
+    with open(place_of(view.rootfs, path), "w", encoding="utf-8", errors="surrogateescape") as target:
+        target.write("\n\n".join(kept))
+    try:
+        steps = simulate(view._replace(options=[*view.options, "-o", "Dir::State::status=" + path]), ["--fix-broken", *arguments], recommends)
+    except Refused:
+        return set()  # the request itself is refused soon, with the reason
+    return {step.name.split(":")[0] for step in steps if step.action == "install"} & set(leaving)
+
+
+def reason_of(output: str) -> str:
+    """apt's reason in one line."""
+    lines = [line.strip() for line in output.splitlines()]
+    reasons = [line for line in lines if line.startswith("E: ") or " : " in line or ": Depends: " in line]
+    return " | ".join(dict.fromkeys(" ".join(line.split()) for line in reasons))[:600] or " | ".join(lines[-3:])[:600]
+
+
+def offers_of(view: View, names: Iterable[str]) -> Offers:
+    """{name: [{version, origin}]}, newest first; names without an offer are left out."""
+    every = sorted(names)
+    return parse_madison(run(view.rootfs, ["apt-cache", *view.options, "madison", *every])[1]) if every else {}
+
+
+def sizes_of(view: View, arguments: Sequence[str]) -> Dict[str, Tuple[int, int]]:
+    """{name: (download bytes, installed bytes)} of `name=version` arguments, as the lists have it."""
+    if not arguments:
+        return {}
+    _code, output = run(view.rootfs, ["apt-cache", *view.options, "show", *arguments])
+    rows = parse_fields(output, ("Package", "Size", "Installed-Size"))
+    return {str(row["Package"]): (int(row["Size"] or 0), int(row["Installed-Size"] or 0) * 1024) for row in rows if row["Package"]}
+
+
+def known_names(view: View) -> List[str]:
+    """Every package name that apt knows."""
+    return run(view.rootfs, ["apt-cache", *view.options, "pkgnames"])[1].split()

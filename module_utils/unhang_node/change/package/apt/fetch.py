@@ -1,0 +1,111 @@
+"""Makes sure of a rollback before anything is touched: every package that goes is fetched, or built again, into the folder of the saved state."""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+from typing import List, NamedTuple, Sequence, Tuple
+
+from ...files import place_of
+from ..programs import error_lines, run
+from ..saved import NEW, OLD, merge_rows, read_saved, rows_of, write_saved
+from ..values import Installed, Refused, Request, Row, Step, View
+from .commands import ALLOW, AS_ROOT, BARE, NETWORK, offers_of
+from .installed import read_automatic
+from .output import parse_fields
+from .repack import CannotRepack, repack
+
+CACHE = "/var/cache/apt/archives"
+
+
+class Kept(NamedTuple):
+    """fetched: names of files; repacked: names of packages; missing: why a package could not be kept, a line each."""
+
+    fetched: List[str]
+    repacked: List[str]
+    missing: List[str]
+
+
+def keep_old_packages(view: View, folder: str, steps: Sequence[Step], installed: Installed, request: Request) -> Kept:
+    """Writes packages.json and keeps every package that goes. folder: of the saved state. Raises OSError, ValueError."""
+    rootfs = view.rootfs
+    earlier = read_saved(rootfs, folder) or {}
+    rows = merge_rows(earlier.get("packages", []), rows_of(steps, installed, read_automatic(rootfs, installed.architecture)))
+    asked = {"install": request.install, "remove": request.remove}
+    saved = dict(earlier, status="fetching", message="", manager="dpkg", packages=rows, request=asked)
+    os.makedirs(place_of(rootfs, f"{folder}/{OLD}"), mode=0o700, exist_ok=True)
+    write_saved(rootfs, folder, saved)
+    wanted = [row for row in rows if row["before"] is not None and row["deb"] is None]
+    fetched = _fetch_old(view, folder, wanted, request.fetch_timeout_s)
+    repacked, missing = _repack(rootfs, folder, [row for row in wanted if row["deb"] is None])
+    write_saved(rootfs, folder, dict(saved, status="fetched"))
+    return Kept(fetched=fetched, repacked=repacked, missing=missing)
+
+
+def _fetch_old(view: View, folder: str, rows: Sequence[Row], timeout_s: float) -> List[str]:
+    """Sets `deb` of every row whose package a repository, or the node's own cache, still has."""
+    old = f"{folder}/{OLD}"
+    offers = offers_of(view, {row["name"] for row in rows})
+    arguments = []
+    for row in rows:
+        name = row["name"].split(":")[0]
+        if any(offer["version"] == row["before"] for offer in offers.get(name, ())):
+            arguments.append(f"{row['name']}={row['before']}")
+        for known in glob.glob(f"{place_of(view.rootfs, CACHE)}/{name}_*.deb"):
+            if file_of(row) == os.path.basename(known):
+                shutil.copy2(known, place_of(view.rootfs, old))
+    if arguments:
+        argv = ["apt-get", "-q", *view.options, *NETWORK, *AS_ROOT, "download", *arguments]
+        # Its exit code does not matter: the files that are there are looked at, and a package without one is built again.
+        run(view.rootfs, _in_folder(old, argv), timeout_s)
+    fetched = []
+    for row in rows:
+        if is_package_of(view.rootfs, f"{old}/{file_of(row)}", row):
+            row["deb"] = f"{OLD}/{file_of(row)}"
+            fetched.append(file_of(row))
+    return fetched
+
+
+def _in_folder(folder: str, argv: Sequence[str]) -> List[str]:
+    """argv run in a folder of the node: apt-get download writes into the working directory."""
+    return ["/bin/sh", "-c", 'cd "$0" && exec "$@"', folder, *argv]
+
+
+def file_of(row: Row) -> str:
+    """A package's file name as apt gives it."""
+    return f"{row['name'].split(':')[0]}_{row['before'].replace(':', '%3a')}_{row['architecture']}.deb"
+
+
+def is_package_of(rootfs: str, path: str, row: Row) -> bool:
+    """True when the file is a package that can be read and is the one that the row means."""
+    if not os.path.isfile(place_of(rootfs, path)):
+        return False
+    code, output = run(rootfs, ["dpkg-deb", "--field", path, "Package", "Version", "Architecture"])
+    found = parse_fields(output, ("Package", "Version", "Architecture"))
+    return code == 0 and found == [{"Package": row["name"].split(":")[0], "Version": row["before"], "Architecture": row["architecture"]}]
+
+
+def _repack(rootfs: str, folder: str, rows: Sequence[Row]) -> Tuple[List[str], List[str]]:
+    repacked, missing = [], []
+    for row in rows:
+        name = row["name"].split(":")[0]
+        try:
+            file_name = repack(rootfs, name, row["architecture"], row["before"], place_of(rootfs, f"{folder}/{OLD}"))
+        except CannotRepack as problem:
+            missing.append(f"{row['name']} {row['before']}: no repository has it any more, and it cannot be built again: {problem}")
+            continue
+        row["deb"] = f"{OLD}/{file_name}"
+        repacked.append(row["name"])
+    return repacked, missing
+
+
+def fetch_new(view: View, folder: str, arguments: Sequence[str], recommends: bool, timeout_s: float) -> List[str]:
+    """File names of the packages that will be installed, in the folder now. Raises Refused with what the mirror answered."""
+    path = f"{folder}/{NEW}"
+    os.makedirs(place_of(view.rootfs, path + "/partial"), mode=0o700, exist_ok=True)
+    argv = ["apt-get", "-q", "-y", "--download-only", *view.options, *NETWORK, *AS_ROOT, *([] if recommends else BARE), *ALLOW]
+    code, output = run(view.rootfs, [*argv, "-o", "Dir::Cache::Archives=" + path, "install", *arguments], timeout_s)
+    if code:
+        raise Refused(f"expected to fetch every package, found: {' | '.join(error_lines(output))}")
+    return sorted(name for name in os.listdir(place_of(view.rootfs, path)) if name.endswith(".deb"))

@@ -1,0 +1,68 @@
+"""Holds, pins and the blacklist of unattended-upgrades, each of which fails alone. Values in, values out, but for plan_holds, which reads.
+
+A hold is passed over by an explicit install, a pin does not stop a removal, and unattended-upgrades reads its blacklist before either.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
+
+from ....parse.dpkg import Database, Package
+from ...config.setting_files import OWN
+from ...files import place_of, read_text_or_none
+from ..held_groups import GROUPS, chosen_packages, dpkg_name
+from ..values import HoldPlan
+
+PIN_FILE = "/etc/apt/preferences.d/unhang-package-hold"
+BLACKLIST_FILE = "/etc/apt/apt.conf.d/52unhang-package-hold"
+PRIORITY = 1001  # above 1000: apt goes back to it, even downwards (apt_preferences(5))
+# New packages that would take the place of held ones: a new kernel comes under a new name.
+PATTERNS = {
+    "driver": ("nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-open", "nvidia-fabricmanager", "linux-modules-nvidia-", "cuda-drivers"),
+    "kernel": ("linux-image-", "linux-headers-", "linux-modules-"),
+    "nccl": ("libnccl",),
+    "ofed": ("mlnx-", "ofed-", "doca-ofed"),
+}
+
+
+def plan_holds(rootfs: str, database: Database, groups: Sequence[str], state: Dict[str, Any]) -> HoldPlan:
+    """plan_files_and_holds with the node's own files. Raises OSError, ValueError."""
+    texts = {path: read_text_or_none(place_of(rootfs, path)) for path in (PIN_FILE, BLACKLIST_FILE)}
+    return plan_files_and_holds(database, groups, state, texts)
+
+
+def plan_files_and_holds(database: Database, groups: Sequence[str], state: Mapping[str, Any], texts: Mapping[str, Optional[str]]) -> HoldPlan:
+    """state: what was saved before; texts: {PIN_FILE, BLACKLIST_FILE: text or None} as they are."""
+    packages = chosen_packages(database, groups)
+    wanted = {dpkg_name(package) for package in packages}
+    held = {dpkg_name(package) for package in database.packages if package.held}
+    ours = set(state.get("holds", ()))
+    hold, unhold = sorted(wanted - held), sorted((ours - wanted) & held)
+    after = {PIN_FILE: pin_text(packages), BLACKLIST_FILE: blacklist_text(packages, groups)}
+    changes, skipped = {}, []
+    for path in sorted(after):
+        before = texts[path]
+        if before is not None and OWN[2:] not in before:
+            skipped.append(f"{path}: expected a file of unhang's own, found one that somebody else wrote; it stays as it is")
+        elif before != after[path]:
+            changes[path] = (before, after[path])
+    kept = sorted((ours & wanted) | set(hold))
+    return HoldPlan(hold=hold, unhold=unhold, texts=changes, state={"holds": kept} if wanted else {}, needs_manual_action=skipped)
+
+
+def pin_text(packages: Iterable[Package]) -> Optional[str]:
+    """apt preferences that keep each package at its version, None without packages."""
+    versions = sorted({(package.name, package.version) for package in packages})
+    stanzas = [f"Package: {name}\nPin: version {version}\nPin-Priority: {PRIORITY}\n" for name, version in versions]
+    return OWN + "\n\n" + "\n".join(stanzas) if stanzas else None
+
+
+def blacklist_text(packages: Sequence[Package], groups: Sequence[str]) -> Optional[str]:
+    """apt configuration that keeps unattended-upgrades off, None without packages. Each entry is a regular expression that matches at a name's beginning."""
+    if not packages:
+        return None
+    exact = sorted({re.escape(package.name).replace("\\-", "-") + "$" for package in packages})
+    entries = exact + [pattern for group in GROUPS if group in groups for pattern in PATTERNS[group]]
+    lines = [f'  "{entry}";' for entry in entries]
+    return "\n".join(["// " + OWN[2:], "Unattended-Upgrade::Package-Blacklist {", *lines, "};"]) + "\n"

@@ -1,0 +1,66 @@
+"""What apt prints: a simulated run, the versions on offer. Text in, values out.
+
+Source: apt-get(8) (`Inst`, `Remv` and `Purg` lines of --simulate), apt-cache(8) (`madison`), seen with apt 2.6 and 3.0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, Iterable, List, Optional, Sequence
+
+from ....parse.deb_version import deb_version_key
+from ..values import Offers, Step
+
+_INSTALL = re.compile(r"^Inst (\S+)(?: \[([^\]]+)\])? \((\S+)", re.M)
+_REMOVE = re.compile(r"^(?:Remv|Purg) (\S+) \[([^\]]+)\]", re.M)
+_URI = re.compile(r"^'[^']+' (\S+) (\d+)(?: |$)", re.M)
+
+
+def parse_simulation(text: str) -> List[Step]:
+    """The steps of `apt-get --simulate`, sorted by name and each package once."""
+    steps = {}
+    for name, before in _REMOVE.findall(text):
+        steps[name] = Step(name=name, action="remove", before=before, after=None)
+    for name, before, after in _INSTALL.findall(text):
+        steps[name] = Step(name=name, action=action_of(before or None, after), before=before or None, after=after)
+    return [steps[name] for name in sorted(steps)]
+
+
+def action_of(before: Optional[str], after: Optional[str]) -> str:
+    """What brings a package from one version to another; None is not installed."""
+    if after is None:
+        return "remove"
+    if before is None:
+        return "install"
+    if before == after:
+        return "reinstall"
+    return "upgrade" if deb_version_key(before) < deb_version_key(after) else "downgrade"
+
+
+def parse_madison(text: str) -> Offers:
+    """{name: [{version, origin}]} of `apt-cache madison`, newest first, each version once."""
+    origins: Dict[str, Dict[str, str]] = {}
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(" | ")]
+        if len(fields) == 3 and fields[2].endswith("Packages"):
+            origins.setdefault(fields[0], {}).setdefault(fields[1], fields[2].rsplit(" ", 1)[0])
+    return {name: [{"version": version, "origin": known[version]} for version in _newest_first(known)] for name, known in origins.items()}
+
+
+def _newest_first(versions: Iterable[str]) -> List[str]:
+    return sorted(versions, key=deb_version_key, reverse=True)
+
+
+def download_bytes(text: str) -> int:
+    """Bytes that `apt-get --print-uris` says will be fetched."""
+    return sum(int(size) for _name, size in _URI.findall(text))
+
+
+def parse_fields(text: str, fields: Sequence[str]) -> List[Dict[str, Optional[str]]]:
+    """[{field: value}] of stanzas such as `apt-cache show` and `dpkg-deb --field` print; the first line of each value."""
+    rows = []
+    for stanza in text.split("\n\n"):
+        found = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.M))
+        if found:
+            rows.append({field: found.get(field) for field in fields})
+    return rows

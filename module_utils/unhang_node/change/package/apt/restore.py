@@ -1,0 +1,117 @@
+"""Brings dpkg's packages back from those that a saved state kept, without a repository; through dpkg itself where apt cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Dict, List, Sequence
+
+from ...files import place_of
+from ..judging import not_configured
+from ..programs import error_lines, inside, run
+from ..restore_plan import check_kept, not_restored, plan_restore
+from ..saved import mark
+from ..unit import WORK, run_apart, wait_for_earlier
+from ..values import Installed, Refused, Row, Step
+from .commands import ALLOW, BARE, DPKG, make_view, simulate
+from .installed import read_automatic, read_installed
+from .locks import wait_for_locks
+from .output import action_of
+from .selections import merge_journal, select_packages
+
+DEADLINE_S = 3600
+
+
+def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: float, check: bool) -> List[Row]:
+    """[{name, action, before, after}] of what was brought back, or would be. Raises ValueError, OSError."""
+    if not check:
+        wait_for_earlier(lock_timeout_s)
+        wait_for_locks(rootfs, lock_timeout_s)
+    installed = read_installed(rootfs)
+    steps = plan_restore(saved, installed, action_of)
+    check_kept(rootfs, folder, saved, steps)
+    if not check:
+        if steps or installed.interrupted:
+            _restore(rootfs, folder, saved, steps, installed)
+        shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
+        _restore_marks(rootfs, saved, lock_timeout_s)
+        mark(rootfs, folder, "restored")
+    return [dict(step._asdict()) for step in steps]
+
+
+def _restore(rootfs: str, folder: str, saved: Dict[str, Any], steps: List[Step], installed: Installed) -> None:
+    mark(rootfs, folder, "restoring")
+    if installed.interrupted:
+        merge_journal(rootfs)
+        steps = plan_restore(saved, read_installed(rootfs), action_of)
+    _code, log = run_apart(rootfs, _apt_commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
+    remaining = plan_restore(saved, read_installed(rootfs), action_of)
+    if remaining:  # a package that does not configure bars apt's way; dpkg goes through
+        _code, log = run_apart(rootfs, _dpkg_commands(rootfs, folder, saved, remaining), DEADLINE_S, folder)
+    now = read_installed(rootfs)
+    problems = not_restored(plan_restore(saved, now, action_of)) + [name + " is not configured" for name in not_configured(now, now.packages)]
+    if problems:
+        message = f"expected every package as it was, found: {'; '.join(problems[:12])}; apt: {' | '.join(error_lines(log))}"
+        mark(rootfs, folder, "failed", message)
+        raise ValueError(message)
+
+
+def _debs(folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
+    rows = {row["name"]: row for row in saved["packages"]}
+    return [f"{folder}/{rows[step.name]['deb']}" for step in steps if step.after]
+
+
+def _purged(saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
+    """Names that had left no configuration before they came."""
+    bare = {row["name"] for row in saved["packages"] if row["before"] is None and not row["config_files"]}
+    return [step.name for step in steps if step.after is None and step.name in bare]
+
+
+def _apt_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[List[str]]:
+    """apt's way, which knows the order; none where it would remove what nobody asked for, and then dpkg's."""
+    view = make_view(rootfs, WORK)
+    shutil.rmtree(place_of(rootfs, WORK + "/preferences.d"), ignore_errors=True)  # no pin of today counts for what was
+    os.makedirs(place_of(rootfs, WORK + "/preferences.d"))
+    arguments = _debs(folder, saved, steps) + [step.name + "-" for step in steps if step.after is None]
+    if not arguments:
+        return []
+    try:
+        found = simulate(view, ["--fix-broken", *arguments], False)
+    except Refused:
+        return []
+    wanted = {step.name for step in steps}
+    if any(step.action == "remove" and step.name not in wanted for step in found):
+        return []
+    argv = ["apt-get", "-q", "-y", *view.options, *DPKG, *BARE, *ALLOW, "install", "--fix-broken", "--reinstall", *arguments]
+    purged = _purged(saved, steps)
+    return [inside(rootfs, argv)] + ([inside(rootfs, ["dpkg", "--purge", *purged])] if purged else [])
+
+
+def _dpkg_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[List[str]]:
+    force = ["--force-confdef", "--force-confold", "--force-downgrade", "--force-remove-reinstreq"]
+    purged = _purged(saved, steps)
+    removed = [step.name for step in steps if step.after is None and step.name not in purged]
+    debs = _debs(folder, saved, steps)
+    argvs = []
+    if removed or purged:
+        argvs.append(["dpkg", *force, "--force-depends", "--remove", *removed, *purged])
+    if debs:
+        argvs.append(["dpkg", *force, "--install", *debs])
+    if purged:
+        argvs.append(["dpkg", "--purge", *purged])
+    return [inside(rootfs, argv) for argv in argvs]
+
+
+def _restore_marks(rootfs: str, saved: Dict[str, Any], lock_timeout_s: float) -> None:
+    """Holds, and what apt calls automatic, as they were."""
+    installed = read_installed(rootfs)
+    automatic = read_automatic(rootfs, installed.architecture)
+    rows = [row for row in saved["packages"] if row["before"] is not None and row["name"] in installed.packages]
+    hold = [row["name"] for row in rows if row["held"] and not installed.packages[row["name"]].held]
+    unhold = [row["name"] for row in rows if not row["held"] and installed.packages[row["name"]].held]
+    if hold or unhold:
+        select_packages(rootfs, hold, unhold, lock_timeout_s)
+    for command, wanted in (("auto", True), ("manual", False)):
+        names = [row["name"] for row in rows if row["automatic"] == wanted and (row["name"] in automatic) != wanted]
+        if names:
+            run(rootfs, ["apt-mark", command, *names])

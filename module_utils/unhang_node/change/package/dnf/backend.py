@@ -1,0 +1,34 @@
+"""dnf and rpm as a backend."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from ..backend import Backend
+from ..values import Plan
+from .change import apply_change, plan_change
+from .holds import plan_holds
+from .offers import read_offers
+from .restore import restore
+
+
+def close_plan(_plan: Plan) -> None:
+    """dnf's simulation removes its folder itself."""
+
+
+def set_holds(_rootfs: str, hold: Sequence[str], unhold: Sequence[str], _lock_timeout_s: float) -> None:
+    """rpm has no holds: versions are locked in a file, which is saved and restored like any other."""
+    if hold or unhold:
+        raise ValueError(f"expected no holds of dpkg on a node of rpm, found {', '.join([*hold, *unhold][:8])}")
+
+
+DNF = Backend(
+    name="rpm",
+    plan_change=plan_change,
+    apply_change=apply_change,
+    close_plan=close_plan,
+    restore=restore,
+    read_offers=read_offers,
+    plan_holds=plan_holds,
+    set_holds=set_holds,
+)

@@ -1,0 +1,129 @@
+"""Changes packages with dnf 4 and rpm: simulated beforehand, old packages kept, run in a unit of its own, and read back."""
+
+from __future__ import annotations
+
+import shutil
+from typing import List
+
+from ...files import place_of
+from ...journal import saved_states
+from ...journal.node_lock import remove_if_empty, stay_at_work
+from ..judging import is_met, not_offered, read_back, refusals
+from ..programs import error_lines, private_folder
+from ..saved import folder_of, forget_fetched, mark, merge_rows, read_saved, rows_of, write_saved
+from ..unit import WORK, is_at_work, run_apart, wait_for_earlier
+from ..values import ChangeResult, Plan, Refused, Request
+from .commands import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, simulate
+from .modules import enabled_streams, file_of, switches
+
+
+def plan_change(request: Request, writes: bool) -> Plan:
+    """What dnf would do. Raises ValueError (Locked), OSError."""
+    waited = [text for text in [wait_for_earlier(request.lock_timeout_s)] if text]
+    plan = Plan(request=request, writes=writes, installed=read_installed_rpms(request.rootfs), waited=waited)
+    if request.pin and request.pin.get("stanzas"):
+        return plan._replace(refused=["expected no pins of apt on a node of rpm; package_pin locks versions there"])
+    plan = plan._replace(streams=switches(request.rootfs, request.modules))
+    if is_met(request, plan.installed) and not plan.streams:
+        return plan
+    folder = private_folder(request.rootfs)
+    try:
+        return _simulated(plan, folder)
+    finally:
+        shutil.rmtree(place_of(request.rootfs, folder), ignore_errors=True)
+
+
+def _simulated(plan: Plan, folder: str) -> Plan:
+    request = plan.request
+    offers = offers_of(request, set(request.install) | set(request.expect), folder)
+    plan = plan._replace(offers=offers)
+    unknown = {name: version for name, version in request.install.items() if name not in offers}
+    missing = not_offered(request._replace(install=unknown), offers)
+    try:
+        steps = simulate(request, plan.installed, folder, plan.streams)
+    except Refused as problem:
+        known = [f"{name} has on offer: {', '.join(row['version'] for row in rows[:8])}" for name, rows in sorted(offers.items())]
+        return plan._replace(refused=[*missing, f"expected {_request_line(request)}, found that dnf cannot: {problem}", *known])
+    return plan._replace(steps=steps, refused=refusals(request, plan.installed, steps))
+
+
+def _request_line(request: Request) -> str:
+    """A request in a line, for a person."""
+    rows = [f"{name} {version}".strip() for name, version in sorted(request.install.items())]
+    rows += [f"{name} gone" for name in sorted(request.remove)]
+    rows += [f"module {module}:{stream}" for module, stream in sorted(request.modules.items())]
+    return ", ".join(rows)
+
+
+def apply_change(plan: Plan) -> ChangeResult:
+    """Raises ValueError, OSError."""
+    request, rootfs = plan.request, plan.request.rootfs
+    folder = folder_of(request.state_id) if request.state_id else ""
+    if folder:
+        stay_at_work(saved_states.folder_of(rootfs, request.state_id))
+    try:
+        fetched = _prepare(plan, folder)
+    except Refused as problem:
+        forget_fetched(rootfs, folder, f"nothing was touched: {problem}")
+        return ChangeResult(stopped_at="fetching", message=str(problem))
+    mark(rootfs, folder, "applying")
+    try:
+        code, log = run_apart(rootfs, apply_commands(request, plan.streams), request.deadline_s, folder)
+    finally:
+        clear_work(rootfs)
+    result = _read_back(plan, code, log)._replace(fetched=fetched)
+    mark(rootfs, folder, "failed" if result.stopped_at else "done", result.message)
+    return result
+
+
+def clear_work(rootfs: str) -> None:
+    """Removes the work folder, unless the package manager still works with it."""
+    if not is_at_work():
+        shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
+        remove_if_empty(rootfs)
+
+
+def _prepare(plan: Plan, folder: str) -> List[str]:
+    """Names of the old packages that were fetched. Raises Refused: nothing was touched."""
+    request, rootfs = plan.request, plan.request.rootfs
+    if not folder and not request.allow_no_rollback:
+        raise Refused("expected a saved state to keep the old packages in, found none; give state_id, or allow_no_rollback: true")
+    fetched = _keep_old_packages(plan, folder) if folder else []
+    view = private_folder(rootfs)
+    try:
+        fetch_new(request, plan.streams, view)
+    finally:
+        shutil.rmtree(place_of(rootfs, view), ignore_errors=True)
+    return fetched
+
+
+def _keep_old_packages(plan: Plan, folder: str) -> List[str]:
+    request, rootfs = plan.request, plan.request.rootfs
+    earlier = read_saved(rootfs, folder) or {}
+    rows = merge_rows(earlier.get("packages", []), rows_of(plan.steps, plan.installed, set()))
+    asked = {"install": request.install, "remove": request.remove, "modules": request.modules}
+    streams = dict({module: before for module, (before, _after) in plan.streams.items()}, **earlier.get("streams", {}))
+    saved = dict(earlier, status="fetching", message="", manager="rpm", packages=rows, request=asked, streams=streams)
+    saved_states.keep_files(rootfs, request.state_id, [file_of(module) for module in plan.streams])
+    write_saved(rootfs, folder, saved)
+    fetched, missing = fetch_old(request, folder, [row for row in rows if row["before"] is not None and row["deb"] is None])
+    if missing and not request.allow_no_rollback:
+        raise Refused("; ".join(missing) + "; allow_no_rollback: true goes on without a rollback")
+    write_saved(rootfs, folder, dict(saved, status="fetched"))
+    return fetched
+
+
+def _read_back(plan: Plan, code: int, log: str) -> ChangeResult:
+    installed = read_installed_rpms(plan.request.rootfs)
+    after, wrong, unexpected = read_back(plan.request, plan.installed, plan.steps, installed)
+    enabled = enabled_streams(plan.request.rootfs) if plan.streams else {}
+    wrong += [
+        f"expected module stream {module}:{stream}, found {enabled.get(module) or 'none enabled'}"
+        for module, (_before, stream) in sorted(plan.streams.items())
+        if enabled.get(module) != stream
+    ]
+    lines = error_lines(log, 12)
+    if not (code or wrong or unexpected):
+        return ChangeResult(after=after, log=lines[-3:])
+    message = f"{'; '.join(wrong + unexpected) or f'dnf ended with {code}'}; dnf: {' | '.join(lines)}"
+    return ChangeResult(after=after, stopped_at="applying", message=message, log=lines)

@@ -1,0 +1,141 @@
+"""Calls dnf 4 and rpm as a change of packages needs it.
+
+What they do not have: packages that no repository has any more are not built again, nothing is ever half configured, and pins are version locks
+(package_pin). In their place there are module streams (modules.py).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterable, List, Sequence, Tuple
+
+from ....parse.dpkg import Package
+from ...files import place_of, read_state, write_text
+from ..programs import command_line, inside, run
+from ..saved import OLD
+from ..unit import WORK
+from ..values import Installed, Locked, Offers, Refused, Request, Row, Step
+from .modules import ALL_STREAMS, Streams, enabling, open_view
+from .output import parse_lines, parse_transaction, version_key, waits_for
+
+INSTALLED = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SOURCERPM}\\n"
+OFFERED = "%{name}\\t%{epoch}:%{version}-%{release}\\t%{arch}\\t%{repoid}\\n"
+ABORTED = 1  # dnf's exit code when it was not allowed to go on
+
+
+def read_installed_rpms(rootfs: str) -> Installed:
+    """Raises ValueError, OSError."""
+    code, output = run(rootfs, ["rpm", "-qa", "--qf", INSTALLED])
+    if code:
+        raise ValueError(f"rpm -qa ended with {code}: {output.strip()[-200:]}")
+    packages, sources = {}, {}
+    for name, version, architecture, source in parse_lines(output):
+        packages[name] = Package(name, version, architecture, False, "installed")  # of several kernels the last one
+        sources[name] = source.rsplit("-", 2)[0]
+    ours = {lock.rsplit("-", 2)[0] for lock in read_state(rootfs, "package_hold").get("locks", ())}
+    return Installed(packages=packages, unfinished=[], interrupted=False, config_files=set(), ours=ours, architecture="", sources=sources)
+
+
+def dnf(request: Request, *arguments: str) -> List[str]:
+    """argv of dnf under a request."""
+    options = [f"--setopt=install_weak_deps={bool(request.recommends)}"]
+    options += ["--disableplugin=versionlock"] if request.change_held else []
+    return ["dnf", "-q", *options, *arguments]
+
+
+def private(folder: str) -> List[str]:
+    """Options with which a simulation leaves the node's cache and log alone."""
+    return [f"--setopt=cachedir={folder}/cache", f"--setopt=logdir={folder}", "--disableplugin=generate_completion_cache"]
+
+
+def arguments_of(request: Request, folder: str) -> List[str]:
+    """A request as dnf takes it. To install and to remove in one transaction takes its shell, whose lines lie in a file of `folder`. Raises OSError."""
+    install = [f"{name}-{version}" if version else name for name, version in sorted(request.install.items())]
+    erasing = ["--allowerasing"] if request.allow_remove and install else []
+    if not install:
+        return ["remove", *sorted(request.remove)]
+    if not request.remove:
+        return ["install", *erasing, *install]
+    path = folder + "/transaction"
+    lines = f"remove {' '.join(sorted(request.remove))}\ninstall {' '.join(install)}\nrun\n"
+    write_text(place_of(request.rootfs, path), lines, 0o600)
+    return [*erasing, "shell", path]
+
+
+def simulate(request: Request, installed: Installed, folder: str, streams: Streams) -> List[Step]:
+    """The steps that dnf would take, with `streams` enabled. folder: of its cache and log. Raises Refused, Locked, OSError."""
+    view = open_view(request.rootfs, folder, streams, private(folder), request.fetch_timeout_s)
+    if not request.install and not request.remove:
+        return []
+    argv = [argument for argument in dnf(request, *private(folder), "--assumeno", *arguments_of(request, folder)) if argument != "-q"]
+    code, output = run(request.rootfs, view(argv), request.lock_timeout_s + request.fetch_timeout_s)
+    pid = waits_for(output)
+    if pid and code not in (0, ABORTED):
+        raise Locked(f"expected dnf to be free, found that it waits for pid {pid} ({command_line(pid)})")
+    steps = parse_transaction(output, {name: package.version for name, package in installed.packages.items()})
+    if not steps and code:
+        lines = [" ".join(line.split()) for line in output.splitlines() if line.strip() and not line.startswith("Last metadata")]
+        raise Refused(" | ".join(lines[:4])[:600])
+    return steps
+
+
+def offers_of(request: Request, names: Iterable[str], folder: str) -> Offers:
+    """{name: [{version, origin}]}, newest first, of every module stream. folder: of cache and log."""
+    every = sorted(names)
+    if not every:
+        return {}
+    query = [*private(folder), ALL_STREAMS, "repoquery", "--available", "--showduplicates", "--qf", OFFERED, *every]
+    _code, output = run(request.rootfs, dnf(request, *query), request.fetch_timeout_s)
+    offers: Offers = {}
+    for name, version, _architecture, origin in parse_lines(output):
+        row = {"version": version, "origin": origin}
+        if row not in offers.setdefault(name, []):
+            offers[name].append(row)
+    for rows in offers.values():  # dnf sorts lines of its own format as texts
+        rows.sort(key=lambda row: version_key(row["version"]), reverse=True)
+    return offers
+
+
+def fetch_old(request: Request, folder: str, rows: Sequence[Row]) -> Tuple[List[str], List[str]]:
+    """(files, what is missing as lines): sets `deb` (here: the rpm) of every row that a repository still has."""
+    rootfs, path = request.rootfs, f"{folder}/{OLD}"
+    place = place_of(rootfs, path)
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    for row in rows:
+        package = f"{row['name']}-{row['before']}.{row['architecture']}"
+        run(rootfs, dnf(request, ALL_STREAMS, "download", "--destdir", path, package), request.fetch_timeout_s)
+        file_name = f"{row['name']}-{row['before'].split(':')[-1]}.{row['architecture']}.rpm"
+        if os.path.isfile(os.path.join(place, file_name)):
+            row["deb"] = f"{OLD}/{file_name}"
+    missing = [f"{row['name']} {row['before']}: no repository has it any more" for row in rows if row["deb"] is None]
+    return [os.path.basename(row["deb"]) for row in rows if row["deb"]], missing
+
+
+def fetch_new(request: Request, streams: Streams, folder: str) -> None:
+    """Everything new into dnf's cache; folder: of a view. Raises Refused."""
+    view = open_view(request.rootfs, folder, streams, private(folder), request.fetch_timeout_s)
+    if request.install:
+        options = ["-y", "--downloadonly", *(["--refresh"] if request.update_cache else [])]
+        code, output = run(request.rootfs, view(dnf(request, *options, *arguments_of(request, folder))), request.fetch_timeout_s)
+        if code:
+            lines = output.split("\n")[-4:]
+            raise Refused(f"expected to fetch every package, found: {' | '.join(lines)[-400:]}")
+
+
+def apply_commands(request: Request, streams: Streams) -> List[List[str]]:
+    """argvs of what is run apart."""
+    os.makedirs(place_of(request.rootfs, WORK), mode=0o700, exist_ok=True)
+    argvs = enabling(streams, ["--cacheonly"])
+    if request.install or request.remove:
+        argvs.append(dnf(request, "-y", "--cacheonly", *arguments_of(request, WORK)))
+    return [inside(request.rootfs, argv) for argv in argvs]
+
+
+def restore_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[List[str]]:
+    """argvs that bring rpm back to what was; rpm itself, for no repository has to be there."""
+    rows = {row["name"]: row for row in saved["packages"]}
+    files = [f"{folder}/{rows[step.name]['deb']}" for step in steps if step.after]
+    gone = [step.name for step in steps if step.after is None]
+    argvs = [["rpm", "--erase", "--nodeps", *gone]] if gone else []
+    argvs += [["rpm", "--upgrade", "--oldpackage", "--replacepkgs", *files]] if files else []
+    return [inside(rootfs, argv) for argv in argvs]

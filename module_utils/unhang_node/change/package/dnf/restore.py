@@ -1,0 +1,36 @@
+"""Brings rpm's packages back from those that a saved state kept, without a repository."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List
+
+from ..programs import error_lines
+from ..restore_plan import check_kept, not_restored, plan_restore
+from ..saved import mark
+from ..unit import run_apart, wait_for_earlier
+from ..values import Row
+from .change import clear_work
+from .commands import read_installed_rpms, restore_commands
+from .output import action_of
+
+DEADLINE_S = 3600
+
+
+def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: float, check: bool) -> List[Row]:
+    """[{name, action, before, after}] of what was brought back, or would be. Raises ValueError, OSError."""
+    if not check:
+        wait_for_earlier(lock_timeout_s)
+    steps = plan_restore(saved, read_installed_rpms(rootfs), action_of)
+    check_kept(rootfs, folder, saved, steps)
+    if steps and not check:
+        mark(rootfs, folder, "restoring")
+        _code, log = run_apart(rootfs, restore_commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
+        clear_work(rootfs)
+        problems = not_restored(plan_restore(saved, read_installed_rpms(rootfs), action_of))
+        if problems:
+            message = f"expected every package as it was, found: {'; '.join(problems[:12])}; rpm: {' | '.join(error_lines(log))}"
+            mark(rootfs, folder, "failed", message)
+            raise ValueError(message)
+    if not check:
+        mark(rootfs, folder, "restored")
+    return [dict(step._asdict()) for step in steps]

@@ -1,0 +1,45 @@
+"""Which packages must not move: the groups that a policy may hold. Values in, values out."""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable, List
+
+from ...parse.dpkg import Database, Package
+from ...sections.package_database import KERNEL, NCCL, driver_packages
+
+OFED = ("mlnx-", "ofed-", "doca-ofed", "doca-kernel", "kmod-mlnx", "mlnx-ofa_kernel", "rdma-core", "libibverbs", "ibverbs-", "librdmacm")
+GROUPS = ("driver", "kernel", "nccl", "ofed")
+_DRIVER_VERSION = re.compile(r"^(?:\d+:)?(\d{3}\.\d+(?:\.\d+)?)(?:[-+~]|$)")
+
+
+class NotPossible(ValueError):
+    """Why nothing may be held: expected, found, what next, in one line."""
+
+
+def chosen_packages(database: Database, groups: Iterable[str]) -> List[Package]:
+    """Installed packages of the groups, sorted and once each. groups: names of GROUPS."""
+    found = {}
+    for group in groups:
+        rows = driver_packages(database) if group == "driver" else database.named({"kernel": KERNEL, "nccl": NCCL, "ofed": OFED}[group])
+        for package in rows:
+            if not package.name.startswith("dkms"):  # a build tool, no kernel
+                found[(package.name, package.architecture, package.version)] = package
+    return [found[key] for key in sorted(found)]
+
+
+def check_driver(database: Database, version: str) -> None:
+    """Raises NotPossible when the installed driver is not `version`: to hold it would keep the wrong one."""
+    found = set()
+    for package in driver_packages(database):
+        matched = _DRIVER_VERSION.match(package.version)
+        if matched:
+            found.add(matched.group(1))
+    if version not in found:
+        installed = ", ".join(sorted(found)) or "no driver package"
+        raise NotPossible(f"expected driver {version}, found {installed} installed; bring the node to the policy's driver before it is held")
+
+
+def dpkg_name(package: Package) -> str:
+    """As dpkg takes it: the architecture stands with it where there can be several."""
+    return str(package.name if package.architecture in ("all", "") else f"{package.name}:{package.architecture}")

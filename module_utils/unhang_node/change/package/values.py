@@ -1,0 +1,163 @@
+"""What a change of packages is described with, whatever package manager carries it out. Values only."""
+
+# ruff: noqa: RUF012 -- nobody changes the defaults of a NamedTuple in place
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+
+from ...parse.dpkg import Package
+
+Row = Dict[str, Any]
+"""A row of packages.json, or of an answer."""
+Offers = Dict[str, List[Dict[str, str]]]
+"""{package: [{version, origin}]}, newest first."""
+
+
+class Refused(ValueError):
+    """What the package manager would not do, in one line."""
+
+
+class Locked(ValueError):
+    """Another process had the package manager for all the time that the caller allowed."""
+
+
+class Step(NamedTuple):
+    """What happens to one package. name: with :architecture where it is a foreign one; action: install, upgrade, downgrade, reinstall, remove."""
+
+    name: str
+    action: str
+    before: Optional[str]
+    after: Optional[str]
+
+
+class Installed(NamedTuple):
+    """Every package of a node.
+
+    packages: by name as the package manager writes it; unfinished: names that are not configured; interrupted: dpkg was killed and wants to be run first;
+    config_files: names of which only configuration is left; ours: names that unhang's package_pin holds; sources: {name: source package}.
+    """
+
+    packages: Dict[str, Package]
+    unfinished: List[str]
+    interrupted: bool
+    config_files: Set[str]
+    ours: Set[str]
+    architecture: str
+    sources: Dict[str, str] = {}
+
+    def version(self, name: str) -> Optional[str]:
+        """Version of a package that is there, configured or not; None when it is not."""
+        package = self.packages.get(name)
+        return package.version if package else None
+
+
+class Request(NamedTuple):
+    """The options of the module package_change, which documents them."""
+
+    install: Dict[str, str] = {}
+    remove: List[str] = []
+    remove_sources: List[str] = []
+    allow_remove: List[str] = []
+    state_id: str = ""
+    allow_no_rollback: bool = False
+    allow_downgrade: bool = False
+    change_held: bool = False
+    repair: bool = False
+    pin: Optional[Dict[str, Any]] = None
+    modules: Dict[str, str] = {}
+    expect: Dict[str, str] = {}
+    update_cache: bool = True
+    recommends: bool = False
+    simulate_only: bool = False
+    lock_timeout_s: float = 300
+    fetch_timeout_s: float = 600
+    deadline_s: float = 3600
+    root_free_min_mib: int = 500
+    boot_free_min_mib: int = 20
+    rootfs: str = "/"
+
+    @classmethod
+    def of_options(cls, options: Dict[str, Any]) -> Request:
+        """A request out of a module's options; what is None or missing has its default."""
+        return cls(**{name: options[name] for name in cls._fields if options.get(name) is not None})
+
+
+class View(NamedTuple):
+    """How apt sees the node during one look. options: further options for every program of apt; folder: of the view, a path of the node."""
+
+    rootfs: str
+    options: List[str]
+    folder: str
+
+
+class Plan(NamedTuple):
+    """A change as the package manager has simulated it.
+
+    writes: False in check mode; refused: why it must not be done, a line each; pin: (path, text before, text after); repairs: names of packages that are not
+    configured; arguments: the request as the package manager takes it; streams: {module of dnf: (stream before, stream after)}.
+    """
+
+    request: Request
+    writes: bool
+    installed: Installed
+    steps: List[Step] = []
+    refused: List[str] = []
+    offers: Offers = {}
+    pin: Optional[Tuple[str, Optional[str], Optional[str]]] = None
+    repairs: List[str] = []
+    view: Optional[View] = None
+    arguments: List[str] = []
+    warnings: List[str] = []
+    waited: List[str] = []
+    streams: Dict[str, Tuple[Optional[str], str]] = {}
+
+    def changes(self) -> List[Row]:
+        """[{name, action, before, after}], packages that are only configured among them."""
+        rows = [dict(step._asdict()) for step in self.steps]
+        known = {step.name for step in self.steps}
+        for name in self.repairs if self.request.repair else ():
+            if name not in known:
+                version = self.installed.version(name)
+                rows.append({"name": name, "action": "configure", "before": version, "after": version})
+        return sorted(rows, key=lambda row: str(row["name"]))
+
+    def writes_pin(self) -> bool:
+        """True when the file of pins changes."""
+        return self.pin is not None and self.pin[1] != self.pin[2]
+
+    def is_change(self) -> bool:
+        """True when there is something to do."""
+        return bool(self.changes()) or bool(self.streams) or self.writes_pin()
+
+
+class ChangeResult(NamedTuple):
+    """What was done. stopped_at: "" or fetching, applying; message: why it stopped; log: the last lines that the package manager printed."""
+
+    fetched: List[str] = []
+    repacked: List[str] = []
+    after: Dict[str, Optional[str]] = {}
+    stopped_at: str = ""
+    message: str = ""
+    log: List[str] = []
+    audit: List[str] = []
+
+
+class HoldPlan(NamedTuple):
+    """hold, unhold: names as dpkg takes them; texts: {path: (before, after)}; state: what is saved; needs_manual_action: lines for a person."""
+
+    hold: List[str]
+    unhold: List[str]
+    texts: Dict[str, Tuple[Optional[str], Optional[str]]]
+    state: Dict[str, Any]
+    needs_manual_action: List[str]
+
+
+class Listing(NamedTuple):
+    """What repositories offer and what is installed, as the module package_offers returns it."""
+
+    offers: Offers
+    installed: Dict[str, Row]
+    warnings_of_update: List[str]
+    manager: str
+    streams: Dict[str, Any]
