@@ -18,8 +18,9 @@ from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase
 
 _PROJECT = Path(__file__).resolve().parents[2]
-if str(_PROJECT / "tools") not in sys.path:
-    sys.path.append(str(_PROJECT / "tools"))  # plain ansible-playbook may run from an environment in which unhang is not installed
+for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
+    if _place not in sys.path:
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError

@@ -23,8 +23,9 @@ from pathlib import Path
 from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 
 _PROJECT = Path(__file__).resolve().parents[2]
-if str(_PROJECT / "tools") not in sys.path:
-    sys.path.append(str(_PROJECT / "tools"))  # plain ansible-playbook may run from an environment in which unhang is not installed
+for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
+    if _place not in sys.path:
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
 
 from unhang.ansible.plays import audits
 from unhang.ansible.text import clean

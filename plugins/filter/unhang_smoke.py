@@ -11,9 +11,8 @@ from pathlib import Path
 
 from ansible.errors import AnsibleFilterError
 
-_TOOLS = str(Path(__file__).resolve().parents[2] / "tools")
-if _TOOLS not in sys.path:
-    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment in which unhang is not installed
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
 def smoke_hosts(hosts, groups, hostvars):

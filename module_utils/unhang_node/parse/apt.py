@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 
-from .deb_version import deb_version_key
+from ..versions.packages import deb_version_key
 
 _TOKENS = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|\#(?!clear\b|include\b)[^\n]*|"((?:[^"\\\n]|\\.)*)"|([{};])|([^\s{};"]+)', re.S)
 SETTING_SCOPES = ("APT::Periodic::", "Unattended-Upgrade::")

@@ -7,7 +7,7 @@ import pytest
 from unhang.catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, example_node
 from unhang.judge.node_rules import judge_rule, node_world, words
-from unhang.judge.versions import compare_versions
+from unhang_node.versions.compare import compare_versions
 
 CATALOGUE = load_catalogue()
 T = CATALOGUE.tables

@@ -46,7 +46,7 @@ def test_entry_says_why_no_rule_can_decide_it_and_where_it_is_told(row):
 
 @pytest.mark.parametrize("row", CATALOGUE.entries, ids=lambda row: row["id"])
 def test_versions_of_an_entry_are_versions_in_order(row):
-    from unhang.judge.versions import check_version, compare_versions, holds
+    from unhang_node.versions.compare import check_version, compare_versions, holds
 
     for part in row.get("versions", ()):
         order = "generic" if part["of"] == "torch" else part["of"]

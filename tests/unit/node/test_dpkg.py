@@ -11,8 +11,8 @@ from fakes.node_tree import dpkg_status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang_node.parse.deb_version import deb_version_key
 from unhang_node.parse.dpkg import parse_status
+from unhang_node.versions.packages import deb_version_key
 
 NAMES = st.from_regex(r"\A[a-z0-9][a-z0-9.+-]{1,20}\Z")
 STATES = st.sampled_from(["install ok installed", "hold ok installed", "deinstall ok config-files", "install ok half-configured", "install reinstreq unpacked"])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from unhang_node.change.package.dnf.modules import enabled_streams, switches
-from unhang_node.change.package.dnf.output import parse_lines, parse_streams, parse_transaction, version_key, waits_for
+from unhang_node.change.package.dnf.output import parse_lines, parse_streams, parse_transaction, waits_for
 from unhang_node.change.package.values import Step
+from unhang_node.versions.packages import rpm_version_key
 
 OLD, NEW = "3:570.86.15-1.el9", "3:580.95.05-1.el9"
 TABLE = f"""Last metadata expiration check: 0:00:03 ago on Fri Nov 20 07:52:11 2026.
@@ -74,7 +75,12 @@ def test_module_streams_are_read_with_the_default():
 
 def test_versions_are_sorted_as_rpm_does_and_not_as_texts():
     rows = ["3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:535.261.03-1.el9", "4:470.1-1", "580.200.01-1.el9", "3:580.105.08-10.el9"]
-    assert sorted(rows, key=version_key) == [rows[4], rows[2], rows[0], rows[1], rows[5], rows[3]]
+    assert sorted(rows, key=rpm_version_key) == [rows[4], rows[2], rows[0], rows[1], rows[5], rows[3]]
+
+
+def test_a_date_of_two_digits_and_a_snapshot_are_sorted_as_rpm_does():
+    rows = ["3:535.86.05-1", "3:535.86-10", "3:535.86^git1-1", "3:535.86~rc1-1"]
+    assert sorted(rows, key=rpm_version_key) == [rows[3], rows[1], rows[2], rows[0]]
 
 
 def test_the_stream_that_is_enabled_is_read_and_one_that_was_let_go_is_none(tmp_path):

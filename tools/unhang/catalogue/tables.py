@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unhang.judge.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
-from unhang.judge.versions import check_version
+from unhang_node.versions.compare import check_version
 
 ABOUT_ROW = ("sources", "source", "confidence", "note", "as_of")
 """What any row may say about itself, whatever its table declares."""

@@ -6,10 +6,10 @@ import argparse
 import sys
 
 from unhang.errors import UserError
-from unhang.judge.versions import check_version
 from unhang.lint.checks import PLATFORMS, Context
 from unhang.lint.linting import SEVERITIES, lint, render_json, render_table
 from unhang.lint.settings import KINDS
+from unhang_node.versions.compare import check_version
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

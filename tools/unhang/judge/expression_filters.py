@@ -12,7 +12,7 @@ from unhang.judge.shapes import ANY, NUMBER, TEXT, Shape, nearest
 from unhang.judge.special_filters import bursts, rows_of
 from unhang.judge.syntax import ExpressionError, Kind, Run, SyntaxCompiler, list_of, name_of
 from unhang.judge.values import Fact, Unknown, World, plain, truth
-from unhang.judge.versions import check_version
+from unhang_node.versions.compare import check_version
 
 _KEEP = {"list", "unique", "sort", "known", "intersect", "difference"}
 _TO_NUMBER = {"length", "int", "float", "abs", "round", "sum", "version_part"}

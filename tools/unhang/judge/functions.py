@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unhang.judge.values import Fact, Undecided, Unknown, World, bounded, plain, shown, truth
-from unhang.judge.versions import compare_versions, holds
+from unhang_node.versions.compare import compare_versions, holds
 
 Function = Callable[..., Any]
 

@@ -12,9 +12,9 @@ from typing import Any
 from unhang.errors import UserError
 from unhang.judge.schema_check import check_schema
 from unhang.judge.shapes import Shape, nearest, policy_shape, read_schema
-from unhang.judge.versions import check_version
 from unhang.nodeset import expand_limit
 from unhang.strict_yaml import YamlFault, load_yaml
+from unhang_node.versions.compare import check_version
 
 
 @dataclass(frozen=True)

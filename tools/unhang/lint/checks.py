@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.judge.versions import compare_versions, holds
 from unhang.lint.knowledge import Knowledge
 from unhang.lint.settings import Setting
+from unhang_node.versions.compare import compare_versions, holds
 
 PLATFORMS = ("amazon", "google", "hyperv")
 NEW_ENOUGH = "2.20"  # a variable that is older than this needs no remark where the NCCL is not known

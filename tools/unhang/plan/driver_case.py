@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.judge.versions import compare_versions, holds
 from unhang_node.parse.nvidia_driver import branch_of, upstream_version
+from unhang_node.versions.compare import compare_versions, holds
 
 NVIDIA_REPOSITORY = re.compile(r"^(cuda-drivers(-\d+)?|nvidia-open(-\d+)?|nvidia-driver-pinning-\d+|kmod-nvidia-latest-dkms)$")
 PROPRIETARY_BELOW = 560  # from this branch on NVIDIA's own installer takes the open modules where the GPUs allow it

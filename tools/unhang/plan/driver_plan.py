@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from unhang.judge.versions import compare_versions, holds
 from unhang.plan import driver_refusals
 from unhang.plan.driver_case import Case, chosen_flavour, offered_version, packaged_driver, same, sources, wanted_branch, within
 from unhang.plan.driver_packages import PackageSet
@@ -14,6 +13,7 @@ from unhang.plan.driver_refusals import refusal
 from unhang.plan.driver_sets import FABRIC_PACKAGES, NO_DRIVER_VERSION, before_packages, fabric_of, family_of, sets_of
 from unhang_node.change.gpu.services import FABRIC_MANAGER, reload_script
 from unhang_node.parse.nvidia_driver import branch_of, upstream_version
+from unhang_node.versions.compare import compare_versions, holds
 
 PIN_FILE = "/etc/apt/preferences.d/unhang-driver"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from unhang.judge.versions import compare_versions, holds
 from unhang.plan.driver_case import Case, architectures, boot_release
 from unhang.plan.driver_packages import PackageSet, flavour_faults
 from unhang_node.parse.nvidia_driver import branch_of
+from unhang_node.versions.compare import compare_versions, holds
 
 SHOWN_USERS = 8
 BUILT_ON_NODE = ("dkms", "cuda-drivers", "nvidia-open")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.judge.versions import compare_versions
 from unhang_node.parse.values import release_key
+from unhang_node.versions.compare import compare_versions
 
 # Names in Debian's and Ubuntu's archives: a kernel's release is part of the name, and a version of its own comes on top.
 IMAGE = re.compile(r"^linux-image-(?:unsigned-)?(\d+\.\d+(?:[.+~-][0-9A-Za-z.+~]+)*)$")

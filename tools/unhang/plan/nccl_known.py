@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from unhang.judge.shapes import nearest
-from unhang.judge.versions import compare_versions, holds
+from unhang_node.versions.compare import compare_versions, holds
 
 CATALOGUE = Path(__file__).parents[1] / "catalogue"
 FIELD_BYTES = 1023  # NCCL cuts names and values of its file there

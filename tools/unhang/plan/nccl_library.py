@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from unhang.judge.versions import compare_versions, holds
+from unhang_node.versions.compare import compare_versions, holds
 
 LIBRARY, HEADERS = "libnccl2", "libnccl-dev"
 _PACKAGE = re.compile(r"^(?P<nccl>[0-9]+(?:\.[0-9]+)*)-[^+]*(?:\+cuda(?P<cuda>[0-9]+(?:\.[0-9]+)?))?")

@@ -8,9 +8,9 @@ from typing import Any
 
 from unhang.judge.policy import waivers_of
 from unhang.judge.shapes import nearest
-from unhang.judge.versions import compare_versions, holds
 from unhang.plan.nccl_known import Known, is_read, setting_faults
 from unhang.plan.nccl_values import COMPUTED, CannotTell, Wishes
+from unhang_node.versions.compare import compare_versions, holds
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from ....parse.deb_version import deb_version_key
+from ....versions.packages import deb_version_key
 from ..values import Offers, Step
 
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[([^\]]+)\])? \((\S+)", re.M)

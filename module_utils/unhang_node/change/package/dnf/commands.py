@@ -10,13 +10,14 @@ import os
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 from ....parse.dpkg import Package
+from ....versions.packages import rpm_version_key
 from ...files import place_of, read_state, write_text
 from ..programs import command_line, inside, run
 from ..saved import OLD
 from ..unit import WORK
 from ..values import Installed, Locked, Offers, Refused, Request, Row, Step
 from .modules import ALL_STREAMS, Streams, enabling, open_view
-from .output import parse_lines, parse_transaction, version_key, waits_for
+from .output import parse_lines, parse_transaction, waits_for
 
 INSTALLED = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\t%{SOURCERPM}\\n"
 OFFERED = "%{name}\\t%{epoch}:%{version}-%{release}\\t%{arch}\\t%{repoid}\\n"
@@ -92,7 +93,7 @@ def offers_of(request: Request, names: Iterable[str], folder: str) -> Offers:
         if row not in offers.setdefault(name, []):
             offers[name].append(row)
     for rows in offers.values():  # dnf sorts lines of its own format as texts
-        rows.sort(key=lambda row: version_key(row["version"]), reverse=True)
+        rows.sort(key=lambda row: rpm_version_key(row["version"]), reverse=True)
     return offers
 
 

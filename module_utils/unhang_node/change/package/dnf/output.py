@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from ....versions.packages import rpm_version_key
 from ..values import Step
 
 _SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "downgrade", "Reinstalling": "reinstall", "Removing": "remove"}
@@ -57,13 +58,6 @@ def parse_lines(text: str) -> List[Tuple[str, str, str, str]]:
     return rows
 
 
-def version_key(version: str) -> Tuple[int, List[Tuple[int, int, str]]]:
-    """What versions of rpm are sorted by (rpmvercmp, without ~ and ^). Pure."""
-    epoch, colon, rest = version.partition(":")
-    parts = re.findall(r"\d+|[a-zA-Z]+", rest if colon else version)
-    return int(epoch) if colon and epoch.isdigit() else 0, [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts]
-
-
 def action_of(before: Optional[str], after: Optional[str]) -> str:
     """What brings a package from one version to another; None is not installed."""
     if after is None:
@@ -72,7 +66,7 @@ def action_of(before: Optional[str], after: Optional[str]) -> str:
         return "install"
     if before == after:
         return "reinstall"
-    return "upgrade" if version_key(before) < version_key(after) else "downgrade"
+    return "upgrade" if rpm_version_key(before) < rpm_version_key(after) else "downgrade"
 
 
 def parse_streams(text: str) -> List[Tuple[str, str, bool]]:

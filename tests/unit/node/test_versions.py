@@ -8,8 +8,11 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.version import InvalidVersion, Version
 
-from unhang.judge.versions import OPERATORS, ORDERS, check_version, compare_versions, holds
+from unhang_node.versions.compare import OPERATORS, ORDERS, check_version, compare_versions, holds
+from unhang_node.versions.packages import deb_version_key, rpm_version_key
+from unhang_node.versions.python_order import pep_440_key
 
 LESS = [
     ("driver", "535.154.05", "545.23.08"),
@@ -36,6 +39,9 @@ LESS = [
     ("rpm", "2.27.3-1", "2.27.10-1"),
     ("rpm", "1.0", "1.0^git1"),
     ("rpm", "9", "1:1"),
+    ("rpm", "535.86-10", "535.86.05-1"),
+    ("rpm", "1.0^git1", "1.0.1"),
+    ("rpm", "9" * 200, "1" + "0" * 200),
     ("generic", "2.0.dev1", "2.0"),
     ("generic", "20.30.1004", "22.31.2006"),
 ]
@@ -139,3 +145,36 @@ def test_debian_versions_are_ordered_as_dpkg_orders_them(left):
         for operator, word in (("<", "lt"), ("==", "eq"), (">", "gt")):
             theirs = subprocess.run([dpkg, "--compare-versions", left, word, right], check=False).returncode == 0
             assert holds(ours, operator) == theirs, (left, operator, right)
+
+
+PYTHON_SAMPLES = st.from_regex(
+    r"\Av?([0-9]!)?[0-9]{1,3}(\.[0-9]{1,2}){0,3}([-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?[0-9]?)?(-[0-9]|[-_.]?(post|rev|r)[-_.]?[0-9]?)?"
+    r"([-_.]?dev[-_.]?[0-9]?)?(\+[a-z0-9]{1,4}([-_.][a-z0-9]{1,3})?)?\Z"
+)
+
+
+@given(PYTHON_SAMPLES, PYTHON_SAMPLES)
+def test_versions_of_python_packages_are_ordered_as_the_packaging_library_orders_them(left, right):
+    theirs = (Version(left) > Version(right)) - (Version(left) < Version(right))
+    assert compare_versions(left, right, "generic").sign == theirs
+
+
+@given(st.from_regex(r"\A[0-9a-z.+!_-]{1,12}\Z"))
+def test_what_is_a_version_of_a_python_package_agrees_with_the_packaging_library(text):
+    try:
+        Version(text)
+        valid = True
+    except InvalidVersion:
+        valid = False
+    assert (pep_440_key(text) is not None) == valid
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_any_text_has_a_key_that_sorts(left, right):
+    for key in (deb_version_key, rpm_version_key):
+        assert (key(left) < key(right)) + (key(left) == key(right)) + (key(left) > key(right)) == 1
+
+
+def test_a_number_too_long_for_python_has_its_place():
+    assert deb_version_key("9" * 5000) < deb_version_key("1" + "0" * 5000)
+    assert rpm_version_key("9" * 5000 + "-1") < rpm_version_key("1" + "0" * 5000 + "-1")

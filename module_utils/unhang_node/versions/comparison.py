@@ -1,0 +1,22 @@
+"""What comparing two versions gives."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Comparison(NamedTuple):
+    """sign: -1, 0 or 1, None when the two have no order. equal: known even for some pairs without order. reason: why there is none."""
+
+    sign: int | None
+    equal: bool | None
+    reason: str = ""
+
+
+class NotAVersion(ValueError):
+    """The text is no version of its type; the message is one line for a person."""
+
+
+def sign_of(left: Any, right: Any) -> int:
+    """-1, 0 or 1 of two values that have an order."""
+    return (left > right) - (left < right)

@@ -1,0 +1,106 @@
+"""The orders of versions that NVIDIA's products and Linux kernels have, each its own: 535.154.05, 12040, 2.21.5+cuda12.4, 96.00.a5.00.1a, 6.8.0-1008-nvidia."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .comparison import Comparison, NotAVersion, sign_of
+
+DRIVER = r"([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})"
+CUDA = r"[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,3})"
+VBIOS = r"([0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){1,7})"
+NCCL = r"v?([0-9]{1,9}(?:\.[0-9]{1,6}){0,3})(?:\.post([0-9]{1,4}))?(?:-[0-9]+)?(?:\+cuda[0-9.]+)?"
+KERNEL = r"([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})(?:-rc([0-9]{1,4}))?(?:-([0-9]{1,9}(?:\.[0-9]{1,9})*))?(?:[-.+_~](.*))?"
+RELEASED = 1 << 20  # sorts after every release candidate
+
+
+def fields_of(text: str, order: str, pattern: str, base: int = 10) -> tuple[int, ...]:
+    """The numbers of a version that `pattern` matches. Raises NotAVersion."""
+    found = re.fullmatch(pattern, text)
+    if not found:
+        raise NotAVersion(f"{text[:60]!r} is not a {order} version")
+    return tuple(int(field, base) for field in found.group(1).split("."))
+
+
+def padded(left: tuple[int, ...], right: tuple[int, ...]) -> Comparison:
+    """Numeric fields, the shorter filled with zeros: 12.4 equals 12.4.0."""
+    length = max(len(left), len(right))
+    sign = sign_of(left + (0,) * (length - len(left)), right + (0,) * (length - len(right)))
+    return Comparison(sign, sign == 0)
+
+
+def compare_driver(left: str, right: str) -> Comparison:
+    """535.154.05 and its like."""
+    return padded(fields_of(left, "driver", DRIVER), fields_of(right, "driver", DRIVER))
+
+
+def compare_cuda(left: str, right: str) -> Comparison:
+    """12.4, V12.4.131 or CUDA's own number 12040."""
+    return padded(_cuda_fields(left), _cuda_fields(right))
+
+
+def _cuda_fields(text: str) -> tuple[int, ...]:
+    """CUDA's own number is 1000 * major + 10 * minor (cuda.h's CUDA_VERSION)."""
+    fields = fields_of(text, "cuda", CUDA)
+    if len(fields) == 1 and fields[0] >= 1000:
+        return fields[0] // 1000, fields[0] % 1000 // 10
+    return fields
+
+
+def compare_vbios(left: str, right: str) -> Comparison:
+    """Fields in hexadecimal: 96.00.a5.00.1a."""
+    return padded(fields_of(left, "vbios", VBIOS, 16), fields_of(right, "vbios", VBIOS, 16))
+
+
+def compare_nccl(left: str, right: str) -> Comparison:
+    """2.21.5, 2.21.5+cuda12.4, 2.21.5-1 or NCCL's own number."""
+    return padded(_nccl_fields(left), _nccl_fields(right))
+
+
+def _nccl_fields(text: str) -> tuple[int, ...]:
+    """NCCL's own number is 22105 for 2.21.5, and was 2804 for 2.8.4 before 2.9 (nccl.h's NCCL_VERSION)."""
+    found = re.fullmatch(NCCL, text)
+    if not found:
+        raise NotAVersion(f"{text[:60]!r} is not a nccl version")
+    fields = tuple(int(field) for field in found.group(1).split("."))
+    if len(fields) == 1 and fields[0] >= 1000:
+        unit = 10000 if fields[0] >= 10000 else 1000
+        fields = (fields[0] // unit, fields[0] % unit // 100, fields[0] % 100)
+    return (*(fields + (0,) * 4)[:4], int(found.group(2) or 0))
+
+
+class Kernel(NamedTuple):
+    """A kernel's release in parts. base: 6.8.0, four fields; candidate: 3 for -rc3; build: 1008, () without one; flavour: nvidia, generic, el9, ""."""
+
+    base: tuple[int, ...]
+    candidate: int
+    build: tuple[int, ...]
+    flavour: str
+
+
+def kernel_parts(text: str) -> Kernel:
+    """A release as `uname -r` prints it. Raises NotAVersion."""
+    found = re.fullmatch(KERNEL, text)
+    if not found:
+        raise NotAVersion(f"{text[:60]!r} is not a kernel version")
+    base = tuple(int(field) for field in found.group(1).split("."))
+    rest = found.group(4) or ""
+    enterprise = re.match(r"(el[0-9]+)", rest)
+    return Kernel(
+        base=(base + (0,) * 4)[:4],
+        candidate=int(found.group(2)) if found.group(2) else RELEASED,
+        build=tuple(int(field) for field in (found.group(3) or "").split(".") if field),
+        flavour=enterprise.group(1) if enterprise else rest,
+    )
+
+
+def compare_kernel(left: str, right: str) -> Comparison:
+    """Upstream version first. Build numbers only have an order within one flavour: 1008-nvidia is not newer than 45-generic."""
+    one, other = kernel_parts(left), kernel_parts(right)
+    sign = sign_of((one.base, one.candidate), (other.base, other.candidate))
+    if sign:
+        return Comparison(sign, False)
+    if one.flavour and other.flavour and one.flavour != other.flavour and (one.build or other.build):
+        return Comparison(None, False, f"{left} and {right} are of different kernel flavours, whose build numbers have no common order")
+    return padded(one.build, other.build)
