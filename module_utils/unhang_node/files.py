@@ -11,8 +11,8 @@ import errno
 import os
 import stat as stat_bits
 
+from .links import follow_links
 from .parse.mounts import is_network, mount_of
-from .root import MAX_LINKS
 from .sections.mounts import read_mounts
 
 CONFIG_LIMIT_BYTES = 1024 * 1024
@@ -27,31 +27,16 @@ def resolve_local(root, mounts, path):
 
     mounts: what read_mounts_or_none gives. Raises NotLocal naming the mount before it is touched, OSError as lstat does.
     """
-    left = [part for part in path.split("/") if part and part != "."]
-    done = ""
-    links = 0
-    while left:
-        part = left.pop(0)
-        if part == "..":
-            done = done.rpartition("/")[0]
-            continue
-        here = done + "/" + part
+
+    def target_of(here):
         mount = network_mount_of(mounts, here)
         if mount:
             raise NotLocal(errno.EXDEV, "lies on {} at {}, which nobody named: not touched".format(mount.fs_type, mount.point), path)
         root.watch("lstat " + here)
         place = lstat_place(root, here)
-        if not stat_bits.S_ISLNK(os.lstat(place).st_mode):
-            done = here
-            continue
-        links += 1
-        if links > MAX_LINKS:
-            raise OSError(errno.ELOOP, "too many levels of symbolic links", path)
-        target = os.readlink(place)
-        if target.startswith("/"):
-            done = ""
-        left = [piece for piece in target.split("/") if piece and piece != "."] + left
-    return done or "/"
+        return os.readlink(place) if stat_bits.S_ISLNK(os.lstat(place).st_mode) else None
+
+    return follow_links(path, target_of)
 
 
 def network_mount_of(mounts, path):

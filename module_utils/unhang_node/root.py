@@ -14,7 +14,8 @@ import json
 import os
 import stat as stat_bits
 
-MAX_LINKS = 40  # as the kernel has it (MAXSYMLINKS)
+from .links import follow_links
+
 TEXT_LIMIT_BYTES = 4 * 1024 * 1024
 SPACE_FILE = "/.unhang/space.json"
 
@@ -74,28 +75,12 @@ class Root:
         self.watch("resolve " + path)
         if self.is_live and not self.mounts:
             return os.path.realpath(path)
-        done = ""
-        left = [part for part in path.split("/") if part]
-        links = 0
-        while left:
-            part = left.pop(0)
-            if part == "..":
-                done = os.path.dirname(done) if done not in ("", "/") else ""
-                continue
-            here = done + "/" + part
-            place, status = self._lstat(here)
-            if not stat_bits.S_ISLNK(status.st_mode):
-                done = here
-                continue
-            links += 1
-            if links > MAX_LINKS:
-                raise OSError(40, "Too many levels of symbolic links", path)
-            target = os.readlink(place)
-            parts = [piece for piece in target.split("/") if piece and piece != "."]
-            if target.startswith("/"):
-                done = ""
-            left = parts + left
-        return done or "/"
+        return follow_links(path, self._target)
+
+    def _target(self, path):
+        """What the symbolic link at a path points to, None where no link stands. Raises OSError."""
+        place, status = self._lstat(path)
+        return os.readlink(place) if stat_bits.S_ISLNK(status.st_mode) else None
 
     def place(self, path):
         """Where `path` lies on this machine's disk, links followed inside the root. Raises OSError."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import stat as stat_bits
 import tempfile
+
+from ..links import follow_links
 
 STATE_FOLDER = "/var/lib/unhang"
 LIMIT_BYTES = 1024 * 1024
@@ -17,23 +18,8 @@ def place_of(rootfs, path):
     """Where a node's path lies on this machine, symbolic links followed inside `rootfs`: an absolute link of a planted tree never leads out of it."""
     if rootfs == "/":
         return os.path.realpath(path)
-    done, left, links = "", [part for part in path.split("/") if part], 0
-    while left:
-        part = left.pop(0)
-        if part in (".", ".."):
-            done = os.path.dirname(done) if part == ".." else done
-            continue
-        here = done + "/" + part
-        if not os.path.islink(rootfs + here):
-            done = here
-            continue
-        links += 1
-        if links > 40:
-            raise OSError(errno.ELOOP, "too many levels of symbolic links", path)
-        target = os.readlink(rootfs + here)
-        done = "" if target.startswith("/") else done
-        left = [piece for piece in target.split("/") if piece] + left
-    return rootfs + done
+    found = follow_links(path, lambda here: os.readlink(rootfs + here) if os.path.islink(rootfs + here) else None)
+    return rootfs + ("" if found == "/" else found)
 
 
 def read_text_or_none(place):
