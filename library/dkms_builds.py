@@ -1,13 +1,13 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that tells what DKMS has built, and why not; how lies in module_utils/unhang_node/change/boot/dkms_builds.py."""
+"""The Ansible module that lists what DKMS has built, and why not; how lies in module_utils/unhang_node/change/boot/dkms_builds.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: dkms_builds
-short_description: Tell which kernel modules DKMS has built, and the line of the log where a build failed
+short_description: List the kernel modules that DKMS has built, and the line of the log where a build failed
 version_added: "0.3.0"
 description:
   - Reads DKMS's folders and the log of a build that failed. Runs and changes nothing.
@@ -20,7 +20,7 @@ options:
     description: Version that has to be built. Any when it is left out.
     type: str
   kernel:
-    description: Release of the kernel for which RV(why_not) tells.
+    description: Release of the kernel that RV(why_not) is about.
     type: str
     required: true
 extends_documentation_fragment: [unhang.rootfs]
@@ -69,8 +69,8 @@ OPTIONS = {
 }
 
 
-def main():
-    """Reads, answers."""
+def main() -> None:
+    """Reads and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     pattern, version, kernel = (module.params[name] for name in ("module", "version", "kernel"))
     try:

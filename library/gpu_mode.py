@@ -49,6 +49,8 @@ left:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of
 from ansible.module_utils.unhang_node.change.gpu import modes as gpu_modes
@@ -61,32 +63,32 @@ OPTIONS = {
 }
 
 
-def load_pynvml():
-    """Only here, for a node without a driver needs it not."""
+def load_pynvml() -> Any:
+    """Imported here, because a node without a driver does not need it."""
     from ansible.module_utils import pynvml
 
     return pynvml
 
 
-def settle(module, nvml):
+def apply(module: AnsibleModule, nvml: Any) -> dict[str, Any]:
     """The module's answer, with everything done unless in check mode. Raises OSError, ValueError, NVMLError."""
     rows = gpu_modes.plan_modes(gpu_modes.read_gpus(nvml), module.params["compute_mode"], module.params["persistence"])
     gpu_modes.refuse_in_use(rows)
     if not module.check_mode:
-        changes = [Change(what, gpu.uuid, getattr(gpu, what), wanted) for gpu, what, wanted in rows]
+        changes = [Change(row.mode, row.gpu.uuid, row.before, row.wanted) for row in rows]
         keep_running("/", module.params["state_id"], changes)
         gpu_modes.set_modes(nvml, rows)
     return answer_of(Plan({}, [], []), gpu_modes.effects_of(rows))
 
 
-def main():
-    """Looks, sets unless in check mode, answers."""
+def main() -> None:
+    """Reads, sets unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     nvml, why = gpu_modes.open_nvml(load_pynvml)
     if nvml is None:
         module.exit_json(**answer_of(Plan({}, [], [why])))
     try:
-        answer = settle(module, nvml)
+        answer = apply(module, nvml)
     except (OSError, ValueError, nvml.NVMLError) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(**answer)

@@ -35,7 +35,7 @@ def loaded(fleet):
 
 def test_every_holder_is_told_with_its_service_and_a_job_stops_the_role(busy):
     job = gpu_daemons.start_job(busy, NODE, "auditor")
-    users = call_module(busy, NODE, "gpu_users", state="listed")["users"]
+    users = call_module(busy, NODE, "gpu_users")["users"]
     assert {row["pid"]: (row["user"], row["service"]) for row in users["processes"]} == {
         job: ("auditor", None),
         **{gpu_daemons.process_of(busy, NODE, unit): ("root", f"{unit}.service") for unit in gpu_daemons.UNITS},
@@ -96,9 +96,9 @@ def test_a_connection_that_is_lost_during_the_exchange_does_not_end_it(busy):
     assert all(gpu_daemons.process_of(busy, NODE, unit) for unit in gpu_daemons.UNITS)
     finished = play_role(busy, "gpu_driver", NODE, RELOAD)
     assert finished.code == 0
-    assert call_module(busy, NODE, "gpu_users", state="listed")["waiting"] == []
+    assert call_module(busy, NODE, "gpu_users")["stopped_units"] == []
 
 
 def test_a_service_that_nobody_knows_is_not_stopped(fleet):
-    refused = call_module(fleet, NODE, "gpu_users", state="stopped", services=["sshd.service"])
+    refused = call_module(fleet, NODE, "gpu_services", state="stopped", services=["sshd.service"])
     assert "expected services that are known to use GPUs, found sshd.service" in refused["msg"]

@@ -27,7 +27,7 @@ def plan(packages=None, policy=POLICY, users=None, reset=False, offers=OFFERS, p
 
 
 def acts(found):
-    return {name: found[name] for name in ("install", "enable", "disable", "start", "reset_commands") if found[name]}
+    return {name: found[name] for name in ("install", "enable", "disable", "start", "reset") if found[name]}
 
 
 def test_a_node_that_is_as_it_should_be_is_left_alone_and_its_service_never_restarted():
@@ -80,17 +80,10 @@ def test_it_is_started_plainly_at_its_first_start_since_the_boot_alone():
     assert "takes a reset of all GPUs: fabric_manager_reset, or a reboot" in again["notes"][0]
 
 
-def test_with_a_reset_allowed_the_order_is_the_documented_one():
+def test_with_a_reset_allowed_the_plan_says_so_and_names_no_command():
     services = [row for row in SERVICES if "fabric" not in row["unit"]]
-    assert plan(fabric_manager__running=False, reset=True, users={"services": services})["reset_commands"] == [
-        "systemctl stop nvidia-dcgm.service",
-        "systemctl stop nvidia-persistenced.service",
-        "systemctl stop nvidia-fabricmanager.service",
-        "nvidia-smi -r",
-        "systemctl start nvidia-fabricmanager.service",
-        "systemctl start nvidia-persistenced.service",
-        "systemctl start nvidia-dcgm.service",
-    ]
+    found = plan(fabric_manager__running=False, reset=True, users={"services": services})
+    assert acts(found) == {"reset": True}
 
 
 def test_no_gpu_is_reset_under_a_job_nor_a_service_started_on_another_driver():

@@ -7,20 +7,19 @@ import subprocess
 
 import pytest
 
+from unhang_node.change.gpu.exchange_steps import ExchangeStep, reload_steps, reset_steps, script_text
 from unhang_node.change.gpu.services import (
     FABRIC_MANAGER,
     SERVICES,
     foreign_modules,
     modules_held,
     parse_modules,
-    reload_script,
-    script_text,
+    parse_services,
     service_of,
     start_order,
     stop_order,
     unload_order,
 )
-from unhang_node.change.gpu.users import parse_services
 
 MODULES = """\
 nvidia_uvm 4374528 2 - Live 0x0 (POE)
@@ -100,6 +99,54 @@ def test_services_are_read_in_order_and_an_alias_counts_once():
     ]
 
 
+# What only hardware can show: these are the commands, and they were not run on a GPU.
+GOLDEN = """\
+systemctl stop nvidia-dcgm.service
+systemctl stop nvidia-persistenced.service
+systemctl stop nvidia-fabricmanager.service
+rmmod nvidia_uvm
+rmmod nvidia_drm
+rmmod nvidia_modeset
+rmmod nvidia
+modprobe nvidia
+modprobe nvidia_modeset
+modprobe nvidia_drm
+modprobe nvidia_uvm
+nvidia-smi -r
+systemctl start nvidia-fabricmanager.service
+systemctl start nvidia-persistenced.service
+systemctl start nvidia-dcgm.service
+"""
+
+
+def lines_of(steps):
+    return "".join(step.line() + "\n" for step in steps)
+
+
+def test_the_commands_that_exchange_the_modules():
+    assert lines_of(reload_steps(UNITS, ["nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia"], nvswitch=True)) == GOLDEN
+
+
+def test_without_nvswitch_no_gpu_is_reset():
+    assert "nvidia-smi" not in lines_of(reload_steps(UNITS, ["nvidia"], nvswitch=False))
+
+
+def test_the_commands_that_reset_all_gpus_are_in_the_documented_order():
+    assert lines_of(reset_steps(["nvidia-persistenced.service", "nvidia-dcgm.service"])) == """\
+systemctl stop nvidia-dcgm.service
+systemctl stop nvidia-persistenced.service
+systemctl stop nvidia-fabricmanager.service
+nvidia-smi -r
+systemctl start nvidia-fabricmanager.service
+systemctl start nvidia-persistenced.service
+systemctl start nvidia-dcgm.service
+"""
+
+
+def test_the_name_of_a_module_never_becomes_shell_text():
+    assert ExchangeStep("unload", "nvidia; reboot").line() == "rmmod 'nvidia; reboot'"
+
+
 @pytest.fixture
 def machine(tmp_path):
     """Runs a script with stand-ins for the programs that it calls; gives (exit code, what was called, what was logged)."""
@@ -110,9 +157,9 @@ def machine(tmp_path):
         (programs / name).chmod(0o755)
     (tmp_path / "state").write_text("{}")
 
-    def play(lines, fails=()):
+    def play(steps, fails=()):
         (tmp_path / "fails").write_text("".join(f"{line}\n" for line in fails))
-        script = script_text(lines, str(tmp_path / "log"), str(tmp_path / "state"))
+        script = script_text(steps, str(tmp_path / "log"), str(tmp_path / "state"))
         done = subprocess.run(["sh"], input=script, text=True, env={"PATH": f"{programs}:{os.environ['PATH']}"}, check=False)
         return done.returncode, (tmp_path / "called").read_text().splitlines(), (tmp_path / "log").read_text()
 
@@ -120,8 +167,9 @@ def machine(tmp_path):
 
 
 def test_the_script_does_each_step_once_and_forgets_what_it_stopped(machine, tmp_path):
-    lines = reload_script(UNITS, unload_order(parse_modules(MODULES)), nvswitch=True)
-    code, called, logged = machine(lines)
+    steps = reload_steps(UNITS, unload_order(parse_modules(MODULES)), nvswitch=True)
+    lines = [step.line() for step in steps]
+    code, called, logged = machine(steps)
     assert code == 0
     assert called == lines
     assert logged.splitlines() == lines
@@ -130,8 +178,9 @@ def test_the_script_does_each_step_once_and_forgets_what_it_stopped(machine, tmp
 
 @pytest.mark.parametrize("fails", ["rmmod nvidia_uvm", "rmmod nvidia", "modprobe nvidia", "nvidia-smi -r", "systemctl stop nvidia-dcgm.service"])
 def test_after_a_failure_modules_and_services_are_brought_up_again_and_it_is_told(machine, tmp_path, fails):
-    lines = reload_script(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True)
-    code, called, logged = machine(lines, [fails])
+    steps = reload_steps(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True)
+    lines = [step.line() for step in steps]
+    code, called, logged = machine(steps, [fails])
     assert code == 1
     assert f"failed with 1: {fails}" in logged
     assert called[: lines.index(fails) + 1] == lines[: lines.index(fails) + 1]
@@ -146,7 +195,7 @@ def test_after_a_failure_modules_and_services_are_brought_up_again_and_it_is_tol
 def test_a_fabric_manager_that_was_stopped_comes_up_after_a_reset_alone(machine, resets, starts):
     start = "systemctl start nvidia-fabricmanager.service"
     fails = ["rmmod nvidia", "systemctl is-active --quiet nvidia-fabricmanager.service"] + ([] if resets else ["nvidia-smi -r"])
-    _code, called, _logged = machine(reload_script(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True), fails)
+    _code, called, _logged = machine(reload_steps(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True), fails)
     assert (start in called) == starts
     if starts:
         assert called.index("nvidia-smi -r") < called.index(start)

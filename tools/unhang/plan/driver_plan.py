@@ -11,7 +11,7 @@ from unhang.plan.driver_case import Case, chosen_flavour, offered_version, packa
 from unhang.plan.driver_packages import PackageSet
 from unhang.plan.driver_refusals import refusal
 from unhang.plan.driver_sets import FABRIC_PACKAGES, NO_DRIVER_VERSION, before_packages, fabric_of, family_of, sets_of
-from unhang_node.change.gpu.services import FABRIC_MANAGER, reload_script
+from unhang_node.change.gpu.services import FABRIC_MANAGER
 from unhang_node.parse.nvidia_driver import branch_of, upstream_version
 from unhang_node.versions.compare import compare_versions, holds
 
@@ -227,18 +227,16 @@ def _services(case: Case, version: str) -> dict[str, Any]:
     why_not = f"the modules are not exchanged: {foreign[0]}" if wanted and foreign else None
     reload = wanted and not foreign and not case.options.reboot
     active = [row["unit"] for row in case.users.get("services") or () if row.get("active")]
-    # Fabric manager is stopped by the script alone: whoever stops it has to reset the GPUs before it starts again.
+    # Fabric manager stops only in the exchange itself: whoever stops it has to reset the GPUs before it starts again.
     stop = [] if foreign else [unit for unit in active if unit not in FABRIC_MANAGER]
-    switched = bool(case.fact("fabric_manager.nvswitch_present"))
-    script = reload_script(active, case.users.get("unload") or ["nvidia"], switched) if reload else []
-    return {"stop": stop, "reload": reload, "reload_commands": script, "why_no_reload": why_not, "needs_reboot": bool(loaded) and not reload}
+    return {"stop": stop, "reload": reload, "why_no_reload": why_not, "needs_reboot": bool(loaded) and not reload}
 
 
 def _settled(case: Case, version: str | None, notes: list[str]) -> dict[str, Any]:
     """A plan that changes nothing."""
     empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "remove_sources": [], "allow_remove": [], "before": {}, "refusals": []}
     empty.update(pin={}, streams={})
-    services = {"stop": [], "reload": False, "reload_commands": [], "why_no_reload": None, "needs_reboot": _is_pending(case, version)}
+    services = {"stop": [], "reload": False, "why_no_reload": None, "needs_reboot": _is_pending(case, version)}
     return {"action": "none", "version": version, "flavour": None, "proof": None, "built_here": False, "notes": notes, **empty, **services}
 
 

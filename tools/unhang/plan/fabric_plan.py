@@ -7,13 +7,13 @@ from typing import Any
 from unhang.plan.driver_case import Case, packaged_driver, same, wanted_branch, within
 from unhang.plan.driver_refusals import foreign_users, refusal
 from unhang.plan.driver_sets import fabric_packages
-from unhang_node.change.gpu.services import FABRIC_MANAGER, reset_script
+from unhang_node.change.gpu.services import FABRIC_MANAGER
 
 UNIT = FABRIC_MANAGER[0]
 
 
 def plan_fabric_manager(case: Case, reset_allowed: bool = False) -> dict[str, Any]:
-    """{install, expect, enable, disable, start, reset_commands, refusals, notes}. reset_allowed: GPUs may be reset to start it again."""
+    """{install, expect, enable, disable, start, reset, refusals, notes}. reset_allowed: GPUs may be reset to start it again."""
     switched = case.fact("fabric_manager.nvswitch_present")
     if switched is None:
         found = "that its PCI devices could not be listed"
@@ -47,7 +47,7 @@ def _plan(**parts: Any) -> dict[str, Any]:
         "enable": False,
         "disable": False,
         "start": False,
-        "reset_commands": [],
+        "reset": False,
         "refusals": [],
         "notes": [],
     }
@@ -85,5 +85,4 @@ def _start(case: Case, driver: str, reset_allowed: bool) -> dict[str, Any]:
         return {"notes": [f"it does not run, and to start it again takes a reset of all GPUs, which {foreign[0]} does not allow"]}
     if not reset_allowed:
         return {"notes": ["it does not run, and to start it again takes a reset of all GPUs: fabric_manager_reset, or a reboot"]}
-    active = [row["unit"] for row in case.users.get("services") or () if row.get("active")]
-    return {"reset_commands": reset_script(active)}
+    return {"reset": True}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from ...root import Root
 from ...section import Unread
@@ -11,10 +11,35 @@ from ...sections.processes import read_holders
 COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # NVML's numbers 0 to 3
 # Programs that have a GPU open to look after it: a change of mode is no harm to them.
 CARETAKERS = frozenset(["nvidia-persistenc", "nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter", "nvidia-imex", "nvidia-imex-daemon"])
-Gpu = namedtuple("Gpu", "index uuid compute_mode persistence pids")
+Nvml = Any
+"""The module nvidia-ml-py, which ships no types."""
 
 
-def open_nvml(load):
+class Gpu(NamedTuple):
+    """A mode is None where the GPU has none. pids: of processes that compute on it."""
+
+    index: int
+    uuid: str
+    compute_mode: Optional[str]
+    persistence: Optional[bool]
+    pids: List[int]
+
+
+class ModeChange(NamedTuple):
+    """mode: compute_mode or persistence."""
+
+    gpu: Gpu
+    mode: str
+    wanted: Union[str, bool]
+
+    @property
+    def before(self) -> Union[str, bool, None]:
+        """The mode as it was."""
+        return self.gpu.compute_mode if self.mode == "compute_mode" else self.gpu.persistence
+
+
+
+def open_nvml(load: Callable[[], Nvml]) -> Tuple[Nvml, Optional[str]]:
     """(nvidia-ml-py, None) initialised, or (None, why not). load: () -> nvidia-ml-py, which comes along with the module."""
     try:
         nvml = load()
@@ -23,12 +48,12 @@ def open_nvml(load):
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as problem:
-        return None, "the driver does not answer: {}".format(problem)
+        return None, f"the driver does not answer: {problem}"
     return nvml, None
 
 
-def read_gpus(nvml):
-    """[Gpu]. nvml: nvidia-ml-py, initialised; None for a mode that a GPU has not. Raises NVMLError."""
+def read_gpus(nvml: Nvml) -> List[Gpu]:
+    """nvml: nvidia-ml-py, initialised. Raises NVMLError."""
     rows = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -36,11 +61,11 @@ def read_gpus(nvml):
         pids = [process.pid for process in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()]
         uuid = nvml.nvmlDeviceGetUUID(handle)
         name = COMPUTE_MODES[mode] if mode is not None and mode < len(COMPUTE_MODES) else None
-        rows.append(Gpu(index, uuid, name, None if persistence is None else bool(persistence), pids))
+        rows.append(Gpu(index=index, uuid=uuid, compute_mode=name, persistence=None if persistence is None else bool(persistence), pids=pids))
     return rows
 
 
-def _ask(nvml, call, handle):
+def _ask(nvml: Nvml, call: Callable[[Any], Any], handle: Any) -> Any:
     try:
         return call(handle)
     except nvml.NVMLError as problem:
@@ -49,54 +74,58 @@ def _ask(nvml, call, handle):
         raise
 
 
-def read_busy():
+def read_busy() -> Dict[str, List[str]]:
     """{device path: [what has it open]} of jobs; programs that only look after GPUs are left out."""
-    busy = {}
+    busy: Dict[str, List[str]] = {}
     for holder in read_holders(Root(), Unread(), {}):
         if holder.command not in CARETAKERS:
             for device in holder.devices:
-                busy.setdefault(device, []).append("pid {} ({})".format(holder.pid, holder.command))
+                busy.setdefault(device, []).append(f"pid {holder.pid} ({holder.command})")
     return busy
 
 
-def plan_modes(gpus, compute_mode, persistence):
-    """[(Gpu, "compute_mode" or "persistence", wanted)]; a wanted None is left as it is, and so is a mode that a GPU does not have."""
-    rows = [(gpu, "persistence", persistence) for gpu in gpus if persistence is not None and gpu.persistence not in (None, persistence)]
-    return rows + [(gpu, "compute_mode", compute_mode) for gpu in gpus if compute_mode is not None and gpu.compute_mode not in (None, compute_mode)]
+def plan_modes(gpus: Sequence[Gpu], compute_mode: Optional[str], persistence: Optional[bool]) -> List[ModeChange]:
+    """What changes. A wanted None leaves the mode as it is, and a mode that a GPU does not have stays missing."""
+    rows = []
+    if persistence is not None:
+        rows += [ModeChange(gpu=gpu, mode="persistence", wanted=persistence) for gpu in gpus if gpu.persistence not in (None, persistence)]
+    if compute_mode is not None:
+        rows += [ModeChange(gpu=gpu, mode="compute_mode", wanted=compute_mode) for gpu in gpus if gpu.compute_mode not in (None, compute_mode)]
+    return rows
 
 
-def in_use(rows, busy):
+def in_use(rows: Sequence[ModeChange], busy: Mapping[str, List[str]]) -> List[str]:
     """[why] of the GPUs whose compute mode would change under a job."""
-    whys = []
-    for gpu, what, _wanted in rows:
-        users = ["pid {}".format(pid) for pid in gpu.pids] + busy.get("/dev/nvidia{}".format(gpu.index), [])
-        if what == "compute_mode" and users:
-            whys.append("GPU {} ({}) is in use by {}".format(gpu.index, gpu.uuid, ", ".join(users[:8])))
-    return whys
+    reasons = []
+    for gpu, mode, _wanted in rows:
+        users = [f"pid {pid}" for pid in gpu.pids] + busy.get(f"/dev/nvidia{gpu.index}", [])
+        if mode == "compute_mode" and users:
+            reasons.append(f"GPU {gpu.index} ({gpu.uuid}) is in use by {', '.join(users[:8])}")
+    return reasons
 
 
-def refuse_in_use(rows):
+def refuse_in_use(rows: Sequence[ModeChange]) -> None:
     """Raises ValueError naming every job that has a GPU whose compute mode would change."""
     users = in_use(rows, read_busy() if rows else {})
     if users:
         raise ValueError("expected GPUs that nobody uses to change their compute mode, found: {}; drain the node and run again".format("; ".join(users)))
 
 
-def set_modes(nvml, rows):
+def set_modes(nvml: Nvml, rows: Sequence[ModeChange]) -> None:
     """Sets them and reads them back. Raises NVMLError, ValueError."""
-    for gpu, what, wanted in rows:
+    for gpu, mode, wanted in rows:
         handle = nvml.nvmlDeviceGetHandleByIndex(gpu.index)
-        if what == "compute_mode":
+        if mode == "compute_mode":
             nvml.nvmlDeviceSetComputeMode(handle, COMPUTE_MODES.index(wanted))
         else:
             nvml.nvmlDeviceSetPersistenceMode(handle, int(wanted))
     now = {gpu.index: gpu for gpu in read_gpus(nvml)}
-    for gpu, what, wanted in rows:
-        found = getattr(now[gpu.index], what)
+    for gpu, mode, wanted in rows:
+        found = ModeChange(gpu=now[gpu.index], mode=mode, wanted=wanted).before
         if found != wanted:
-            raise ValueError("GPU {}: expected {} {}, found {} after it was set".format(gpu.index, what, wanted, found))
+            raise ValueError(f"GPU {gpu.index}: expected {mode} {wanted}, found {found} after it was set")
 
 
-def effects_of(rows):
-    """[(what, before, after)] for an answer."""
-    return [("{} of GPU {} ({})".format(what, gpu.index, gpu.uuid), getattr(gpu, what), wanted) for gpu, what, wanted in rows]
+def effects_of(rows: Sequence[ModeChange]) -> List[Tuple[str, Any, Any]]:
+    """[(mode and GPU, before, after)] for an answer."""
+    return [(f"{row.mode} of GPU {row.gpu.index} ({row.gpu.uuid})", row.before, row.wanted) for row in rows]

@@ -67,7 +67,7 @@ def put_back(rootfs, rows, load_pynvml):
         try:
             if nvml:
                 gpus = {gpu.uuid: gpu for gpu in modes.read_gpus(nvml)}
-                modes.set_modes(nvml, [(gpus[row.name], row.kind, row.after) for row in gpu_rows])
+                modes.set_modes(nvml, [modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in gpu_rows])
         except (ValueError, KeyError, nvml.NVMLError) as problem:
             why = str(problem)
         left += ["modes of GPUs: could not be put back before the next boot: {}".format(why)] if why else []
@@ -143,7 +143,7 @@ def _plan_gpus(chains, load_pynvml):
         row, why = (None, None) if now is None else _row(kind, uuid, now, records)
         left += ["{}: {}".format(shown_name(kind, uuid), why)] if why else []
         rows += [row] if row else []
-    modes.refuse_in_use([(gpus[row.name], row.kind, row.after) for row in rows])
+    modes.refuse_in_use([modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in rows])
     return sorted(rows, key=lambda row: (row.kind != "persistence", gpus[row.name].index)), left
 
 

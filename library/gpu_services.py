@@ -1,0 +1,184 @@
+#!/usr/bin/python
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The Ansible module that stops and starts the services that hold GPUs, exchanges the driver's kernel modules and resets the GPUs; the work is done by
+module_utils/unhang_node/change/gpu."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_services
+short_description: Stop and start the services that hold GPUs, exchange the driver's kernel modules, reset the GPUs
+version_added: "0.1.0"
+description:
+  - Stops known services (exporters, DCGM, MPS, a display server, persistenced, IMEX, fabric manager) in the order in which they depend on the driver, and
+    starts them again in the opposite order, fabric manager first. What it stops is saved in V(/var/lib/unhang/gpu_users.json) beforehand, so that another run
+    can start it.
+  - Exchanges the driver's kernel modules, or resets all GPUs and starts fabric manager, in a systemd unit of its own. Which programs that takes follows from
+    the services and modules of the node; no command comes from the controller. Refused while anybody but those services uses a GPU.
+  - Never runs C(systemctl daemon-reload), which makes running containers lose their GPUs.
+options:
+  state:
+    description:
+      - With V(stopped) the services in O(services) do not run; with V(started) those run again that were stopped.
+      - With V(reloaded) the kernel modules are those of O(expected_version). Where they are, nothing is done.
+      - With V(reset) all GPUs are reset and fabric manager starts.
+    type: str
+    choices: [stopped, started, reloaded, reset]
+    required: true
+  services:
+    description: With V(stopped), which ones. Services that are not known to use GPUs are refused.
+    type: list
+    elements: str
+    default: []
+  tolerate_failures:
+    description: With V(started), a service that does not start is returned in RV(needs_manual_action). Before the reboot that completes a change of driver,
+      some cannot start.
+    type: bool
+    default: false
+  expected_version:
+    description: With V(reloaded), the version that has to be loaded afterwards.
+    type: str
+  wait_s:
+    description: Seconds that stopped services may take to close the GPUs.
+    type: int
+    default: 60
+  deadline_s:
+    description: Seconds that the exchange of the modules may take.
+    type: int
+    default: 600
+attributes:
+  check_mode:
+    description: Returns what would be stopped, started or run, and does none of it.
+    support: full
+author:
+  - the unhang authors
+"""
+
+EXAMPLES = r"""
+- name: Stop DCGM and persistenced
+  gpu_services:
+    state: stopped
+    services: [nvidia-dcgm.service, nvidia-persistenced.service]
+
+- name: Start what was stopped
+  gpu_services:
+    state: started
+
+- name: Load the driver that is installed
+  gpu_services:
+    state: reloaded
+    expected_version: 580.95.05
+"""
+
+RETURN = r"""
+units:
+  description: Units that were stopped or started, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [nvidia-dcgm.service, nvidia-persistenced.service]
+needs_manual_action:
+  description: Services that did not start, and why.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+commands:
+  description: What was run to exchange the modules or to reset the GPUs, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [systemctl stop nvidia-persistenced.service, rmmod nvidia, modprobe nvidia, systemctl start nvidia-persistenced.service]
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.gpu import service_changes
+from ansible.module_utils.unhang_node.change.gpu.exchange_steps import ExchangeStep
+from ansible.module_utils.unhang_node.change.gpu.services import SERVICES, start_order, stop_order
+from ansible.module_utils.unhang_node.change.gpu.users import foreign_users, read_gpu_users, read_stopped
+from ansible.module_utils.unhang_node.root import Root
+from ansible.module_utils.unhang_node.section import Unread
+from ansible.module_utils.unhang_node.sections.driver import read_loaded
+
+OPTIONS = {
+    "state": {"type": "str", "choices": ["stopped", "started", "reloaded", "reset"], "required": True},
+    "services": {"type": "list", "elements": "str", "default": []},
+    "tolerate_failures": {"type": "bool", "default": False},
+    "expected_version": {"type": "str"},
+    "wait_s": {"type": "int", "default": 60},
+    "deadline_s": {"type": "int", "default": 600},
+}
+
+
+def stop(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
+    """Stops units that run now and were named."""
+    unknown = sorted(set(module.params["services"]) - set(SERVICES))
+    if unknown:
+        raise ValueError(f"expected services that are known to use GPUs, found {', '.join(unknown)}; known are {', '.join(SERVICES)}")
+    active = {row["unit"] for row in users["services"] if row["active"]}
+    units = stop_order(active & set(module.params["services"]))
+    if units and not module.check_mode:
+        service_changes.stop_services(units, module.params["wait_s"])
+    return {"changed": bool(units), "units": units}
+
+
+def start(module: AnsibleModule, _users: dict[str, Any]) -> dict[str, Any]:
+    """Starts units that an earlier call stopped."""
+    units = start_order(read_stopped())
+    if not units or module.check_mode:
+        return {"changed": bool(units), "units": units}
+    started = service_changes.start_services(module.params["tolerate_failures"])
+    return {"changed": True, "units": started.units, "needs_manual_action": started.failures}
+
+
+def reload(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
+    """Exchanges the kernel modules, unless the right ones are loaded."""
+    wanted = module.params["expected_version"]
+    if read_loaded(Root(), Unread())["version"] == wanted:
+        return {}
+    steps = service_changes.plan_reload(users)
+    run(module, users, steps)
+    if not module.check_mode:
+        now = read_loaded(Root(), Unread())["version"]
+        if now != wanted:
+            raise ValueError(f"expected driver {wanted} loaded after the exchange, found {now}; reboot the node")
+    return {"changed": True, "commands": [step.line() for step in steps]}
+
+
+def reset(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
+    """Resets all GPUs."""
+    steps = service_changes.plan_reset(users)
+    run(module, users, steps)
+    return {"changed": True, "commands": [step.line() for step in steps]}
+
+
+def run(module: AnsibleModule, users: dict[str, Any], steps: Sequence[ExchangeStep]) -> None:
+    """Takes the steps unless in check mode. Raises ValueError while somebody uses a GPU."""
+    found = foreign_users(users)
+    if found:
+        raise ValueError(f"expected GPUs that nobody uses, found {', '.join(found[:8])}; let them end, or reboot the node")
+    if not module.check_mode:
+        service_changes.run_steps(steps, module.params["deadline_s"])
+
+
+STATES = {"stopped": stop, "started": start, "reloaded": reload, "reset": reset}
+
+
+def main() -> None:
+    """Reads who uses the GPUs, acts unless in check mode, answers."""
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "reloaded", ("expected_version",))])
+    answer: dict[str, Any] = {"changed": False, "units": [], "needs_manual_action": [], "commands": []}
+    try:
+        answer.update(STATES[module.params["state"]](module, read_gpu_users()))
+    except (OSError, ValueError) as problem:
+        where = f"{problem.filename}: " if isinstance(problem, OSError) and problem.filename else ""
+        module.fail_json(msg=where + (getattr(problem, "strerror", None) or str(problem)))
+    module.exit_json(**answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Which steps exchange the driver's kernel modules or reset the GPUs, and the script that takes them. Values in, values out.
+
+All GPUs are reset before fabric manager starts, and fabric manager starts before everything else: one that starts again without a reset breaks NVLS for
+every later job (https://github.com/NVIDIA/nccl/issues/1488).
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Collection, List, NamedTuple, Sequence
+
+from .services import FABRIC_MANAGER, start_order, stop_order
+
+LOG = "/var/lib/unhang/gpu-reload.log"
+STATE_FILE = "/var/lib/unhang/gpu_users.json"
+
+
+class ExchangeStep(NamedTuple):
+    """action: stop or start a service, unload or load a kernel module, reset all GPUs; name: of the service or the module."""
+
+    action: str
+    name: str = ""
+
+    def argv(self) -> List[str]:
+        """The program that takes the step."""
+        programs = {"stop": ["systemctl", "stop"], "start": ["systemctl", "start"], "unload": ["rmmod"], "load": ["modprobe"], "reset": ["nvidia-smi", "-r"]}
+        return programs[self.action] + ([self.name] if self.name else [])
+
+    def line(self) -> str:
+        """The same as a line, for a person and for sh."""
+        return " ".join(shlex.quote(argument) for argument in self.argv())
+
+
+RESET = ExchangeStep("reset")
+
+
+def reload_steps(services: Collection[str], unload: Sequence[str], nvswitch: bool) -> List[ExchangeStep]:
+    """Exchanges the modules. services: units to stop and start again; unload: of unload_order; nvswitch: GPUs are reset before fabric manager starts."""
+    units = stop_order(services)
+    fabric = [unit for unit in units if unit in FABRIC_MANAGER]
+    loaded = ["nvidia", *[name for name in unload if name != "nvidia"][::-1]]
+    steps = [ExchangeStep("stop", unit) for unit in units]
+    steps += [ExchangeStep("unload", name) for name in unload]
+    steps += [ExchangeStep("load", name) for name in loaded]
+    steps += [RESET] if nvswitch else []
+    return steps + [ExchangeStep("start", unit) for unit in [*fabric, *(unit for unit in start_order(units) if unit not in fabric)]]
+
+
+def reset_steps(services: Collection[str]) -> List[ExchangeStep]:
+    """Resets all GPUs and starts fabric manager. services: units to stop and start again."""
+    others = [unit for unit in stop_order(services) if unit not in FABRIC_MANAGER]
+    steps = [ExchangeStep("stop", unit) for unit in [*others, FABRIC_MANAGER[0]]]
+    return [*steps, RESET, *(ExchangeStep("start", unit) for unit in [FABRIC_MANAGER[0], *start_order(others)])]
+
+
+def script_text(steps: Sequence[ExchangeStep], log: str = LOG, state_file: str = STATE_FILE) -> str:
+    """A script for sh: each step is logged before it is taken, and after a failure everything is brought up again as far as it goes."""
+    head = ["#!/bin/sh", "# Exchanges the GPU driver's modules. Written and removed by unhang.", f"exec >{log} 2>&1", "rescue() {"]
+    tail = ["}", 'step() { echo "$*"; "$@" || { code=$?; echo "failed with $code: $*"; rescue; exit "$code"; }; }']
+    rescue = [f"  {line} || :" for line in _rescue_lines(steps)]
+    return "\n".join([*head, *rescue, *tail, *("step " + step.line() for step in steps), f"rm -f {state_file}"]) + "\n"
+
+
+def _rescue_lines(steps: Sequence[ExchangeStep]) -> List[str]:
+    """What brings everything up again. A fabric manager that was stopped starts after a reset alone: jobs that fail at once beat jobs that hang."""
+    lines = []
+    for step in steps:
+        if step.action == "start" and step.name in FABRIC_MANAGER and RESET in steps:
+            lines.append(f"systemctl is-active --quiet {step.name} || {{ {RESET.line()} && {step.line()}; }}")
+        elif step.action in ("load", "start"):
+            lines.append(step.line())
+    return lines

@@ -1,0 +1,104 @@
+"""Stops and starts the services that hold GPUs, exchanges the driver's kernel modules, resets the GPUs."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import Any, Collection, Dict, List, NamedTuple, Sequence
+
+from ...root import Root
+from ...sections.fabric_manager import count_switches
+from ..files import place_of, write_state, write_text
+from ..package.programs import ENVIRONMENT
+from . import exchange_steps, services
+from .exchange_steps import ExchangeStep
+from .users import STATE, call, read_gpu_users, read_stopped
+
+UNIT = "unhang-gpu-reload.service"
+SCRIPT = "/var/lib/unhang/gpu-reload.sh"
+PAUSE_S = 0.2
+
+
+class Started(NamedTuple):
+    """units: that run again; failures: why one does not, a line each."""
+
+    units: List[str]
+    failures: List[str]
+
+
+def stop_services(units: Collection[str], wait_s: float, rootfs: str = "/") -> List[str]:
+    """Stops units in their order and waits until none of their processes holds a GPU. What is stopped is saved first. Raises OSError, TimeoutError."""
+    order = services.stop_order(units)
+    write_state(rootfs, STATE, {"stopped": services.stop_order({*order, *read_stopped(rootfs)})})
+    for unit in order:
+        call(["systemctl", "stop", unit])
+    until = time.monotonic() + wait_s
+    while True:
+        holders = [row for row in read_gpu_users(rootfs)["processes"] if row["service"] in order]
+        if not holders:
+            return order
+        if time.monotonic() >= until:
+            found = ", ".join(f"{row['pid']} ({row['command']}, {row['service']})" for row in holders)
+            raise TimeoutError(110, f"stopped, and its processes still hold GPUs after {wait_s:g} s: {found}", ", ".join(order))
+        time.sleep(PAUSE_S)
+
+
+def start_services(tolerate_failures: bool, rootfs: str = "/") -> Started:
+    """Starts what was stopped, fabric manager first. Raises OSError at the first that does not start, unless failures are tolerated."""
+    started = Started(units=[], failures=[])
+    for unit in services.start_order(read_stopped(rootfs)):
+        try:
+            call(["systemctl", "start", unit])
+            started.units.append(unit)
+        except OSError as problem:
+            if not tolerate_failures:
+                raise
+            started.failures.append(f"{unit}: {problem.strerror}")
+    write_state(rootfs, STATE, {})
+    return started
+
+
+def plan_reload(users: Dict[str, Any], rootfs: str = "/") -> List[ExchangeStep]:
+    """Steps that exchange the modules of this node as it is now. users: of read_gpu_users. Raises OSError, ValueError."""
+    has_nvswitch = count_switches(Root([rootfs])) > 0
+    return exchange_steps.reload_steps(_running_or_stopped(users, rootfs), users["unload"] or ["nvidia"], has_nvswitch)
+
+
+def plan_reset(users: Dict[str, Any], rootfs: str = "/") -> List[ExchangeStep]:
+    """Steps that reset all GPUs of this node as it is now and start fabric manager. users: of read_gpu_users. Raises ValueError."""
+    return exchange_steps.reset_steps(_running_or_stopped(users, rootfs))
+
+
+def _running_or_stopped(users: Dict[str, Any], rootfs: str) -> Collection[str]:
+    """Units that run, and those that this role stopped before: all of them have to run afterwards."""
+    return {row["unit"] for row in users["services"] if row["active"]} | set(read_stopped(rootfs))
+
+
+def run_steps(steps: Sequence[ExchangeStep], deadline_s: float, rootfs: str = "/") -> List[str]:
+    """Takes the steps in a systemd unit of its own, so that a lost connection does not end them half way. Gives what was logged.
+
+    Raises OSError with the step that failed; the services are running again then, as far as they start.
+    """
+    write_text(place_of(rootfs, SCRIPT), exchange_steps.script_text(steps), 0o700)
+    # Not fabric manager: nobody may start it again without a reset, which the script itself does.
+    write_state(rootfs, STATE, {"stopped": [step.name for step in steps if step.action == "stop" and step.name not in services.FABRIC_MANAGER]})
+    argv = ["systemd-run", "--quiet", "--collect", "--wait", "--unit=" + UNIT, "--description=unhang exchanges the GPU driver's modules"]
+    argv += [*(f"--setenv={name}={value}" for name, value in sorted(ENVIRONMENT.items())), "/bin/sh", SCRIPT]
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(110, f"still at work after {deadline_s:g} s; it goes on, see systemctl status {UNIT}", SCRIPT) from None
+    logged = read_log(rootfs)
+    if done.returncode:
+        printed = " ".join(done.stdout.decode("utf-8", "replace").split())[-300:]
+        failed = next((line for line in logged if line.startswith("failed with ")), printed)
+        raise OSError(5, failed or f"ended with {done.returncode}", SCRIPT)
+    return logged
+
+
+def read_log(rootfs: str = "/") -> List[str]:
+    """Lines that the last exchange of modules logged."""
+    try:
+        return list(Root([rootfs]).text(exchange_steps.LOG, 65536).splitlines())
+    except OSError:
+        return []
