@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from typing import Any, Collection, Dict, List, NamedTuple, Sequence
 
+from ...process import ENVIRONMENT, run_process
 from ...root import Root
 from ...sections.fabric_manager import count_switches
 from ..files import place_of, write_state, write_text
-from ..package.programs import ENVIRONMENT
 from . import exchange_steps, services
 from .exchange_steps import ExchangeStep
 from .users import STATE, call, read_gpu_users, read_stopped
@@ -84,15 +83,13 @@ def run_steps(steps: Sequence[ExchangeStep], deadline_s: float, rootfs: str = "/
     write_state(rootfs, STATE, {"stopped": [step.name for step in steps if step.action == "stop" and step.name not in services.FABRIC_MANAGER]})
     argv = ["systemd-run", "--quiet", "--collect", "--wait", "--unit=" + UNIT, "--description=unhang exchanges the GPU driver's modules"]
     argv += [*(f"--setenv={name}={value}" for name, value in sorted(ENVIRONMENT.items())), "/bin/sh", SCRIPT]
-    try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=deadline_s, check=False)
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(110, f"still at work after {deadline_s:g} s; it goes on, see systemctl status {UNIT}", SCRIPT) from None
+    result = run_process(argv, deadline_s, merged=True)
+    if result.timed_out:
+        raise TimeoutError(110, f"still at work after {deadline_s:g} s; it goes on, see systemctl status {UNIT}", SCRIPT)
     logged = read_log(rootfs)
-    if done.returncode:
-        printed = " ".join(done.stdout.decode("utf-8", "replace").split())[-300:]
-        failed = next((line for line in logged if line.startswith("failed with ")), printed)
-        raise OSError(5, failed or f"ended with {done.returncode}", SCRIPT)
+    if result.code != 0:
+        failed = next((line for line in logged if line.startswith("failed with ")), result.last_words[-300:])
+        raise OSError(5, failed or f"ended with {result.code}", SCRIPT)
     return logged
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import Any, Collection, Dict, List, Sequence
 
+from ...process import run_process
 from ...root import Root
 from ...section import Unread
 from ...sections.processes import read_holders
 from ...sections.users import read_users
 from ..files import read_state
-from ..package.programs import ENVIRONMENT
 from . import services
 
 STATE = "gpu_users"
@@ -77,13 +76,11 @@ def foreign_users(users: Dict[str, Any]) -> List[str]:
 
 def call(argv: Sequence[str]) -> str:
     """What a program printed. Raises OSError naming it and the last that it printed when it fails or does not come back."""
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CALL_DEADLINE_S, env=ENVIRONMENT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv)) from None
-    output = done.stdout.decode("utf-8", "replace")
-    if done.returncode:
-        raise OSError(5, f"ended with {done.returncode}: {' '.join(output.split())[-300:]}", " ".join(argv[:4]))
-    return output
+    result = run_process(argv, CALL_DEADLINE_S, merged=True)
+    if result.is_missing:
+        raise FileNotFoundError(2, "no such program on this node", argv[0])
+    if result.timed_out:
+        raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv))
+    if result.code:
+        raise OSError(5, f"ended with {result.code}: {result.last_words[-300:]}", " ".join(argv[:4]))
+    return result.stdout

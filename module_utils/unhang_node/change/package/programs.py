@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 import tempfile
 from typing import List, Optional, Sequence, Tuple
 
+from ...process import ProcessResult, run_process
 from ..files import place_of
 
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
 # No script of a package may ask anything.
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1", "UCF_FORCE_CONFFOLD": "1"}
 CALL_DEADLINE_S = 300
@@ -30,17 +28,17 @@ def inside(rootfs: str, argv: Sequence[str]) -> List[str]:
 
 def run(rootfs: str, argv: Sequence[str], deadline_s: float = CALL_DEADLINE_S) -> Tuple[int, str]:
     """(exit code, everything printed) of a program that may be killed without harm; DEADLINE_PASSED as the code when it was. Raises OSError."""
-    child = subprocess.Popen(
-        inside(rootfs, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        env=dict(ENVIRONMENT, **QUIET), start_new_session=True,
-    )  # fmt: skip
-    try:
-        output, _ = child.communicate(timeout=deadline_s)
-        return child.returncode, output.decode("utf-8", "replace")
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        output, _ = child.communicate()
-        return DEADLINE_PASSED, output.decode("utf-8", "replace") + f"\nE: no answer within {deadline_s:g} s"
+    result = run_process(argv, deadline_s, rootfs, variables=QUIET, merged=True)
+    if result.is_missing:
+        raise missing(result)
+    if result.code is None:
+        return DEADLINE_PASSED, result.stdout + f"\nE: no answer within {deadline_s:g} s"
+    return result.code, result.stdout
+
+
+def missing(result: ProcessResult) -> FileNotFoundError:
+    """What to raise for a program that is not on the node."""
+    return FileNotFoundError(2, "no such program on this node", result.argv[0])
 
 
 def private_folder(rootfs: str) -> str:

@@ -11,8 +11,9 @@ import subprocess
 import time
 from typing import Callable, Sequence, Tuple
 
+from ...process import ENVIRONMENT, run_process
 from ..files import place_of, read_text_or_none
-from .programs import ENVIRONMENT, QUIET
+from .programs import QUIET
 from .values import Locked
 
 UNIT = "unhang-packages.service"
@@ -39,8 +40,10 @@ def is_at_work() -> bool:
     """True while an earlier call's unit runs."""
     if not has_systemd():
         return False
-    done = subprocess.run(["systemctl", "is-active", "--quiet", UNIT], stdin=subprocess.DEVNULL, timeout=ASK_S, env=ENVIRONMENT, check=False)
-    return done.returncode == 0
+    result = run_process(["systemctl", "is-active", "--quiet", UNIT], ASK_S)
+    if result.timed_out:
+        raise TimeoutError(110, f"no answer within {ASK_S} s", f"systemctl is-active {UNIT}")
+    return result.code == 0
 
 
 def wait_for_earlier(timeout_s: float) -> str:
@@ -89,15 +92,15 @@ def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
     """Starts argv in the unit; gives whether it has ended. Raises OSError with what systemd-run printed."""
     settings = [f"--setenv={name}={value}" for name, value in sorted(dict(ENVIRONMENT, **QUIET).items())]
     start = ["systemd-run", "--quiet", "--collect", "--unit=" + UNIT, "--description=unhang changes packages", "--property=KillMode=mixed"]
-    command = [*start, *settings, "--", *argv]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=ASK_S, check=False)
-    if done.returncode:
-        raise OSError(5, "systemd-run: " + " ".join(done.stdout.decode("utf-8", "replace").split())[-300:], UNIT)
+    result = run_process([*start, *settings, "--", *argv], ASK_S, merged=True)
+    if result.code != 0:
+        reason = f"no answer within {ASK_S} s" if result.timed_out else result.last_words[-300:]
+        raise OSError(5, "systemd-run: " + reason, UNIT)
     return lambda: not is_at_work()
 
 
 def _start_session(argv: Sequence[str]) -> Callable[[], bool]:
-    """Where no systemd runs."""
+    """Where no systemd runs: not through run_process, which would end the package manager with its deadline, or with us."""
     child = subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(ENVIRONMENT, **QUIET), start_new_session=True
     )

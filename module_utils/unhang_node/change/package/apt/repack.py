@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import stat as stat_bits
-import subprocess
 import tempfile
 from typing import Dict, List, Tuple
 
+from ....process import run_process
 from ...files import place_of
-from ..programs import ENVIRONMENT
 
 INFO = "/var/lib/dpkg/info"
 DIVERSIONS = "/var/lib/dpkg/diversions"
@@ -52,12 +51,11 @@ def repack(rootfs: str, name: str, architecture: str, version: str, folder: str)
 
 
 def _build(tree: str, target: str) -> None:
-    command = ["dpkg-deb", "-Zgzip", "-z1", "--build", tree, target]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=BUILD_DEADLINE_S, env=ENVIRONMENT, check=False
-    )
-    if done.returncode:
-        raise CannotRepack("dpkg-deb --build: " + " ".join(done.stderr.decode("utf-8", "replace").split())[-300:])
+    result = run_process(["dpkg-deb", "-Zgzip", "-z1", "--build", tree, target], BUILD_DEADLINE_S)
+    if result.is_missing or result.timed_out:
+        raise CannotRepack("dpkg-deb --build: " + ("no such program on this node" if result.is_missing else f"no answer within {BUILD_DEADLINE_S} s"))
+    if result.code:
+        raise CannotRepack("dpkg-deb --build: " + result.last_words[-300:])
 
 
 def _stem(rootfs: str, name: str, architecture: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from typing import List, Optional, Sequence
 
-from ..programs import ENVIRONMENT
+from ....process import run_process
+from ..programs import missing
 from ..values import Locked
 
 CALL_DEADLINE_S = 120
@@ -47,12 +47,10 @@ def _argv(rootfs: str) -> List[str]:
 
 def call(argv: Sequence[str], text: str) -> Optional[str]:
     """None when the program succeeded, else its reason in one line. Raises OSError."""
-    try:
-        done = subprocess.run(
-            argv, input=text.encode("utf-8"), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=CALL_DEADLINE_S, env=ENVIRONMENT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv)) from None
+    result = run_process(argv, CALL_DEADLINE_S, stdin=text)
+    if result.is_missing:
+        raise missing(result)
+    if result.timed_out:
+        raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv))
     # What dpkg warns of and goes on is seen when the selections are read back.
-    output = " ".join(done.stderr.decode("utf-8", "replace").split())[-400:]
-    return (output or f"ended with {done.returncode}") if done.returncode else None
+    return (result.last_words or f"ended with {result.code}") if result.code else None
