@@ -1,4 +1,4 @@
-"""Builds dist/unhang-collect.pyz: module_utils/unhang_node and nvidia-ml-py in one file that Python 3.8 or newer runs. Same input, same bytes.
+"""Builds dist/unhang-collect.pyz: what reads a node and nvidia-ml-py, in one file that Python 3.8 or newer runs. Same input, same bytes.
 
     python tools/collector/build.py [--python python3.12 ...] [TARGET]
 
@@ -19,12 +19,14 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 PACKAGE = PROJECT / "module_utils" / "unhang_node"
+ENTRY = "unhang_node.command"
 LONG_AGO = (1980, 1, 1, 0, 0, 0)
 NVML_NAME = re.compile(r"\b(?:nvml|NVML|c_nvml)\w+")
 
@@ -40,9 +42,9 @@ json.dump([importlib.util.MAGIC_NUMBER.hex(), answer], sys.stdout)
 """
 
 
-def build(target, pythons=()):
+def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target` (a Path), atomically. pythons: further interpreters to compile for."""
-    sources = {path.relative_to(PACKAGE.parent).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
+    sources = packed_sources(ENTRY)
     spec = find_spec("pynvml")
     if spec is None or spec.origin is None:
         raise SystemExit(f"nvidia-ml-py is not installed for {sys.executable}; run `make setup` first")
@@ -68,21 +70,61 @@ def build(target, pythons=()):
     return target
 
 
-def compiled(python, sources):
+def packed_sources(entry: str) -> dict[str, str]:
+    """{path in the archive: text} of the modules that `entry` imports, directly or through others, wherever in a file the import stands.
+
+    What changes a node lies beside them and stays out: nothing that reads a node imports it.
+    """
+    found: dict[str, str] = {}
+    todo = [entry]
+    while todo:
+        name = todo.pop()
+        path = module_file(name)
+        if path is None or path.relative_to(PACKAGE.parent).as_posix() in found:
+            continue
+        text = path.read_text("utf-8")
+        found[path.relative_to(PACKAGE.parent).as_posix()] = text
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        todo += [name.rpartition(".")[0], *imported_names(ast.parse(text), package)]
+    return found
+
+
+def module_file(name: str) -> Path | None:
+    """The file of a module of unhang_node; None for every other name, such as one that a module defines."""
+    place = PACKAGE.parent / name.replace(".", "/")
+    if name.split(".")[0] != PACKAGE.name:
+        return None
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+
+
+def imported_names(tree: ast.Module, package: str) -> list[str]:
+    """Full dotted names that a module of `package` imports, and what it takes from each, which may be a module too."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *filter(None, [node.module])])
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return names
+
+
+def compiled(python: str, sources: dict[str, str]) -> dict[str, bytes]:
     """{path in the archive: bytes} of the sources compiled by one interpreter."""
     done = subprocess.run([python, "-I", "-S", "-c", COMPILE], input=json.dumps(sources), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit("{} could not compile the collector: {}".format(python, (done.stderr.strip().splitlines() or ["no word"])[-1]))
+        raise SystemExit(f"{python} could not compile the collector: {(done.stderr.strip().splitlines() or ['it printed nothing'])[-1]}")
     magic, codes = json.loads(done.stdout)
     return {f"code-{magic}/{name}": base64.b64decode(code) for name, code in codes.items()}
 
 
-def used_names(text):
+def used_names(text: str) -> set[str]:
     """nvidia-ml-py's names in the collector's source; of a function each later version too, for some are put together at run time."""
     return set(NVML_NAME.findall(text))
 
 
-def trim_pynvml(text, used):
+def trim_pynvml(text: str, used: set[str]) -> str:
     """nvidia-ml-py's source with the definitions that `used` needs, directly or through others."""
     tree = ast.parse(text)
     definitions: dict[str, list[ast.stmt]] = {}
@@ -91,7 +133,8 @@ def trim_pynvml(text, used):
             definitions.setdefault(name, []).append(node)
     always = [node for node in tree.body if not defined_names(node)]
     wanted = [name for name in definitions if name in used or re.sub(r"_v\d$", "", name) in used or name.startswith("NVML_ERROR_")]
-    needed, todo = set(), wanted + [name for node in always for name in referenced_names(node)]
+    needed: set[str] = set()
+    todo = wanted + [name for node in always for name in referenced_names(node)]
     while todo:
         name = todo.pop()
         if name in definitions and name not in needed:
@@ -102,7 +145,7 @@ def trim_pynvml(text, used):
     return header + ast.unparse(ast.Module(body=kept, type_ignores=[])) + "\n"
 
 
-def defined_names(node):
+def defined_names(node: ast.stmt) -> list[str]:
     """Names that a top-level statement defines; [] for an import or a call, which always stay."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return [node.name]
@@ -111,12 +154,12 @@ def defined_names(node):
     return []
 
 
-def referenced_names(node):
+def referenced_names(node: ast.AST) -> set[str]:
     """Every name in a statement."""
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def main():
+def main() -> None:
     """Builds as the command line says, and says where."""
     parser = argparse.ArgumentParser(description="Builds the one-file collector.")
     parser.add_argument("target", nargs="?", type=Path, default=PROJECT / "dist" / "unhang-collect.pyz")

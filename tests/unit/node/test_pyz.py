@@ -17,6 +17,8 @@ from unhang_node.collect import SECTIONS
 
 PROJECT = Path(__file__).resolve().parents[3]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
+BESIDE = ("__init__", "collect", "command", "context", "document", "files", "links", "merging", "probe", "probe_child", "root", "section", "version")
+BESIDE += ("versions/__init__", "versions/packages")
 PATIENT = ["--silence-s", "120", "--deadline-s", "120"]
 
 
@@ -37,6 +39,24 @@ def run(*words):
 
 def test_the_same_sources_give_the_same_bytes(pyz, tmp_path):
     assert build(tmp_path / "again.pyz").read_bytes() == pyz.read_bytes()
+
+
+def test_it_holds_what_reads_a_node_and_nothing_that_changes_one(pyz):
+    with zipfile.ZipFile(pyz) as archive:
+        names = {name for name in archive.namelist() if not name.startswith("code-")}
+        compiled = {name.split("/", 1)[1] for name in archive.namelist() if name.startswith("code-")}
+    package = PROJECT / "module_utils" / "unhang_node"
+    reading = {path.relative_to(package.parent).as_posix() for folder in ("sources", "sections", "nvml", "parse") for path in (package / folder).glob("*.py")}
+    assert not [name for name in names if "change" in name.split("/")]
+    assert reading <= names
+    assert names - reading == {f"unhang_node/{name}.py" for name in BESIDE} | {"__main__.py", "pynvml.py"}
+    assert compiled == {name + "c" for name in names - {"__main__.py"}}
+
+
+def test_reading_a_node_imports_nothing_that_changes_one():
+    look = "import sys; from unhang_node import command; from unhang_node.sources import {}; print([name for name in sys.modules if '.change' in name])"
+    sources = ", ".join(sorted(path.stem for path in (PROJECT / "module_utils/unhang_node/sources").glob("[a-z]*.py")))
+    assert run(sys.executable, "-c", "import sys; sys.path.insert(0, {!r}); ".format(str(PROJECT / "module_utils")) + look.format(sources)).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("flags", [[], ["-I", "-S"]], ids=["plain", "isolated"])
