@@ -99,6 +99,7 @@ def rooted(path):
 
 # counters.py: Counters of network interfaces and RDMA ports, and what moved -------------------------------------------------------------------------
 
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # what comes before a counter's own name
 NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
 
@@ -127,6 +128,13 @@ def _read_all(counts, name, folder, counters):
     for counter in counters:
         with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
             counts["%s %s" % (name, counter)] = int(source.read())
+
+
+def peers_of(moved, read):
+    """{kind of a counter: how many of it were read} for each kind of which one moved: {"replay errors": 144, "symbol_error": 8}."""
+    wanted = {COUNTED_OF.match(name).group(1) for name in moved}
+    kinds = [COUNTED_OF.match(name).group(1) for name in read]
+    return {kind: kinds.count(kind) for kind in sorted(wanted)}
 
 
 def changed(before, after):
@@ -285,10 +293,19 @@ def end_session(pid):
 NVML_S = 10.0  # at the start, beside the import of torch
 NVML_AGAIN_S = 3.0
 NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
-# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link
+# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of those
+# three (change log of that API) and NVLINK5_FIELDS in their place.
 FIELDS = {138: "data sent (KiB)", 139: "data received (KiB)", 161: "replay errors", 162: "recovery errors", 163: "CRC errors"}
-OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC FLIT errors", 3: "CRC data errors"}  # nvmlNvLinkErrorCounter_t, before Hopper
+NVLINK5_FIELDS = {
+    206: "malformed packet errors", 207: "buffer overrun errors", 208: "receive errors", 211: "link integrity errors", 215: "link recovery events",
+    221: "symbol errors",
+}  # fmt: skip
+# nvmlNvLinkErrorCounter_t, where a driver knows none of the fields: those that `nvidia-smi nvlink -e` shows. Its counters 3 (CRC data) and 4 (ECC data) rise
+# on every link of a healthy H200 (docs/decisions/0014): https://github.com/DataDog/datadog-agent/pull/55966
+OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC errors"}
 MOST_LINKS = 18
+COUNTED_ERRORS = ((0, "corrected memory errors"), (1, "uncorrected memory errors"))  # nvmlMemoryErrorType_t
+SINCE_LOADED = 0  # NVML_VOLATILE_ECC
 
 
 class FieldValue(ctypes.Structure):
@@ -335,6 +352,7 @@ def read_nvml():
     handles = nvml_handles(library)
     counters = {}
     for index, (handle, _) in enumerate(handles):
+        counters.update(gpu_counters(library, handle, "GPU %d" % index))
         counters.update(link_counters(library, handle, "GPU %d" % index))
     return {"pairs": joined_pairs(library, handles), "counters": counters, "problem": None}
 
@@ -366,23 +384,42 @@ def joined_pairs(library, handles):
     return pairs
 
 
+def gpu_counters(library, handle, gpu):
+    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
+    counters, replays = {}, ctypes.c_uint()
+    if call(library, "nvmlDeviceGetPcieReplayCounter", handle, ctypes.byref(replays)) == 0:
+        counters["%s PCIe replays" % gpu] = replays.value
+    for kind, name in COUNTED_ERRORS:
+        count = ctypes.c_ulonglong()
+        if call(library, "nvmlDeviceGetTotalEccErrors", handle, kind, SINCE_LOADED, ctypes.byref(count)) == 0:
+            counters["%s %s" % (gpu, name)] = count.value
+    return counters
+
+
 def link_counters(library, handle, gpu):
     """{"GPU 0 link 3 replay errors": 0}; links that are not active are left out."""
-    counters, active = {}, ctypes.c_uint()
-    state = "nvmlDeviceGetNvLinkState"
+    active, state = ctypes.c_uint(), "nvmlDeviceGetNvLinkState"
     links = [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
-    wanted = [(field, link) for link in links for field in FIELDS]
-    values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
-    if wanted and call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) == 0:
-        for one in values:
-            if one.code == 0 and one.kind != 0:  # 0 is a double, which no counter is; 1 has 32 bits
-                counters["%s link %d %s" % (gpu, one.scope, FIELDS[one.field])] = one.value & 0xFFFFFFFF if one.kind == 1 else one.value
+    counters = field_counters(library, handle, gpu, links, FIELDS)
+    if not any(name.endswith("errors") for name in counters):
+        counters.update(field_counters(library, handle, gpu, links, NVLINK5_FIELDS))
+    older = {} if any(name.endswith("errors") for name in counters) else OLDER
     for link in links:
-        for number, name in OLDER.items():
-            count, key = ctypes.c_ulonglong(), "%s link %d %s" % (gpu, link, name)
-            if key not in counters and call(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, number, ctypes.byref(count)) == 0:
-                counters[key] = count.value
+        for number, name in older.items():
+            count = ctypes.c_ulonglong()
+            if call(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, number, ctypes.byref(count)) == 0:
+                counters["%s link %d %s" % (gpu, link, name)] = count.value
     return counters
+
+
+def field_counters(library, handle, gpu, links, fields):
+    """The same of these field values: {number: name}."""
+    wanted = [(field, link) for link in links for field in fields]
+    values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
+    if not wanted or call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) != 0:
+        return {}
+    read = [one for one in values if one.code == 0 and one.kind != 0]  # 0 is a double, which no counter is; 1 has 32 bits
+    return {"%s link %d %s" % (gpu, one.scope, fields[one.field]): one.value & 0xFFFFFFFF if one.kind == 1 else one.value for one in read}
 
 
 # recording.py: Flight recordings and other files that one process writes for another ----------------------------------------------------------------
@@ -560,9 +597,12 @@ def collect_evidence(agent, kind):
         state = process_state(child.process.pid) if state[0] == "D" else state
         tell_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
     after = again.answer(NVML_AGAIN_S) if again else before
-    log, moved = new_kernel_lines(agent.kernel_log), changed(agent.counters, net_counters())
+    log, net = new_kernel_lines(agent.kernel_log), net_counters()
+    moved = changed(agent.counters, net)
     links = changed(before["counters"], after["counters"]) if before["counters"] else {}
-    agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"])
+    peers = {**peers_of(moved, net), **peers_of(links, after["counters"])}
+    counted_s = round(time.monotonic() - agent.counted_since, 1)
+    agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"], peers=peers, counted_s=counted_s)
 
 
 def tell_stall(agent, child, kind, state, stand, native):
@@ -785,7 +825,7 @@ class Agent:
 
     def start(self):
         """All ranks, each in a session of its own."""
-        self.kernel_log, self.counters = open_kernel_log(), net_counters()
+        self.kernel_log, self.counters, self.counted_since = open_kernel_log(), net_counters(), time.monotonic()
         self.nvml = self.links = None
         with contextlib.suppress(OSError):
             self.nvml = NvmlQuestion()

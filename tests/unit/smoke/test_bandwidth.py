@@ -11,12 +11,13 @@ import pytest
 from unhang.catalogue import load_catalogue
 from unhang.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
 from unhang.smoke.cross_check import cross_check, parse_busbw
-from unhang.smoke.expectations import bandwidth_table
+from unhang.smoke.expectations import read_expectations
 
 CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "nccl-tests.txt"
 H200 = Group("NVIDIA H200", 8, False, "nvlink")
 H200_NVLS = Group("NVIDIA H200", 8, True, "nvlink")
 GIB = 1 << 30
+TABLE = read_expectations().bandwidth
 NAMES = {"alltoall": "all_to_all", "reduce_scatter": "reduce_scatter", "all_gather": "all_gather", "all_reduce": "all_reduce", "broadcast": "broadcast"}
 
 
@@ -72,7 +73,7 @@ def test_a_healthy_machine_passes_its_own_table(operation):
     rows = [
         {"op": op, "size_bytes": size, "busbw_gb_s": busbw, "measures": "bandwidth"} for op, size, _, _, busbw in captured() if op == operation and size == GIB
     ]
-    judged = judge_bandwidth(H200, rows, bandwidth_table())
+    judged = judge_bandwidth(H200, rows, TABLE)
     assert [row["verdict"] for row in judged] == ["pass"], judged
 
 
@@ -82,7 +83,7 @@ def test_a_healthy_machine_passes_its_own_table(operation):
     ids=["ring is healthy at 362", "NVLS at 475", "NVLS on but no faster than a ring", "half of a ring"],
 )
 def test_with_and_without_nvls_the_same_number_means_different_things(group, busbw, verdict):
-    [row] = judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": busbw, "measures": "bandwidth"}], bandwidth_table())
+    [row] = judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": busbw, "measures": "bandwidth"}], TABLE)
     assert row["verdict"] == verdict
     assert row["source"].startswith("table bandwidth, h200x8-all-reduce")
 
@@ -100,7 +101,7 @@ def measured(busbw, size=GIB, operation="all_reduce"):
 
 @pytest.mark.parametrize("group", UNKNOWN, ids=str)
 def test_where_nothing_is_known_nothing_is_judged_and_it_says_so(group):
-    [row] = judge_bandwidth(group, [measured(1.0), measured(0.1, 1 << 20)], bandwidth_table())
+    [row] = judge_bandwidth(group, [measured(1.0), measured(0.1, 1 << 20)], TABLE)
     assert (row["verdict"], row["low_gb_s"], row["size_bytes"]) == ("not judged", None, GIB)
     assert f"{group.gpus} × {group.gpu} over {group.transport} is not in the table" in row["source"]
 
@@ -108,7 +109,7 @@ def test_where_nothing_is_known_nothing_is_judged_and_it_says_so(group):
 def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
     group = Group("NVIDIA H200", 3, False, "nvlink")
     past = [{"gpu": group.gpu, "gpus": 3, "nvls": False, "transport": "nvlink", "op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 340.0}] * 3
-    [low] = judge_bandwidth(group, [measured(200.0)], bandwidth_table(), past)
+    [low] = judge_bandwidth(group, [measured(200.0)], TABLE, past)
     assert low["verdict"] == "fail"
     assert low["source"] == "3 earlier runs of this fleet alone, for 3 × NVIDIA H200 over nvlink is not in the table"
 
@@ -127,9 +128,9 @@ def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
     ],
 )
 def test_what_others_have_measured_passes_by_its_own_row(group, operation, size, busbw, name):
-    [row] = judge_bandwidth(group, [measured(busbw, size, operation)], bandwidth_table())
+    [row] = judge_bandwidth(group, [measured(busbw, size, operation)], TABLE)
     assert (row["verdict"], row["source"]) == ("pass", f"table bandwidth, {name}")
-    [half] = judge_bandwidth(group, [measured(busbw / 2, size, operation)], bandwidth_table())
+    [half] = judge_bandwidth(group, [measured(busbw / 2, size, operation)], TABLE)
     assert half["verdict"] == "fail"
 
 
@@ -139,16 +140,16 @@ def test_the_fleets_own_history_beats_the_table():
         for rate in (300, 305, 310)
     ]
     row = {"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 302.0, "measures": "bandwidth"}
-    assert judge_bandwidth(H200, [row], bandwidth_table(), past)[0]["verdict"] == "pass"
-    assert judge_bandwidth(H200, [row], bandwidth_table())[0]["verdict"] == "fail"
-    assert expectation(H200, row, bandwidth_table(), past[:2])["source"].startswith("table")
+    assert judge_bandwidth(H200, [row], TABLE, past)[0]["verdict"] == "pass"
+    assert judge_bandwidth(H200, [row], TABLE)[0]["verdict"] == "fail"
+    assert expectation(H200, row, TABLE, past[:2])["source"].startswith("table")
 
 
 def test_the_table_is_a_sound_part_of_the_catalogue():
     catalogue = load_catalogue([])
     assert "bandwidth" in catalogue.tables
     assert [fault for fault in catalogue.faults if "bandwidth" in fault] == []
-    assert all(row["low_gb_s"] < row["high_gb_s"] for row in bandwidth_table())
+    assert all(row["low_gb_s"] < row["high_gb_s"] for row in TABLE)
 
 
 @pytest.mark.parametrize("seed", range(20))

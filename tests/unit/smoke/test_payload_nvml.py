@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -85,8 +86,37 @@ def test_gpus_without_nvlink_are_told_apart(driver):
 def test_an_older_driver_without_field_values_tells_its_error_counters(driver, tmp_path):
     healthy = (tmp_path / "healthy").read_text().splitlines()
     lines = [line for line in healthy if "FieldValues" not in line and " field:" not in line]
-    (tmp_path / "profile").write_text("\n".join([*lines, "0 nvmlDeviceGetNvLinkErrorCounter:2:0 0 9"]) + "\n")
-    assert asked()["counters"]["GPU 0 link 2 replay errors"] == 9
+    (tmp_path / "profile").write_text("\n".join([*lines, "0 nvmlDeviceGetNvLinkErrorCounter:2:0 0 9", "0 nvmlDeviceGetNvLinkErrorCounter:17:2 0 4"]) + "\n")
+    counters = asked()["counters"]
+    assert counters["GPU 0 link 2 replay errors"] == 9
+    assert counters["GPU 0 link 17 CRC errors"] == 4
+
+
+def test_hopper_is_asked_for_what_nvidia_smi_shows_of_its_links_and_not_for_counters_that_rise_in_health(driver, tmp_path):
+    """The recording of eight healthy H200 has 8 to 55 in counters 3 and 4 of every link, and 0 in what `nvidia-smi nvlink -e` shows."""
+    write_profile(str(FIXTURES / "h200x8" / "nvml.json"), str(tmp_path / "profile"))
+    errors = {name: count for name, count in asked()["counters"].items() if " link " in name and "KiB" not in name}
+    assert {re.sub(r"GPU \d+ link \d+ ", "", name) for name in errors} == {"replay errors", "recovery errors", "CRC errors"}
+    assert len(errors) == 8 * 18 * 3
+    assert set(errors.values()) == {0}
+
+
+def test_blackwell_is_asked_for_the_errors_of_nvlink_5(driver, tmp_path):
+    """Made up after its documentation: the three fields of Hopper answer that they are not supported, those of NVLink 5 count."""
+    healthy = (tmp_path / "healthy").read_text().splitlines()
+    lines = [line for line in healthy if not re.search(r" field:16[123][: ]| nvmlDeviceGetNvLinkErrorCounter", line)]
+    own = [f"{gpu} field:{field}:{link} 0 3 {field}" for gpu in (0, 1) for field in (206, 207, 208, 211, 215, 221) for link in range(18)]
+    (tmp_path / "profile").write_text("\n".join([*lines, *own]) + "\n")
+    counters = asked()["counters"]
+    assert counters["GPU 1 link 4 link recovery events"] == 215
+    assert counters["GPU 0 link 17 symbol errors"] == 221
+    assert not [name for name in counters if "replay errors" in name or "CRC" in name]
+
+
+def test_a_gpu_is_asked_for_what_it_counts_of_itself(driver):
+    driver("1 nvmlDeviceGetPcieReplayCounter 0 12", "0 nvmlDeviceGetTotalEccErrors:0:0 0 7", "0 nvmlDeviceGetTotalEccErrors:1:0 0 2")
+    counters = asked()["counters"]
+    assert (counters["GPU 1 PCIe replays"], counters["GPU 0 corrected memory errors"], counters["GPU 0 uncorrected memory errors"]) == (12, 7, 2)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +185,8 @@ def test_a_hang_is_told_with_what_the_kernel_said_and_what_moved_in_nic_and_nvli
     )
     assert node["counters"] == {"eth9 rx_errors": 5, "mlx5_0 port 2 packet_seq_err": 60}
     assert node["nvlink"] == {"GPU 0 link 3 data sent (KiB)": 500, "GPU 1 link 5 CRC errors": 7}
+    assert node["peers"] == {"rx_errors": 1, "packet_seq_err": 1, "data sent (KiB)": 1, "CRC errors": 36}
+    assert 5 < node["counted_s"] < DEADLINE_S
     assert node["nvml"] is None
 
 

@@ -56,7 +56,7 @@ class Agent:
 
     def start(self):
         """All ranks, each in a session of its own."""
-        self.kernel_log, self.counters = open_kernel_log(), net_counters()
+        self.kernel_log, self.counters, self.counted_since = open_kernel_log(), net_counters(), time.monotonic()
         self.nvml = self.links = None
         with contextlib.suppress(OSError):
             self.nvml = NvmlQuestion()

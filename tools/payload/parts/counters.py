@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 
 from .roots import rooted
 
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # what comes before a counter's own name
 NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
 
@@ -35,6 +37,13 @@ def _read_all(counts, name, folder, counters):
     for counter in counters:
         with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
             counts["%s %s" % (name, counter)] = int(source.read())
+
+
+def peers_of(moved, read):
+    """{kind of a counter: how many of it were read} for each kind of which one moved: {"replay errors": 144, "symbol_error": 8}."""
+    wanted = {COUNTED_OF.match(name).group(1) for name in moved}
+    kinds = [COUNTED_OF.match(name).group(1) for name in read]
+    return {kind: kinds.count(kind) for kind in sorted(wanted)}
 
 
 def changed(before, after):

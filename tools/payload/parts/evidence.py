@@ -8,7 +8,7 @@ import signal
 import time
 
 from .board import Board
-from .counters import changed, net_counters
+from .counters import changed, net_counters, peers_of
 from .kernel_log import new_kernel_lines
 from .limits import EVIDENCE_S, POLL_S
 from .nvml import NVML_AGAIN_S, NvmlQuestion
@@ -46,9 +46,12 @@ def collect_evidence(agent, kind):
         state = process_state(child.process.pid) if state[0] == "D" else state
         tell_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
     after = again.answer(NVML_AGAIN_S) if again else before
-    log, moved = new_kernel_lines(agent.kernel_log), changed(agent.counters, net_counters())
+    log, net = new_kernel_lines(agent.kernel_log), net_counters()
+    moved = changed(agent.counters, net)
     links = changed(before["counters"], after["counters"]) if before["counters"] else {}
-    agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"])
+    peers = {**peers_of(moved, net), **peers_of(links, after["counters"])}
+    counted_s = round(time.monotonic() - agent.counted_since, 1)
+    agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"], peers=peers, counted_s=counted_s)
 
 
 def tell_stall(agent, child, kind, state, stand, native):

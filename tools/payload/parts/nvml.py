@@ -15,10 +15,19 @@ from .processes import die_with_parent
 NVML_S = 10.0  # at the start, beside the import of torch
 NVML_AGAIN_S = 3.0
 NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
-# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link
+# NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html, each by link. Errors up to Hopper; Blackwell has none of those
+# three (change log of that API) and NVLINK5_FIELDS in their place.
 FIELDS = {138: "data sent (KiB)", 139: "data received (KiB)", 161: "replay errors", 162: "recovery errors", 163: "CRC errors"}
-OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC FLIT errors", 3: "CRC data errors"}  # nvmlNvLinkErrorCounter_t, before Hopper
+NVLINK5_FIELDS = {
+    206: "malformed packet errors", 207: "buffer overrun errors", 208: "receive errors", 211: "link integrity errors", 215: "link recovery events",
+    221: "symbol errors",
+}  # fmt: skip
+# nvmlNvLinkErrorCounter_t, where a driver knows none of the fields: those that `nvidia-smi nvlink -e` shows. Its counters 3 (CRC data) and 4 (ECC data) rise
+# on every link of a healthy H200 (docs/decisions/0014): https://github.com/DataDog/datadog-agent/pull/55966
+OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC errors"}
 MOST_LINKS = 18
+COUNTED_ERRORS = ((0, "corrected memory errors"), (1, "uncorrected memory errors"))  # nvmlMemoryErrorType_t
+SINCE_LOADED = 0  # NVML_VOLATILE_ECC
 
 
 class FieldValue(ctypes.Structure):
@@ -65,6 +74,7 @@ def read_nvml():
     handles = nvml_handles(library)
     counters = {}
     for index, (handle, _) in enumerate(handles):
+        counters.update(gpu_counters(library, handle, "GPU %d" % index))
         counters.update(link_counters(library, handle, "GPU %d" % index))
     return {"pairs": joined_pairs(library, handles), "counters": counters, "problem": None}
 
@@ -96,20 +106,39 @@ def joined_pairs(library, handles):
     return pairs
 
 
+def gpu_counters(library, handle, gpu):
+    """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
+    counters, replays = {}, ctypes.c_uint()
+    if call(library, "nvmlDeviceGetPcieReplayCounter", handle, ctypes.byref(replays)) == 0:
+        counters["%s PCIe replays" % gpu] = replays.value
+    for kind, name in COUNTED_ERRORS:
+        count = ctypes.c_ulonglong()
+        if call(library, "nvmlDeviceGetTotalEccErrors", handle, kind, SINCE_LOADED, ctypes.byref(count)) == 0:
+            counters["%s %s" % (gpu, name)] = count.value
+    return counters
+
+
 def link_counters(library, handle, gpu):
     """{"GPU 0 link 3 replay errors": 0}; links that are not active are left out."""
-    counters, active = {}, ctypes.c_uint()
-    state = "nvmlDeviceGetNvLinkState"
+    active, state = ctypes.c_uint(), "nvmlDeviceGetNvLinkState"
     links = [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
-    wanted = [(field, link) for link in links for field in FIELDS]
-    values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
-    if wanted and call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) == 0:
-        for one in values:
-            if one.code == 0 and one.kind != 0:  # 0 is a double, which no counter is; 1 has 32 bits
-                counters["%s link %d %s" % (gpu, one.scope, FIELDS[one.field])] = one.value & 0xFFFFFFFF if one.kind == 1 else one.value
+    counters = field_counters(library, handle, gpu, links, FIELDS)
+    if not any(name.endswith("errors") for name in counters):
+        counters.update(field_counters(library, handle, gpu, links, NVLINK5_FIELDS))
+    older = {} if any(name.endswith("errors") for name in counters) else OLDER
     for link in links:
-        for number, name in OLDER.items():
-            count, key = ctypes.c_ulonglong(), "%s link %d %s" % (gpu, link, name)
-            if key not in counters and call(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, number, ctypes.byref(count)) == 0:
-                counters[key] = count.value
+        for number, name in older.items():
+            count = ctypes.c_ulonglong()
+            if call(library, "nvmlDeviceGetNvLinkErrorCounter", handle, link, number, ctypes.byref(count)) == 0:
+                counters["%s link %d %s" % (gpu, link, name)] = count.value
     return counters
+
+
+def field_counters(library, handle, gpu, links, fields):
+    """The same of these field values: {number: name}."""
+    wanted = [(field, link) for link in links for field in fields]
+    values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
+    if not wanted or call(library, "nvmlDeviceGetFieldValues", handle, len(wanted), values) != 0:
+        return {}
+    read = [one for one in values if one.code == 0 and one.kind != 0]  # 0 is a double, which no counter is; 1 has 32 bits
+    return {"%s link %d %s" % (gpu, one.scope, fields[one.field]): one.value & 0xFFFFFFFF if one.kind == 1 else one.value for one in read}

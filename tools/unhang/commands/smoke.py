@@ -15,14 +15,15 @@ from typing import Any
 from unhang import project
 from unhang.errors import UserError
 from unhang.smoke import plan as planning
+from unhang.smoke.baselines import history_rows, read_baselines
 from unhang.smoke.container import RUNTIMES, Container, choose_container
 from unhang.smoke.cross_check import cross_check
-from unhang.smoke.expectations import bandwidth_table, read_baselines
+from unhang.smoke.expectations import Expectations, read_expectations
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
 from unhang.smoke.group import Wishes, expand_hosts
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
 from unhang.smoke.local import free_port, payload_path, run_local
-from unhang.smoke.result import EXIT_CODES, history_rows, judge
+from unhang.smoke.result import EXIT_CODES, judge
 from unhang.smoke.session import follow, smoke_course
 from unhang.smoke.smoke_folder import Known, next_step, read_result
 from unhang.smoke.streams import Event, Stream
@@ -123,8 +124,8 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
         [node] = planning.plan_group(wanted, group, "127.0.0.1", at)
         return run_local(node, payload, container.words() if container else None, Progress().hear, carry=container is not None)
 
-    history = history_rows(read_baselines(arguments.baseline))
-    result = judge([go(request, members, port)], bandwidth_table(), history)
+    expectations = expectations_of(arguments)
+    result = judge([go(request, members, port)], expectations)
     result["rendezvous"] = {"host": host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
     if backend == "nccl" and result["verdict"] == "pass" and not arguments.container_image:
         library = next((one.get("path") for one in result["hosts"][0]["nccl"]), None)
@@ -146,8 +147,13 @@ def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dic
     hosts = expand_hosts(arguments.hosts)
     wishes = wishes_of(arguments)
     launcher = launcher_of(arguments)
-    history = history_rows(read_baselines(arguments.baseline))
-    return follow(smoke_course(hosts, launcher.survey(hosts), request, wishes, bandwidth_table(), history), launcher.run)
+    expectations = expectations_of(arguments)
+    return follow(smoke_course(hosts, launcher.survey(hosts), request, wishes, expectations), launcher.run)
+
+
+def expectations_of(arguments: argparse.Namespace) -> Expectations:
+    """What is known of healthy groups: the catalogue's tables, and the runs that --baseline names. Raises UserError."""
+    return read_expectations(history_rows(read_baselines(arguments.baseline)))
 
 
 def wishes_of(arguments: argparse.Namespace) -> Wishes:
@@ -175,7 +181,7 @@ def launcher_of(arguments: argparse.Namespace) -> Launcher:
 
 def write_next_step(arguments: argparse.Namespace, request: planning.Request) -> int:
     """The next round, as JSON on standard output."""
-    known = Known(request, wishes_of(arguments), container_of(arguments, "ansible"), bandwidth_table(), history_rows(read_baselines(arguments.baseline)))
+    known = Known(request, wishes_of(arguments), container_of(arguments, "ansible"), expectations_of(arguments))
     print(json.dumps(next_step(Path(arguments.step_in), known)))
     return 0
 

@@ -1,37 +1,41 @@
-"""What is known of healthy groups: the catalogue's table, and results of earlier runs."""
+"""What is known of healthy groups and healthy hardware: tables of the catalogue, and what earlier runs of this fleet reached."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
-from unhang.smoke.result import SCHEMA
+from unhang.smoke.counter_rates import normal_rates
 from unhang.strict_yaml import YamlFault, load_yaml
 
-TABLE = Path(__file__).resolve().parents[1] / "catalogue" / "tables" / "bandwidth.yml"
+TABLES = Path(__file__).resolve().parents[1] / "catalogue" / "tables"
+Rows = Sequence[Mapping[str, Any]]
 
 
-def bandwidth_table() -> list[dict[str, Any]]:
-    """Rows of the catalogue's table `bandwidth`. Raises UserError."""
+@dataclass(frozen=True)
+class Expectations:
+    """bandwidth: rows of the table `bandwidth`; history: what earlier runs reached, by `baselines.history_rows`; counter_rates: normal rises in a minute."""
+
+    bandwidth: Rows = ()
+    history: Rows = ()
+    counter_rates: Mapping[str, float] = field(default_factory=dict)
+
+
+NOTHING_KNOWN = Expectations()
+
+
+def read_expectations(history: Rows = ()) -> Expectations:
+    """The catalogue's, and this history. Raises UserError."""
+    return Expectations(_table("bandwidth"), history, normal_rates(_table("counter_rates")))
+
+
+def _table(name: str) -> Rows:
+    path = TABLES / f"{name}.yml"
     try:
-        content, _ = load_yaml(TABLE)
-        return list(content["tables"]["bandwidth"]["rows"])
+        content, _ = load_yaml(path)
+        return list(content["tables"][name]["rows"])
     except (YamlFault, KeyError, TypeError) as problem:
-        raise UserError(f"{TABLE}: expected the table bandwidth, found: {problem}; unhang catalogue --check says more") from None
-
-
-def read_baselines(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Results in files, or in the JSON files of folders. Raises UserError for one that is none."""
-    for one in paths:
-        path = Path(one)
-        for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
-            try:
-                document = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as problem:
-                raise UserError(f"--baseline: expected a result of unhang smoke in {file}, found: {problem}") from None
-            if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-                raise UserError(f"--baseline: expected {SCHEMA} in {file}, found something else")
-            yield document
+        raise UserError(f"{path}: expected the table {name}, found: {problem}; unhang catalogue --check says more") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from unhang.report.text import ascii_only, visible
 
 MIB = 1 << 20
+MOST_COUNTERS = 5
+_ERRORS = re.compile(r"error|replays|recovery|discard|dropped|symbol|crc|link_downed|retries|seq_err|timeout_err", re.IGNORECASE)
 
 
 def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = False) -> str:
     """Verdict and suspects last, where a terminal leaves the eye."""
-    parts = (_phases, _bandwidth, _cross_check, _transports, _builds, _stands, _experiments, _isolation, _notes)
+    parts = (_phases, _bandwidth, _cross_check, _transports, _builds, _stands, _counters, _experiments, _isolation, _notes)
     lines = [line for part in parts for line in part(result)] + _suspects(result, width)
     lines += ["", f"verdict: {result['verdict']}"]
     if result.get("command"):
@@ -87,6 +90,17 @@ def _stands(result: Mapping[str, Any]) -> list[str]:
         more = f", recorder: enqueued {recorded['last_enqueued']}, completed {recorded['last_completed']}" if "last_enqueued" in recorded else ""
         lines.append(visible(f"  rank {row['rank']} on {row['host']}: {row.get('phase')} / {row.get('step')}, collective {row.get('seq')}, {ended}{more}"))
     return ["", "where they stood:", *lines] if lines else []
+
+
+def _counters(result: Mapping[str, Any]) -> list[str]:
+    """Error counters that rose meanwhile, most on any healthy machine too; those that stand out are part of why somebody is suspected."""
+    lines = []
+    for row in result["nodes"][:64]:
+        moved = {name: count for kind in ("nvlink", "counters") for name, count in (row.get(kind) or {}).items() if _ERRORS.search(name)}
+        worst = sorted(moved, key=lambda name: (-moved[name], name))[:MOST_COUNTERS]
+        more = f" and {len(moved) - len(worst)} more" if len(moved) > len(worst) else ""
+        lines += [visible(f"  {row['host']}: {', '.join(f'{name} +{moved[name]}' for name in worst)}{more}", 600)] if moved else []
+    return ["", "error counters that rose meanwhile (most rise on healthy machines too):", *lines] if lines else []
 
 
 def _experiments(result: Mapping[str, Any]) -> list[str]:

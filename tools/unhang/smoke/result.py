@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.smoke import bandwidth, flight_recorder
+from unhang.smoke.counter_rates import outstanding
+from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.likely_causes import with_likely
 from unhang.smoke.streams import Event, Story, Stream, number, stories
 from unhang.smoke.suspects import Suspect, find_suspects
@@ -18,21 +20,21 @@ SHOWN_EVIDENCE = ("pid", "phase", "step", "seq", "done", "state", "wchan", "wait
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
-def judge(streams: Sequence[Stream], table: Sequence[Mapping[str, Any]] = (), history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN) -> dict[str, Any]:
     """What the streams of one run say: verdict, phases, collectives, suspects and the evidence."""
     told = stories(streams)
     events = [event for stream in streams for event in stream.events]
     rows = bandwidth.collective_rows(events, len(told))
     joined = transport_rows(told, events)
     group = bandwidth.group_of(told, [event for event in events if event["e"] == "transports"], joined)
-    judged = bandwidth.judge_bandwidth(group, rows, table, history)
+    judged = bandwidth.judge_bandwidth(group, rows, expectations.bandwidth, expectations.history)
     suspects = find_suspects(streams, told)
     slow = bandwidth.stragglers(bandwidth.paces(told))
     suspects += [_straggler(told[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
     suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][: 0 if suspects else 8]
     evidence = [row for story in told.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
-    suspects = with_likely(suspects, nodes, evidence)
+    suspects = with_likely(suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates))
     copies = [dict(row, host=event.get("host")) for event in events if event["e"] == "p2p" for row in _maps(event.get("rows"))]
     return {
         "schema": SCHEMA, "verdict": _verdict(told, suspects), "world_size": len(told),
@@ -138,14 +140,5 @@ def _node_evidence(stream: Stream) -> dict[str, Any] | None:
     if found is None and not warnings:
         return None
     seen = found or {}
-    return {"host": stream.host, **{name: seen.get(name) for name in ("kernel_log", "counters", "nvlink", "nvml")}, "nccl_warnings": warnings}
-
-
-def history_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What earlier runs that passed have reached, for bandwidth.expectation."""
-    rows = []
-    for result in results:
-        group = result.get("group")
-        if result.get("verdict") == "pass" and isinstance(group, dict):
-            rows += [{**group, **row} for row in _maps(result.get("collectives")) if row.get("measures") == "bandwidth"]
-    return rows
+    shown = {name: seen.get(name) for name in ("kernel_log", "counters", "nvlink", "nvml", "peers", "counted_s")}
+    return {"host": stream.host, **shown, "nccl_warnings": warnings}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.smoke.bandwidth import paces, stragglers
+from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.experiments import Experiment, experiment_rounds, narrowed, plan_experiments, worth_trying
 from unhang.smoke.group import Ready, Surveys, Wishes, find_members, meeting_row, plan_members, prepare
 from unhang.smoke.isolation import Answer, Group, isolate
@@ -25,7 +26,6 @@ FEWEST_TO_ISOLATE = 3
 PAIR_LIMIT_S = 90.0
 PAIR_RENDEZVOUS_S = 25.0
 NOT_TRIED = "not tried"
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Outcome:
 Course = Generator[Round, Outcome, dict[str, Any]]
 
 
-def smoke_course(hosts: Sequence[str], surveys: Surveys, request: Request, wishes: Wishes, table: Rows = (), history: Rows = ()) -> Course:
+def smoke_course(hosts: Sequence[str], surveys: Surveys, request: Request, wishes: Wishes, expectations: Expectations = NOTHING_KNOWN) -> Course:
     """The result over these hosts. Hosts that cannot take part are named, and the others go on without them."""
     ready = prepare(hosts, surveys, request, wishes)
     streams: Sequence[Stream] = ()
@@ -55,7 +55,7 @@ def smoke_course(hosts: Sequence[str], surveys: Surveys, request: Request, wishe
         outcome = yield Round("the group", (tuple(ready.plans),))
         streams = outcome.groups[0]
     away = [Stream(host, (), (), reason) for host, reason in ready.absent.items()]
-    result = judge([*streams, *away], table, history)
+    result = judge([*streams, *away], expectations)
     result["rendezvous"] = meeting_row(ready.meeting, streams, wishes.port)
     if streams and result["verdict"] == "fail":
         again = _Again(request, wishes, ready, usual_paces(streams))

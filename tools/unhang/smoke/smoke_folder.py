@@ -18,7 +18,6 @@ import dataclasses
 import datetime
 import json
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +26,7 @@ from unhang.errors import UserError
 from unhang.report.text import visible
 from unhang.run_folder import write_atomically
 from unhang.smoke.container import Container
+from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.group import Wishes
 from unhang.smoke.plan import Request
 from unhang.smoke.session import Outcome, Round, smoke_course
@@ -39,7 +39,6 @@ ENDING_S = 40  # for an agent to end its ranks and tell the rest
 PLACE = "{place}"  # in a container's words: the folder on the node, which is not known yet
 NOT_ASKED = "could not be asked"
 NOT_FETCHED = "its results could not be fetched"
-Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +48,7 @@ class Known:
     request: Request
     wishes: Wishes
     container: Container | None = None
-    table: Rows = ()
-    history: Rows = ()
+    expectations: Expectations = NOTHING_KNOWN
 
 
 def file_name(host: str, suffix: str) -> str:
@@ -65,7 +63,7 @@ def next_step(folder: Path, known: Known) -> dict[str, Any]:
     hosts = meant["hosts"]
     surveys = {host: _survey(folder / "surveys", host) for host in hosts}
     leaves = meant["leaves"] | dict(known.wishes.leaves or {})
-    course = smoke_course(hosts, surveys, known.request, dataclasses.replace(known.wishes, leaves=leaves), known.table, known.history)
+    course = smoke_course(hosts, surveys, known.request, dataclasses.replace(known.wishes, leaves=leaves), known.expectations)
     try:
         wanted = next(course)
         for number in range(1, MOST_ROUNDS):
