@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.examples import catalogue_view
 from unhang.judge.node_rules import NodeView, judge_rule, node_world

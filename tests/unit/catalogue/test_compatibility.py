@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, example_node
 from unhang.judge.node_rules import judge_rule, node_world, words
 from unhang_node.versions.compare import compare_versions

@@ -9,8 +9,8 @@ import yaml
 from healthy_nodes import a100_roce, h100_infiniband, rtx_4090_workstation, t4_cloud_vm
 from test_healthy_nodes import said
 
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 
 FOLDER = Path(__file__).resolve().parents[3] / "inventory" / "example" / "group_vars"
 KINDS = {"training": h100_infiniband, "training_a100": a100_roce, "workstations": lambda: rtx_4090_workstation(4), "cloud": t4_cloud_vm}

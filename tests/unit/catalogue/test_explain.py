@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from unhang.catalogue import load_catalogue
-from unhang.catalogue.explain import explain, suggestions
 from unhang.cli import main
 from unhang.commands.catalogue import day_of
 from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.reference.explain import explain, suggestions
 
 CATALOGUE = load_catalogue()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, example_node
 from unhang.judge.groups import Ballot, add_votes, compare_node, judge_group
 from unhang.judge.node_rules import node_world
-from unhang.judge.shapes import fact_shapes
+from unhang.schemas.shapes import fact_shapes
 
 CATALOGUE = load_catalogue()
 GROUP = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "group"}

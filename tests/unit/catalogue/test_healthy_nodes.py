@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from healthy_nodes import HEALTHY
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.examples import catalogue_view
 from unhang.judge.groups import judge_fragments
 from unhang.judge.node_rules import NodeView, judge_rule, node_world
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 from unhang_node.collect import collect
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

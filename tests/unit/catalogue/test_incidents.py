@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang.catalogue import load_catalogue
-from unhang.catalogue.incidents import render_incidents
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.reference.incidents import render_incidents
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "incidents.md"
 KNOWN = Path(__file__).with_name("incident_ids.txt").read_text().split()
@@ -35,7 +35,7 @@ def test_no_row_names_an_incident_that_nobody_knows():
 
 
 def test_page_of_incidents_is_what_the_catalogue_says():
-    assert PAGE.read_text() == render_incidents(CATALOGUE), "write it anew: python -m unhang.catalogue.incidents > docs/incidents.md"
+    assert PAGE.read_text() == render_incidents(CATALOGUE), "write it anew: python -m unhang.reference.incidents > docs/incidents.md"
 
 
 @pytest.mark.parametrize("row", CATALOGUE.entries, ids=lambda row: row["id"])

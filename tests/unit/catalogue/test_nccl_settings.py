@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 TABLES = CATALOGUE.tables

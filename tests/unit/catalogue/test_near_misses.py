@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules if rule.decision_reads}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from unhang.catalogue import load_catalogue
-from unhang.catalogue.pages import PAGES, fact_paths, render_facts, render_rules, rules_by_fact
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.reference.pages import PAGES, fact_paths, render_facts, render_rules, rules_by_fact
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 CATALOGUE = load_catalogue()
@@ -16,7 +16,7 @@ USED = rules_by_fact(CATALOGUE)
 
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_page_is_what_the_catalogue_says(name):
-    assert (DOCS / name).read_text() == PAGES[name](CATALOGUE), "write it anew: python -m unhang.catalogue.pages docs"
+    assert (DOCS / name).read_text() == PAGES[name](CATALOGUE), "write it anew: python -m unhang.reference.pages docs"
 
 
 def test_every_rule_and_table_stands_on_the_page_of_rules():

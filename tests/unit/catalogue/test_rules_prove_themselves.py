@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, check_examples, verdict_of
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import yaml
 
-from unhang.catalogue import load_catalogue
+from unhang import catalogue
 from unhang.catalogue.tables import stale
+from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
 
 FIELDS = {
     "branch": {"kind": "text", "says": "the branch"},
@@ -100,3 +104,19 @@ def test_rows_of_tables_are_counted_with_their_sources(tmp_path):
         {"id": "own/535", "kind": "own", "confidence": "documented", "sources": [{"url": "u", "says": "s"}]},
         {"id": "own/580", "kind": "own", "confidence": "inferred", "sources": [{"url": "v", "says": "s"}]},
     ]
+
+
+def test_one_table_through_the_door_is_what_the_whole_catalogue_has():
+    tables = load_catalogue().tables
+    assert {name: catalogue.table(name) for name in tables} == tables
+
+
+def test_a_table_that_is_not_there_is_named():
+    with pytest.raises(UserError, match="expected the table no_such_table, found none"):
+        catalogue.table("no_such_table")
+
+
+def test_no_other_module_opens_files_of_the_catalogue():
+    tools = Path(catalogue.__file__).parents[1]
+    texts = {path.relative_to(tools).as_posix(): path.read_text() for path in tools.rglob("*.py") if path.parent.name != "catalogue"}
+    assert [name for name, text in texts.items() if re.search(r'/ "catalogue"|catalogue" /|yaml\.load\(|safe_load\(', text)] == ["schemas/shapes.py"]

@@ -11,8 +11,8 @@ from unhang.diagnose.diagnosing import diagnose, render_json
 from unhang.diagnose.redact import redacted
 from unhang.diagnose.rendering import render_markdown, render_table
 from unhang.diagnose.scoring import render_score, score_folder, summary
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "diagnose"
 LOGS = sorted(FIXTURES.glob("*/*.log"))

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from unhang.catalogue import load_catalogue
 from unhang.diagnose.signatures import load_causes, load_signatures, pattern_faults, proof_faults
 from unhang.diagnose.weights import WEIGHTS, added_up, shares
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 
 SIGNATURES = {signature.id: signature for signature in load_signatures()}
 CAUSES = load_causes()

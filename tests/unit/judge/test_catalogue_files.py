@@ -7,8 +7,8 @@ import json
 import pytest
 from judge_cases import rule, write_rules
 
-from unhang.catalogue import load_catalogue
 from unhang.cli import main
+from unhang.judge.compiled_catalogue import load_catalogue
 
 ROW = """rules:
   - id: a-rule

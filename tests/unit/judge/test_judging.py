@@ -10,7 +10,7 @@ import jsonschema_rs
 import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import decode_node
 from unhang.judge.engine import Engine, view_of
 from unhang.judge.examples import catalogue_view
@@ -18,7 +18,7 @@ from unhang.judge.judging import judge_run
 from unhang.judge.node_rules import judge_rule, node_world
 from unhang.judge.policy import PolicyFile
 from unhang.judge.run_input import read_run_input
-from unhang.judge.shapes import read_schema
+from unhang.schemas.shapes import read_schema
 
 TODAY = "2026-06-01"
 

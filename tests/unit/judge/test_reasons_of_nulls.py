@@ -9,7 +9,7 @@ from judge_cases import node, sections
 
 from unhang.judge.documents import decode_node
 from unhang.judge.node_rules import why_null
-from unhang.judge.shapes import fact_shapes, null_meanings
+from unhang.schemas.shapes import fact_shapes, null_meanings
 
 
 def facts_with(section, probe):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.plan.policy_check import SET, STAYS, decides, foreseen_sections, refusals_of
 
 TODAY = "2026-11-20"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.report.text import CUT_AT, ascii_only, plain_value, visible, without_identities
+from unhang.text import CUT_AT, ascii_only, plain_value, visible, without_identities
 
 
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from fakes.role_play import PROJECT
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 
 ROLES = PROJECT / "roles"
 # Where a role's plan is worked out, besides its own files.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
 from unhang.smoke.cross_check import cross_check, parse_busbw
 from unhang.smoke.expectations import read_expectations

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 from unhang.smoke.container import Container
 from unhang.smoke.group import Wishes
 from unhang.smoke.plan import Request, parse_drill

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 from unhang.smoke.counter_rates import Rise
 from unhang.smoke.likely_causes import clues_of, where_of, with_likely
 from unhang.smoke.result import judge

@@ -14,8 +14,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke
 
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 
 PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 from unhang.smoke.experiments import Experiment, plan_experiments, run_experiments, worth_trying
 from unhang.smoke.render import render_junit, render_table
 from unhang.smoke.result import judge

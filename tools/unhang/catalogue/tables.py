@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unhang.judge.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
+from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 from unhang_node.versions.compare import check_version
 
 ABOUT_ROW = ("sources", "source", "confidence", "note", "as_of")

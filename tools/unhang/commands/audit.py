@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from unhang import cli, project, run_folder
+from unhang import project, run_folder
+from unhang.commands import judge
 from unhang.errors import UserError
 from unhang.nodeset import expand_limit
 
@@ -50,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(_reason(held, arguments))
     sys.stderr.write(held)
     if run_folder.read_run(folder).document.get("finished") is None:
-        return cli.COULD_NOT_LOOK  # the run callback has said why, and how to judge what was seen
-    return cli.main(["judge", _short(folder), *_judge_arguments(arguments)])
+        return 2  # the run callback has said why, and how to judge what was seen
+    return judge.run(_judge_arguments(_short(folder), arguments))
 
 
 def _short(folder: Path) -> str:
@@ -123,7 +124,10 @@ def _reason(held: str, arguments: argparse.Namespace) -> str:
     return reasons[-1] if reasons else f"ansible-playbook wrote no run and said: {' '.join(held.split())[-300:] or 'nothing'}"
 
 
-def _judge_arguments(arguments: argparse.Namespace) -> list[str]:
+def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:
+    """What `unhang judge` is given for this run."""
+    parser = argparse.ArgumentParser(prog="unhang judge")
+    judge.add_arguments(parser)
     given = [("--policy", arguments.policy), ("--format", arguments.format), ("--fail-on", arguments.fail_on)]
     given += [("--rules", folder) for folder in arguments.rules or []]
-    return [word for option, value in given if value for word in (option, str(value))]
+    return parser.parse_args([run, *(word for option, value in given if value for word in (option, str(value)))])

@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue import Catalogue, load_catalogue
 from unhang.catalogue.tables import date_fault, stale
 from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.examples import check_examples
 from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.values import printable
@@ -103,7 +103,7 @@ def _faults(folder: Path, mark: Any) -> tuple[list[str], int, int]:
 
 
 def _is_own(folder: Path) -> bool:
-    from unhang.catalogue import BUILT_IN, OWN_FOLDERS
+    from unhang.catalogue.reading import BUILT_IN, OWN_FOLDERS
 
     return folder.resolve() in (BUILT_IN, *(BUILT_IN / name for name in OWN_FOLDERS))
 

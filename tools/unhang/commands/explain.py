@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue import load_catalogue
-from unhang.catalogue.explain import Topic, explain, suggestions
 from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.values import printable
+from unhang.reference.explain import Topic, explain, suggestions
 
 NARROW, WIDE = 60, 160
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from unhang.report.text import ascii_only, visible
+from unhang.text import ascii_only, visible
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5

@@ -11,11 +11,8 @@ from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
-from unhang.strict_yaml import YamlFault, load_yaml
+from unhang import catalogue
 
-CATALOGUE = Path(__file__).resolve().parents[1] / "catalogue"
 WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
@@ -59,36 +56,24 @@ class Signature:
 
 @cache
 def load_signatures() -> tuple[Signature, ...]:
-    """The project's own signatures. Raises ValueError naming file and fault: they ship with the program and are tested."""
-    rows = [one for path in sorted((CATALOGUE / "signatures").glob("*.yml")) for one in read_signatures(path)]
+    """The project's own signatures. Raises UserError or ValueError naming file and fault: they ship with the program and are tested."""
+    rows = [one for path, content in catalogue.checked_files("signatures", "signature-1") for one in _signatures(path, content)]
     ids = [row.id for row in rows]
     if twice := {one for one in ids if ids.count(one) > 1}:
         raise ValueError(f"signature ids stand twice: {', '.join(sorted(twice))}")
     return tuple(rows)
 
 
-def read_signatures(path: Path) -> list[Signature]:
-    """The rows of one file. Raises ValueError with file and fault."""
-    content = _checked(path, "signature-1")
+def _signatures(path: Path, content: Mapping[str, Any]) -> list[Signature]:
     defaults = content.get("defaults", {})
     return [_signature({**defaults, **row}, path) for row in content["signatures"]]
 
 
 @cache
 def load_causes() -> Mapping[str, Mapping[str, Any]]:
-    """cause id -> its row, in the order of the file. Raises ValueError."""
-    rows = [row for path in sorted((CATALOGUE / "causes").glob("*.yml")) for row in _checked(path, "cause-1")["causes"]]
+    """cause id -> its row, in the order of the file. Raises UserError."""
+    rows = [row for _, content in catalogue.checked_files("causes", "cause-1") for row in content["causes"]]
     return {row["id"]: row for row in rows}
-
-
-def _checked(path: Path, schema: str) -> Any:
-    try:
-        content, _places = load_yaml(path)
-    except YamlFault as problem:
-        raise ValueError(str(problem)) from None
-    for fault in check_schema(content, read_schema(schema)):
-        raise ValueError(f"{path}: {'.'.join(map(str, fault.path))}: {fault.message}")
-    return content
 
 
 def _signature(row: Mapping[str, Any], path: Path) -> Signature:

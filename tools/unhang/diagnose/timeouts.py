@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from unhang.diagnose.signatures import CATALOGUE
-from unhang.strict_yaml import load_yaml
+from unhang import catalogue
 
 _NAMES = {"llamafactory": "llama-factory"}
 
 
 @cache
 def _rows() -> dict[str, str]:
-    content, _places = load_yaml(CATALOGUE / "tables" / "timeouts.yml")
-    return {row["framework"]: row["how"] for row in content["tables"]["timeout_settings"]["rows"]}
+    return {row["framework"]: row["how"] for row in catalogue.table("timeout_settings").values()}
 
 
 def how_to_raise(frameworks: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from unhang.judge.shapes import read_schema, resolved
+from unhang.schemas.shapes import read_schema, resolved
 
 MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096

@@ -18,8 +18,8 @@ from unhang.judge.groups import Compared, compare_node
 from unhang.judge.memory import Bundle, Memory, Outcome
 from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, words
 from unhang.judge.rules import Rule
-from unhang.judge.shapes import Shape, fact_shapes, policy_shape
 from unhang.judge.values import RuleStopped, Undecided, World
+from unhang.schemas.shapes import Shape, fact_shapes, policy_shape
 
 _LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line"))
 

@@ -9,7 +9,7 @@ from typing import Any
 from unhang.judge.documents import InvalidNode, to_fragment
 from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
 from unhang.judge.rules import Rule, tables_shape
-from unhang.judge.shapes import fact_shapes
+from unhang.schemas.shapes import fact_shapes
 
 TODAY = "2026-11-20"  # the day of the examples: rules that compare dates know what was over by then
 CONTEXT_KEYS = ("policy", "host", "groups", "run_status", "message", "policy_error")

@@ -7,9 +7,9 @@ from typing import Any
 from jinja2 import nodes
 
 from unhang.judge.functions import ARITY, TEST_NAMES, TESTS, is_version
-from unhang.judge.shapes import ANY, FLAG, nearest
 from unhang.judge.syntax import ExpressionError, Kind, Run, SyntaxCompiler, name_of
 from unhang.judge.values import Unknown, World
+from unhang.schemas.shapes import ANY, FLAG, nearest
 from unhang_node.versions.compare import OPERATORS, ORDERS, check_version
 
 _SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">=", "in": "in", "notin": "in"}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from unhang.judge.shapes import Shape
 from unhang.judge.syntax import WHOLE, Path
+from unhang.schemas.shapes import Shape
 
 MISSING = "\0missing"
 Take = Callable[[Any], Any]

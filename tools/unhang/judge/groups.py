@@ -8,8 +8,8 @@ from typing import Any
 
 from unhang.judge.node_rules import CatalogueView, Judged, NodeView, cut, evidence_of, node_world, not_all_read, rendered
 from unhang.judge.rules import ANY_DIFFERENCE, Rule, group_names
-from unhang.judge.shapes import policy_shape
 from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain
+from unhang.schemas.shapes import policy_shape
 
 EVERYBODY = {"all", "ungrouped"}
 

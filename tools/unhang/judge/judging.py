@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from unhang.catalogue import Catalogue
+from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import NodeDocument
 from unhang.judge.engine import Engine, NodeVerdicts, Outcome, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings

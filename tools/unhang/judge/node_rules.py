@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.judge.rules import Rule
-from unhang.judge.shapes import Shape, fact_shapes, null_meanings, policy_shape
 from unhang.judge.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
+from unhang.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 
 MOST_EVIDENCE = 16
 LONGEST_EVIDENCE = 500

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import Shape, nearest, policy_shape, read_schema
 from unhang.nodeset import expand_limit
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import Shape, nearest, policy_shape, read_schema
 from unhang.strict_yaml import YamlFault, load_yaml
 from unhang_node.versions.compare import check_version
 

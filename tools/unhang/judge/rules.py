@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.judge.documents import STATUSES
 from unhang.judge.expression import Expression, ExpressionError, Kind, Path, compile_expression, compile_template, pruned
-from unhang.judge.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, policy_shape
+from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, policy_shape
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")

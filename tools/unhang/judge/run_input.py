@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from unhang.errors import UserError
 from unhang.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node, strict_json
-from unhang.judge.schema_check import check_schema
-from unhang.judge.shapes import read_schema
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
 
 MAX_RUN_BYTES = 64 * 1024 * 1024
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue import load_catalogue
 from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.judging import judge_run, thresholds_of
 from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.policy import PolicyFile, load_policy

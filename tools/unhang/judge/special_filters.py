@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from unhang.judge.shapes import NUMBER, TEXT, Shape
 from unhang.judge.syntax import ExpressionError, Kind, Run, SyntaxCompiler, list_of, name_of
 from unhang.judge.values import Fact, Undecided, Unknown, World, plain
+from unhang.schemas.shapes import NUMBER, TEXT, Shape
 
 _EVENT = ("code", "count", "first_s", "last_s", "line", "pci_address")
 BURST = Shape(

@@ -13,8 +13,8 @@ from typing import Any
 from jinja2 import nodes
 
 from unhang.judge.closures import as_text, both, calculated, either, entry_at, item_at
-from unhang.judge.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 from unhang.judge.values import World, bounded, plain, shown, truth
+from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 
 LONGEST_LITERAL = 1000
 WHOLE = "**"  # in a read path: all that is below

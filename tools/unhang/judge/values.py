@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.judge.shapes import Shape
+from unhang.schemas.shapes import Shape
 
 LONGEST_TEXT = 65536
 STEPS = 500_000  # elementary steps that one rule may take on one node: one pass over the largest list, 8,128 pairs, takes 16,000

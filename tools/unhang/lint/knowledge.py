@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from unhang.diagnose.signatures import CATALOGUE
-from unhang.strict_yaml import load_yaml
+from unhang import catalogue
 
-_FILES = ("tables/nccl_variables.yml", "tables/settings.yml", "tables/lint.yml", "tables/torch.yml", "tables/timeouts.yml", "rules/nccl_settings.yml")
+_TABLES = (
+    "nccl_variables", "torch_variables", "not_real_settings", "renamed_settings", "foreign_settings", "hiding_settings", "nccl_contradictions",
+    "nccl_platform_settings", "torch_wheels", "timeout_settings",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,6 @@ class Knowledge:
 
 @cache
 def load_knowledge() -> Knowledge:
-    """Reads the tables. Raises YamlFault: they ship with the program."""
-    tables: dict[str, dict[str, dict[str, Any]]] = {}
-    sources: dict[str, str] = {}
-    for file in _FILES:
-        content, _places = load_yaml(CATALOGUE / file)
-        for name, table in content.get("tables", {}).items():
-            tables[name] = {str(row[table["key"]]): row for row in table["rows"]}
-            sources[name] = table["sources"][0]["url"]
-    return Knowledge(tables, sources)
+    """Reads the tables. Raises UserError: they ship with the program."""
+    tables = {name: catalogue.table(name) for name in _TABLES}
+    return Knowledge(tables, {name: table.row["sources"][0]["url"] for name, table in tables.items()})

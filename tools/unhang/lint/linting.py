@@ -13,7 +13,7 @@ from unhang.lint.checks import Context, Finding, check_settings
 from unhang.lint.knowledge import load_knowledge
 from unhang.lint.lines import check_lines, versions_in
 from unhang.lint.settings import find_settings, kind_of
-from unhang.report.text import visible
+from unhang.text import visible
 
 SCHEMA = "unhang/lint/1"
 LARGEST = 8 * 1024 * 1024

@@ -5,24 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from unhang import catalogue
 from unhang.plan.driver_case import Case, chosen_flavour, kernel_stream, offered_version, sources, wanted_branch
 from unhang.plan.driver_packages import NotOffered, PackageSet, package_set
 from unhang.plan.driver_refusals import refusal
 from unhang_node.parse.nvidia_driver import branch_of
 
 FABRIC_PACKAGES = ("nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "libnvsdm")
-TABLES = {
-    "driver_packages.yml": ("driver_packages",),
-    "ubuntu_packages.yml": ("ubuntu_driver_packages",),
-    "driver_branches.yml": ("driver_branches",),
-    "cuda.yml": ("gpu_architectures", "cuda_majors"),
-    "gpus.yml": ("gpu_models",),
-}
+TABLES = ("driver_packages", "ubuntu_driver_packages", "driver_branches", "gpu_architectures", "cuda_majors", "gpu_models")
 # What is asked for besides the sets themselves, so that a refusal can say what there is.
 ON_OFFER = ("nvidia-driver", "nvidia-driver-[0-9]*", "nvidia-tesla-driver", "nvidia-tesla-*-driver", "cuda-drivers", "cuda-drivers-*", "nvidia-open*")
 NO_DRIVER_VERSION = ("linux-modules-nvidia-", "nvidia-driver-pinning-")  # these carry the kernel's version, or none
@@ -31,14 +23,8 @@ _FAMILY = re.compile(r"-(tesla(?:-\d{3})?|\d{3})(?:-|$)")
 
 @functools.cache
 def read_tables() -> dict[str, list[dict[str, Any]]]:
-    """The catalogue's tables that a plan needs, rows by table. Reads files: one source for audit and role."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    for file, names in TABLES.items():
-        text = (Path(__file__).parents[1] / "catalogue" / "tables" / file).read_text(encoding="utf-8")
-        content = yaml.load(text, Loader=loader)  # noqa: S506 -- a safe loader either way
-        found.update({name: content["tables"][name]["rows"] for name in names})
-    return found
+    """The catalogue's tables that a plan needs, rows by table. Raises UserError: one source for audit and role."""
+    return {name: list(catalogue.table(name).values()) for name in TABLES}
 
 
 def names_to_ask(case: Case) -> list[str]:

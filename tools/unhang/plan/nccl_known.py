@@ -5,15 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-from unhang.judge.shapes import nearest
+from unhang import catalogue
+from unhang.schemas.shapes import nearest
 from unhang_node.versions.compare import compare_versions, holds
 
-CATALOGUE = Path(__file__).parents[1] / "catalogue"
 FIELD_BYTES = 1023  # NCCL cuts names and values of its file there
 
 
@@ -29,27 +26,13 @@ class Known:
 
 @functools.cache
 def read_known() -> Known:
-    """What the catalogue knows. Reads files: the one source for audit and role."""
-    tables = {**_tables("tables/nccl_variables.yml"), **_tables("tables/settings.yml"), **_tables("rules/nccl_settings.yml")}
+    """What the catalogue knows. Raises UserError: the one source for audit and role."""
     return Known(
-        nccl=_by_name(tables, "nccl_variables"),
-        torch=_by_name(tables, "torch_variables"),
-        not_real={name: row["instead"] for name, row in _by_name(tables, "not_real_settings").items()},
-        renamed={name: row["now"] for name, row in _by_name(tables, "renamed_settings").items()},
+        nccl=catalogue.table("nccl_variables"),
+        torch=catalogue.table("torch_variables"),
+        not_real={name: row["instead"] for name, row in catalogue.table("not_real_settings").items()},
+        renamed={name: row["now"] for name, row in catalogue.table("renamed_settings").items()},
     )
-
-
-def _tables(name: str) -> dict[str, Any]:
-    path = CATALOGUE / name
-    if not path.is_file():
-        return {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    content = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)  # noqa: S506 -- a safe loader either way
-    return content.get("tables") or {}
-
-
-def _by_name(tables: Mapping[str, Any], name: str) -> dict[str, Mapping[str, Any]]:
-    return {row["name"]: row for row in tables.get(name, {}).get("rows", ())}
 
 
 def setting_faults(known: Known, name: str, value: str, versions: Iterable[str], *, allow_debug: bool, plugin: Iterable[str] = ()) -> Iterator[str]:

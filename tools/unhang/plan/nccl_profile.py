@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from unhang.judge.policy import waivers_of
-from unhang.judge.shapes import nearest
 from unhang.plan.nccl_known import Known, is_read, setting_faults
 from unhang.plan.nccl_values import COMPUTED, CannotTell, Wishes
+from unhang.schemas.shapes import nearest
 from unhang_node.versions.compare import compare_versions, holds
 
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from unhang.catalogue import Catalogue
+from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.engine import Engine
 from unhang.judge.node_rules import CatalogueView, NodeView

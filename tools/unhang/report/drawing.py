@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unhang.report.text import visible
 from unhang.report.topology import Gpu, Pair, Port, Topology
+from unhang.text import visible
 
 BOX, GAP = 80, 10            # a GPU's box and the space to the next
 TOP, GPU_Y, NUMA_Y, PORT_Y = 8, 92, 172, 222

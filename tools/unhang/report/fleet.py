@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unhang.report.folding import SEVERITIES, Fold, fold_hosts
 from unhang.report.phrases import STATUS_WORDS
 from unhang.report.run import NodeSummary
-from unhang.report.text import counted, visible
+from unhang.text import counted, visible
 
 PANEL_WIDTH = 336
 _UNGROUPED = ("all", "ungrouped")

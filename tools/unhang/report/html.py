@@ -22,8 +22,8 @@ from unhang.report.drawing import Drawing, Matrix, draw, matrix
 from unhang.report.fleet import KIND_WORDS, Panel, Standing, panels, standings
 from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_unread, hosts_of
 from unhang.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
-from unhang.report.text import counted, visible
 from unhang.report.topology import Topology, troubles
+from unhang.text import counted, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_DRAWINGS = 24

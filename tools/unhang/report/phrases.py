@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.report.folding import SEVERITIES, Fold, fold_hosts, fold_items, shortened
-from unhang.report.text import counted, visible
+from unhang.text import counted, visible
 
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
 VERDICT_WORDS = {"fail": "found", "unknown": "unknown", "waived": "waived", "pass": "passed", "skip": "not applicable"}

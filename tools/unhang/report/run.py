@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from unhang.errors import UserError
-from unhang.report.text import visible
 from unhang.report.topology import Topology, topology_of
 from unhang.run_folder import node_files
+from unhang.text import visible
 
 SIZE_LIMIT_BYTES = 512 * 1024 * 1024
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from unhang.report import phrases
 from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_unread, shortened
-from unhang.report.text import ascii_only, counted, visible
+from unhang.text import ascii_only, counted, visible
 
 PIPED_WIDTH = 100
 WIDE = 150                 # from here on evidence and action stand beside expected and found

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.report.text import visible
+from unhang.text import visible
 
 MOST_GPUS = 32           # more than any machine has; a node that claims more is not drawn beyond
 ABSURD = 10**9           # no count, index or width in a topology comes near; what does is treated as not read

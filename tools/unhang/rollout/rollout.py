@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from unhang.catalogue import load_catalogue
 from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.run_input import read_nodes, read_run_input
 from unhang.judge.run_judging import judge_folder
 from unhang.plan.policy_check import refusals_of

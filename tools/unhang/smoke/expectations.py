@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from unhang.errors import UserError
+from unhang import catalogue
 from unhang.smoke.counter_rates import normal_rates
-from unhang.strict_yaml import YamlFault, load_yaml
 
-TABLES = Path(__file__).resolve().parents[1] / "catalogue" / "tables"
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -33,9 +30,4 @@ def read_expectations(history: Rows = ()) -> Expectations:
 
 
 def _table(name: str) -> Rows:
-    path = TABLES / f"{name}.yml"
-    try:
-        content, _ = load_yaml(path)
-        return list(content["tables"][name]["rows"])
-    except (YamlFault, KeyError, TypeError) as problem:
-        raise UserError(f"{path}: expected the table {name}, found: {problem}; unhang catalogue --check says more") from None
+    return list(catalogue.table(name).values())

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.report.text import ascii_only, visible
+from unhang.text import ascii_only, visible
 
 MIB = 1 << 20
 MOST_COUNTERS = 5

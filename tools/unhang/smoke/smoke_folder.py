@@ -23,7 +23,6 @@ from typing import Any
 from urllib.parse import quote
 
 from unhang.errors import UserError
-from unhang.report.text import visible
 from unhang.run_folder import write_atomically
 from unhang.smoke.container import Container
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
@@ -31,6 +30,7 @@ from unhang.smoke.group import Wishes
 from unhang.smoke.plan import Request
 from unhang.smoke.session import Outcome, Round, smoke_course
 from unhang.smoke.streams import Stream, parse_events
+from unhang.text import visible
 
 MOST_SURVEY_BYTES = 4 << 20
 MOST_EVENT_BYTES = 256 << 20

@@ -1,4 +1,4 @@
-"""docs/rules.md and docs/facts.md, written from the catalogue: `python -m unhang.catalogue.pages docs` writes them anew."""
+"""docs/rules.md and docs/facts.md, written from the catalogue: `python -m unhang.reference.pages docs` writes them anew."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue import Catalogue, load_catalogue
+from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.rules import Rule
-from unhang.judge.shapes import Shape, fact_shapes
+from unhang.schemas.shapes import Shape, fact_shapes
 
-HOW = "(`python -m unhang.catalogue.pages docs`); a test fails when it is stale."
+HOW = "(`python -m unhang.reference.pages docs`); a test fails when it is stale."
 RULES_HEAD = f"""# Rules
 
 Every rule of the catalogue, by what it looks at. This page is written from the rows in `tools/unhang/catalogue/`
@@ -146,7 +146,7 @@ PAGES = {"rules.md": render_rules, "facts.md": render_facts}
 
 def main(folder: Path) -> None:
     """Writes every page into a folder."""
-    from unhang.catalogue.incidents import render_incidents
+    from unhang.reference.incidents import render_incidents
 
     catalogue = load_catalogue()
     for name, render in {**PAGES, "incidents.md": render_incidents}.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-SCHEMAS = Path(__file__).resolve().parent.parent / "schemas"
+SCHEMAS = Path(__file__).resolve().parent
 SCALARS = ("text", "number", "flag")
 
 

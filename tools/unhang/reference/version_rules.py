@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from unhang.catalogue import Catalogue
+from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import InvalidNode
 from unhang.judge.examples import CatalogueView, catalogue_view, verdict_of
 from unhang.judge.rules import Rule

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.catalogue import Catalogue
-from unhang.catalogue.version_rules import rules_that_fire
+from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.rules import Rule
-from unhang.judge.shapes import nearest
+from unhang.reference.version_rules import rules_that_fire
+from unhang.schemas.shapes import nearest
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from unhang.judge.shapes import nearest, resolved
+from unhang.schemas.shapes import nearest, resolved
 
 _TYPES = {"str": "a text", "int": "a number", "float": "a number", "bool": "yes or no", "dict": "a map", "list": "a list", "NoneType": "nothing"}
 _SCHEMA_TYPES = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "yes or no", "object": "a map", "array": "a list"}

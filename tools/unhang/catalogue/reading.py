@@ -1,0 +1,138 @@
+"""Reads the catalogue's files strictly: rules, entries and tables as rows, each fault with its file and line. Nothing is compiled here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.catalogue.tables import Table, date_fault, row_faults
+from unhang.schemas.check import Fault, check_schema
+from unhang.schemas.shapes import nearest, read_schema
+from unhang.strict_yaml import Place, YamlFault, load_yaml
+
+BUILT_IN = Path(__file__).resolve().parent
+OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not the judge's
+MAX_FILES = 500
+
+
+@dataclass(frozen=True)
+class CatalogueFile:
+    """The rows of one file that follow the schema. rows, entries: (place in the file, row)."""
+
+    path: Path
+    rows: list[tuple[int, dict[str, Any]]]
+    entries: list[tuple[int, dict[str, Any]]]
+    tables: dict[str, dict[str, Any]]
+    places: Mapping[tuple, Place]
+
+    def at(self, *path: object) -> str:
+        """file:line of the nearest thing that has a line."""
+        for end in range(len(path), -1, -1):
+            if path[:end] in self.places:
+                return f"{self.path}:{self.places[path[:end]].line}"
+        return str(self.path)
+
+
+def own_folders() -> list[Path]:
+    """The project's own folders of rules, tables and entries."""
+    return [folder for folder in (BUILT_IN / name for name in OWN_FOLDERS) if any(folder.glob("**/*.yml"))]
+
+
+def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[CatalogueFile]:
+    """Every *.yml and *.yaml of the folders, in the order of their names. Adds to `faults` what is not accepted."""
+    for folder in folders:
+        if not folder.is_dir():
+            faults.append(f"{folder}: no such folder of rules")
+            continue
+        paths = sorted(path for path in folder.rglob("*.y*ml") if path.suffix in (".yml", ".yaml"))
+        if not paths and folder.parent != BUILT_IN:
+            faults.append(f"{folder}: holds no .yml file")
+        if len(paths) > MAX_FILES:
+            faults.append(f"{folder}: {len(paths)} files, at most {MAX_FILES} are read")
+        for path in paths[:MAX_FILES]:
+            yield from read_file(path, faults)
+
+
+def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
+    """One file: nothing when the file itself is at fault, else the rows that are not."""
+    try:
+        content, places = load_yaml(path)
+    except YamlFault as problem:
+        faults.append(str(problem))
+        return
+    file = CatalogueFile(path, [], [], {}, places)
+    found = list(check_schema(content, read_schema("rule-1")))
+    faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
+    if any(len(one.path) < 2 for one in found):
+        return  # the file itself is at fault, not one of its rows
+    bad = {one.path[:2] for one in found}
+    file.rows.extend((place, row) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
+    file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
+    file.tables.update({name: table for name, table in content.get("tables", {}).items() if ("tables", name) not in bad})
+    yield file
+
+
+def _named(content: Any, fault: Fault) -> str:
+    """A fault with the id of the rule that it is in."""
+    if len(fault.path) >= 2 and fault.path[0] in ("rules", "entries"):
+        row = content[fault.path[0]][fault.path[1]]
+        inside = ".".join(str(part) for part in fault.path[2:])
+        name = row.get("id") if isinstance(row, dict) else None
+        kind = "rule" if fault.path[0] == "rules" else "entry"
+        return ": ".join(part for part in (f"{kind} {name if isinstance(name, str) else fault.path[1]}", inside, fault.message) if part)
+    return ": ".join(part for part in (".".join(str(part) for part in fault.path), fault.message) if part)
+
+
+def collect_tables(files: Iterable[CatalogueFile], faults: list[str]) -> tuple[dict[str, Table], list[dict[str, Any]]]:
+    """(table name -> its rows by key, every row as the catalogue lists it). Adds to `faults` what the tables' own fields do not allow."""
+    tables: dict[str, Table] = {}
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        for name, table in file.tables.items():
+            if name in tables:
+                faults.append(f"{file.at('tables', name)}: the table {name} is already there at {tables[name].place}")
+                continue
+            tables[name] = Table(table, file.at("tables", name))
+            if "as_of" in table and (fault := date_fault(table["as_of"])):
+                faults.append(f"{file.at('tables', name, 'as_of')}: table {name}: as_of: {fault}")
+            for place, row in enumerate(table["rows"]):
+                found = _table_row(name, table, row, tables[name], rows)
+                faults += [f"{file.at('tables', name, 'rows', place, *at)}: table {name}: {fault}" for at, fault in found]
+    return tables, rows
+
+
+def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: Table, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], str]]:
+    """What is wrong with a row, with its place inside the row; a row without fault is added to both."""
+    key = row.get(table["key"])
+    if isinstance(key, bool) or not isinstance(key, (str, int)):
+        return [((), f"the key {table['key']} is missing, or neither text nor number")]
+    if str(key) in keyed:
+        return [((table["key"],), f"{key} is there twice")]
+    sources = row.get("sources") or ([{"url": row["source"], "says": ""}] if row.get("source") else None) or table["sources"]
+    confidence = row.get("confidence") or table.get("confidence")
+    if confidence is None:
+        return [((), f"{key} has no confidence")]
+    if faults := list(row_faults(table, row)):
+        return [((field,), f"{key}: {field}: {fault}") for field, fault in faults]
+    keyed[str(key)] = row
+    rows.append({"id": f"{name}/{key}", "kind": name, "confidence": confidence, "sources": sources})
+    return []
+
+
+def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tuple[CatalogueFile, str, int, dict[str, Any]]]:
+    """(file, rules or entries, place, row) of every row whose id is used for the first time. Adds to `faults` the others, and ids in `also` that nobody has."""
+    files = list(files)
+    seen: dict[str, str] = {}
+    rows = [(file, "rules", *one) for file in files for one in file.rows] + [(file, "entries", *one) for file in files for one in file.entries]
+    for file, kind, place, row in rows:
+        if row["id"] in seen:
+            faults.append(f"{file.at(kind, place, 'id')}: the id {row['id']} is already used at {seen[row['id']]}")
+        else:
+            seen[row["id"]] = file.at(kind, place)
+            yield file, kind, place, row
+    for file, kind, place, row in rows:
+        for number, other in enumerate(row.get("also", ()) if kind == "rules" else ()):
+            if other not in seen:
+                faults.append(f"{file.at('rules', place, 'also', number)}: rule {row['id']}: also: there is no rule {other}{nearest(other, seen)}")

@@ -1,0 +1,91 @@
+"""The catalogue as the judge uses it: rules compiled, tables by key, each fault with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unhang.catalogue.reading import CatalogueFile, check_ids, collect_tables, own_folders, read_folders
+from unhang.judge.documents import InvalidNode
+from unhang.judge.examples import example_node
+from unhang.judge.expression import Kind
+from unhang.judge.rules import Rule, RuleError, compile_rule, node_names
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import fact_shapes, nearest, read_schema
+
+MAX_RULES = 5000
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Compiled rules and tables. faults: one line each, with file and place; rows that are at fault are left out.
+
+    entries: what no rule can decide, as rows of the schema's `entry`.
+    """
+
+    rules: tuple[Rule, ...] = ()
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    table_rows: tuple[dict[str, Any], ...] = ()
+    faults: tuple[str, ...] = ()
+    entries: tuple[dict[str, Any], ...] = ()
+
+
+def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
+    """Reads every *.yml and *.yaml of the folders, the project's own first. Reads files, raises nothing: faults are in the answer."""
+    faults: list[str] = []
+    files = list(read_folders([*(own_folders() if built_in else ()), *folders], faults))
+    tables, table_rows = collect_tables(files, faults)
+    rules: list[Rule] = []
+    entries = []
+    names = node_names(tables)
+    for file, kind, place, row in check_ids(files, faults):
+        if kind == "entries":
+            entries.append(row)
+            continue
+        found = _rule(file, place, row, tables, names)
+        if isinstance(found, Rule):
+            rules.append(found)
+        else:
+            faults += found
+    if len(rules) > MAX_RULES:
+        faults.append(f"{len(rules)} rules, at most {MAX_RULES} are allowed")
+    return Catalogue(tuple(rules), tables, tuple(table_rows), tuple(faults), tuple(entries))
+
+
+def _rule(file: CatalogueFile, place: int, row: dict[str, Any], tables: Mapping[str, Any], names: Mapping[str, Kind]) -> Rule | list[str]:
+    try:
+        rule = compile_rule(row, tables, names)
+    except RuleError as problem:
+        return [f"{file.at('rules', place, *problem.field.split('.'))}: rule {row['id']}: {problem.field}: {problem}"]
+    faults = []
+    proposal = row["remedy"].get("policy")
+    if proposal is not None:
+        for one in check_schema(proposal, read_schema("policy-1")):
+            inside = ".".join(str(part) for part in one.path)
+            faults.append(f"{file.at('rules', place, 'remedy', 'policy', *one.path)}: rule {rule.id}: remedy.policy.{inside}: {one.message}")
+    faults += _examples(file, place, rule)
+    return faults or rule
+
+
+def _examples(file: CatalogueFile, place: int, rule: Rule) -> Iterator[str]:
+    for key in ("match", "near_miss"):
+        for number, example in enumerate(rule.row["examples"][key]):
+            fragments = example if rule.scope != "node" and isinstance(example, list) else [example]
+            for fragment in fragments:
+                if fault := _fragment_fault(fragment, rule.scope):
+                    yield f"{file.at('rules', place, 'examples', key, number)}: rule {rule.id}: examples.{key}[{number}]: {fault}"
+
+
+def _fragment_fault(fragment: Any, scope: str) -> str | None:
+    if not isinstance(fragment, dict):
+        return "expected a map of sections" + ("" if scope == "node" else ", or a list of such maps")
+    try:
+        example_node(fragment)
+    except InvalidNode as problem:
+        name = str(problem).rsplit(" ", 1)[-1]
+        return f"{problem}{nearest(name, fact_shapes()) if 'unknown field' in str(problem) else ''}"
+    for one in check_schema(fragment.get("policy", {}), read_schema("policy-1")):
+        return f"policy.{'.'.join(str(part) for part in one.path)}: {one.message}"
+    return None
