@@ -15,31 +15,40 @@ PROJECT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 120
 
 
+READS = "import os, pathlib; os.listdir('tests/slow'); [p.read_text() for p in [pathlib.Path('roles/x.yml'), *pathlib.Path('tests/slow').glob('*.py')]]"
+
+
 class Clone:
-    """A small repository with one tier, whose command writes down each of its runs."""
+    """A small repository with one tier, whose command reads roles/x.yml and lists tests/slow, and writes down each of its runs."""
 
     def __init__(self, folder):
         self.folder = folder / "clone"
-        self.write(".ci/tiers/slow", "# a comment\ntests/slow\nroles  # and why\n")
-        for path, text in {"tests/slow/test_a.py": "1\n", "roles/x.yml": "a\n", "README.md": "r\n", ".gitignore": "*.pyc\n"}.items():
+        self.write(".ci/tiers/slow", "# a comment\nMakefile  # and why\n")
+        texts = {"tests/slow/test_a.py": "1\n", "roles/x.yml": "a\n", "roles/y.yml": "a\n", "README.md": "r\n", "Makefile": "m\n", ".gitignore": "*.pyc\n.venv\n"}
+        for path, text in texts.items():
             self.write(path, text)
-        shutil.copy(PROJECT / ".ci" / "tier", self.folder / ".ci" / "tier")
+        for name in ("tier", "recording.py"):
+            shutil.copy(PROJECT / ".ci" / name, self.folder / ".ci" / name)
         subprocess.run(["git", "init", "-q"], cwd=self.folder, check=True)
+        self.make_environment()
         self.commit()
+
+    def make_environment(self):
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", ".venv"], cwd=self.folder, check=True)
 
     def write(self, path, text):
         place = self.folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
 
-    def tier(self, script="exit 0", name="slow", limit="60", **environment):
-        """(exit code, output, number of runs of the command). script: of sh."""
+    def tier(self, script="exit 0", name="slow", limit="60", reads=READS, **environment):
+        """(exit code, output, number of runs of the command). script: of sh; reads: of Python, before it."""
         runs = self.folder.parent / "runs"
         runs.write_text("")
-        command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f"echo run >> {runs}; {script}"]
+        command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f"echo run >> {runs}; .venv/bin/python -c \"$READS\"; {script}"]
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
         said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": DEADLINE_S, "check": False}
-        done = subprocess.run(command, cwd=self.folder, env={**kept, **environment}, **said)
+        done = subprocess.run(command, cwd=self.folder, env={**kept, "READS": reads, **environment}, **said)
         return done.returncode, done.stdout, len(runs.read_text().splitlines())
 
     @property
@@ -59,11 +68,11 @@ def clone(tmp_path):
 def test_content_without_a_record_runs_the_tier_and_content_on_record_is_passed_over(clone):
     code, said, runs = clone.tier()
     assert (code, runs, clone.records) == (0, 1, ["slow.json"])
-    assert "slow runs: this content (2 files of .ci/tiers/slow" in said
-    assert "commit .ci/passed/slow.json with the change" in said
+    assert "slow runs: .ci/passed/slow.json holds no pass of it" in said
+    assert "read 2 files: commit .ci/passed/slow.json with the change" in said
     code, said, runs = clone.tier()
     assert (code, runs) == (0, 0)
-    assert "slow passed over: exactly this content (2 files of .ci/tiers/slow" in said
+    assert "slow passed over: exactly what it reads (2 files)" in said
 
 
 def test_a_clone_of_what_was_committed_with_its_record_passes_the_tier_over(clone, tmp_path):
@@ -72,6 +81,7 @@ def test_a_clone_of_what_was_committed_with_its_record_passes_the_tier_over(clon
     other = Clone.__new__(Clone)
     other.folder = tmp_path / "other" / "clone"
     subprocess.run(["git", "clone", "-q", clone.folder, other.folder], check=True)
+    other.make_environment()
     assert other.tier()[2] == 0
     other.write("roles/x.yml", "b\n")
     assert other.tier()[2] == 1
@@ -83,8 +93,14 @@ def test_a_record_that_says_nothing_lets_nothing_be_passed_over(clone, text):
     assert clone.tier()[2] == 1
 
 
-@pytest.mark.parametrize("change", ["content", "new file", "file gone", "mode", "list of paths"])
-def test_changed_content_runs_the_tier(clone, change):
+@pytest.mark.parametrize(
+    ("change", "reported"),
+    [
+        ("content", "roles/x.yml changed"), ("new file", "tests/slow/test_b.py is new"), ("file gone", "tests/slow/test_a.py is gone"),
+        ("mode", "roles/x.yml changed"), ("list of paths", ".ci/tiers/slow changed"), ("what make reads", "Makefile changed"),
+    ],
+)  # fmt: skip
+def test_a_change_of_what_it_reads_runs_the_tier_and_is_named(clone, change, reported):
     clone.tier()
     if change == "content":
         clone.write("roles/x.yml", "b\n")
@@ -94,17 +110,57 @@ def test_changed_content_runs_the_tier(clone, change):
         (clone.folder / "tests/slow/test_a.py").unlink()
     elif change == "mode":
         (clone.folder / "roles/x.yml").chmod(0o755)
+    elif change == "what make reads":
+        clone.write("Makefile", "n\n")
     else:
-        clone.write(".ci/tiers/slow", "tests/slow\nroles\nREADME.md\n")
-    assert clone.tier()[2] == 1
+        clone.write(".ci/tiers/slow", "Makefile\nroles\nREADME.md\n")
+    code, said, runs = clone.tier()
+    assert (code, runs) == (0, 1)
+    assert f"slow runs: {reported}" in said
     assert clone.tier()[2] == 0
 
 
-@pytest.mark.parametrize("path", ["README.md", "tests/slow/old.pyc"])
-def test_what_the_tier_does_not_cover_may_change(clone, path):
+@pytest.mark.parametrize("path", ["README.md", "tests/slow/old.pyc", "roles/y.yml", "tests/slow/README.md"])
+def test_what_the_tier_does_not_read_may_change(clone, path):
     clone.tier()
     clone.write(path, "other\n")
     assert clone.tier()[2] == 0
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'open(\"roles/y.yml\")'], env={})",
+        "import os; os.fork() or open('roles/y.yml')",
+        "import subprocess; subprocess.run(['cat', 'roles/y.yml'])",
+        "import os; os.chdir('roles'); os.closerange(3, 99); open('y.yml')",
+        "import sys; sys.path.insert(0, 'tests/slow'); import test_a; import test_a; open('roles/y.yml')",
+    ],
+)
+def test_what_a_child_a_fork_or_another_program_reads_counts(clone, reads):
+    assert clone.tier(reads=reads)[:1] == (0,)
+    clone.write("roles/y.yml", "other\n")
+    assert clone.tier(reads=reads)[2] == 1
+
+
+def test_a_module_that_was_imported_in_its_compiled_form_counts_as_its_source(clone):
+    reads = "import sys; sys.path.insert(0, 'tests/slow'); import test_a"
+    assert subprocess.run([".venv/bin/python", "-c", reads], cwd=clone.folder, check=False).returncode == 0
+    clone.tier(reads=reads)
+    clone.write("tests/slow/test_a.py", "2\n")
+    assert clone.tier(reads=reads)[2] == 1
+
+
+def test_a_run_of_which_nothing_says_what_it_read_is_not_recorded(clone):
+    shutil.rmtree(clone.folder / ".venv")
+    code, said, _runs = clone.tier()
+    assert (code, clone.records) == (0, [])
+    assert "nothing says what it read" in said
+
+
+def test_recording_ends_with_the_tier(clone):
+    clone.tier()
+    assert list((clone.folder / ".venv").rglob("unhang_tier_recording*")) == []
 
 
 def test_failing_is_tried_once_more_and_never_counts(clone):
@@ -116,7 +172,7 @@ def test_failing_is_tried_once_more_and_never_counts(clone):
 
 
 def test_passing_on_the_second_try_counts_and_is_said(clone):
-    code, said, runs = clone.tier("test -e again || { touch again; exit 1; }")
+    code, said, runs = clone.tier("test -e ../again || { touch ../again; exit 1; }")
     assert (code, runs, clone.records) == (0, 2, ["slow.json"])
     assert "slow PASSED ON ITS SECOND TRY ONLY" in said
 
@@ -163,8 +219,7 @@ def test_wrong_use_is_told_in_one_line(clone, name, limit):
 
 
 @pytest.mark.parametrize("tier", sorted(path.name for path in (PROJECT / ".ci" / "tiers").iterdir()))
-def test_a_tier_of_this_repository_covers_files_that_exist_and_is_run_by_ci(tier):
+def test_a_tier_of_this_repository_names_files_that_exist_and_is_run_by_ci(tier):
     listed = [line.partition("#")[0].strip() for line in (PROJECT / ".ci" / "tiers" / tier).read_text().splitlines()]
     assert [path for path in listed if path and not (PROJECT / path).exists()] == []
     assert f" tier {tier} " in (PROJECT / ".ci" / "run").read_text()
-    assert f".ci/tiers/{tier}" in listed

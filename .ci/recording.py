@@ -1,0 +1,66 @@
+"""Writes down which files of the project a run of tests reads: Python's audit events of every process that the project's virtual environment starts.
+
+.ci/tier copies this file into the environment's site-packages, beside a .pth file that imports it at each start, for as long as a tier runs. What is written
+are lines in files of RECORDS, one file for each process: "f PATH" for a file that was opened, "d PATH" for a folder that was listed. Arguments of programs that
+are started count as opened, so that what gcc or sh reads is seen too. Nothing here may fail: it runs in every program of the environment.
+"""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_SWITCH = os.path.join(_HERE, "unhang_tier_recording.txt")  # two lines: the project's folder, and the folder of the records
+
+
+def start():
+    """Adds the audit hook when a tier asks for it."""
+    try:
+        with open(_SWITCH, encoding="utf-8") as switch:
+            project, records = switch.read().splitlines()
+    except (OSError, ValueError):
+        return
+    inside = os.path.join(project, "")
+    seen = set()
+    at_work = []
+
+    def note(kind, path):
+        """One line, once for each process."""
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        if not isinstance(path, str):
+            if not hasattr(path, "__fspath__"):
+                return
+            path = os.fspath(path)
+        whole = os.path.normpath(os.path.join(os.getcwd(), path))
+        if (whole != project and not whole.startswith(inside)) or (kind, whole) in seen:
+            return
+        seen.add((kind, whole))
+        line = f"{kind} {os.path.relpath(whole, project)}\n"
+        # Opened each time: a descriptor that is kept may be closed, and its number given to another file, by whoever closes all of them.
+        handle = os.open(os.path.join(records, str(os.getpid())), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, line.encode("utf-8", "surrogateescape"))
+        finally:
+            os.close(handle)
+
+    def hook(event, arguments):
+        if event not in ("open", "os.listdir", "os.scandir", "subprocess.Popen") or at_work:
+            return
+        at_work.append(True)
+        try:
+            if event == "open":
+                note("f", arguments[0])
+            elif event == "subprocess.Popen":
+                for argument in arguments[1] if isinstance(arguments[1], (list, tuple)) else ():
+                    note("f", argument)
+            else:
+                note("d", arguments[0] if arguments[0] is not None else ".")
+        except Exception:  # noqa: S110 -- a record that cannot be written makes the tier run again; a program that fails for it would be worse
+            pass
+        finally:
+            at_work.pop()
+
+    sys.addaudithook(hook)
+
+
+start()
