@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python tests/bench/bench_play.py [--rounds N] [--hosts N]
 
-Both run with the project's ansible.cfg: same forks, same ssh settings, fresh connections every time, in turns. The nodes are the integration tests'
+Both run with the project's ansible.cfg: same forks, same ssh settings, fresh connections every time, in turns. The nodes are the test bed's
 four, each under several addresses, so that Ansible has as many hosts as asked. CPU is that of a control group which holds the controller's
 processes alone, the ssh masters in the background included. The judge is left out (it has a bench of its own).
 """
@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests/integration", "tests", "tools", "module_utils")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tests/support", "tests", "tools", "module_utils")]
 
 import audits  # noqa: E402
 import hardware  # noqa: E402
@@ -50,7 +50,7 @@ def add_addresses(bed, hosts):
 
 
 def write_inventory(bed, path, addresses):
-    """The logical hosts with the same variables as the integration tests' nodes have."""
+    """The logical hosts with the same variables as the test bed's nodes have."""
     inventory = json.loads(audits.inventory_of(bed, {}))
     inventory["all"]["hosts"] = {name: {"ansible_host": address} for name, address in addresses.items()}
     path.write_text(json.dumps(inventory))

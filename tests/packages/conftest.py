@@ -14,9 +14,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-
 from archive import ORIGIN, Archive, Repository, Wanted
 from debian_node import CONTROL_PACKAGE, PROPRIETARY, SOURCE, T470, T535, Equipped
 from four_nodes import CACHE, Fleet

@@ -24,7 +24,8 @@ class Clone:
     def __init__(self, folder):
         self.folder = folder / "clone"
         self.write(".ci/tiers/slow", "# a comment\nMakefile  # and why\n")
-        texts = {"tests/slow/test_a.py": "1\n", "roles/x.yml": "a\n", "roles/y.yml": "a\n", "README.md": "r\n", "Makefile": "m\n", ".gitignore": "*.pyc\n.venv\n"}
+        texts = {"tests/slow/test_a.py": "1\n", "roles/x.yml": "a\n", "roles/y.yml": "a\n", "README.md": "r\n", "Makefile": "m\n"}
+        texts[".gitignore"] = "*.pyc\n.venv\n"
         for path, text in texts.items():
             self.write(path, text)
         for name in ("tier", "recording.py"):

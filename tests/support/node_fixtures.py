@@ -1,4 +1,4 @@
-"""The fleet that integration tests share: four booted nodes with recorded 8×H200 hardware, whole again after each test."""
+"""Fixtures of the tiers that boot nodes: four nodes with recorded 8×H200 hardware, whole again after each test. A tier's conftest.py takes them from here."""
 
 from __future__ import annotations
 
@@ -28,18 +28,15 @@ def why_not():
     return None
 
 
-collect_ignore_glob = ["test_*.py"] if why_not() else []
-
-
 def pytest_configure(config):
     """In CI nodes are no choice: tests that were left out would look like tests that passed."""
     if why_not() and os.environ.get("CI") and os.geteuid() == 0:
-        raise pytest.UsageError(f"integration tests cannot run: {why_not()}")
+        raise pytest.UsageError(f"tests on booted nodes cannot run: {why_not()}")
 
 
 def pytest_report_header():
     """The one line that says that a tier is left out."""
-    return f"integration tests are skipped: {why_not()}" if why_not() else None
+    return f"tests on booted nodes are skipped: {why_not()}" if why_not() else None
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 GONE = "/mnt/gone"
-SCRIPT = (pathlib.Path(__file__).parent / "hung_files.py").read_text(encoding="utf-8")
+SCRIPT = (pathlib.Path(__file__).parents[1] / "support" / "hung_files.py").read_text(encoding="utf-8")
 
 
 def mount_hung_files(fleet, name):

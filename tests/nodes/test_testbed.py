@@ -58,7 +58,7 @@ def test_hardware_of_a_node_is_the_recorded_one(fleet):
 
 def test_a_killed_session_leaves_no_process_and_the_next_one_clears_the_rest(tmp_path):
     def start():
-        argv = [sys.executable, "-c", BED_IN_A_PROCESS, str(pathlib.Path(__file__).parent), str(shared.CACHE)]
+        argv = [sys.executable, "-c", BED_IN_A_PROCESS, str(pathlib.Path(__file__).parents[1] / "support"), str(shared.CACHE)]
         return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     with start() as killed:

@@ -1,0 +1,9 @@
+"""Roles at work on booted nodes, with their faults and the way back to what was there."""
+
+from __future__ import annotations
+
+from node_fixtures import bed, class_fleet, fake_library, fleet, nccl, pytest_configure, pytest_report_header, shared_fleet, why_not
+
+__all__ = ["bed", "class_fleet", "fake_library", "fleet", "nccl", "pytest_configure", "pytest_report_header", "shared_fleet"]
+
+collect_ignore_glob = ["test_*.py"] if why_not() else []
