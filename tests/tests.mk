@@ -1,35 +1,54 @@
 # The test part of the Makefile. docs/testing.md says what each tier is.
-# Roles that change a node, on booted nodes: many minutes, and only what makes up a role can break them. They belong to test-packages.
-ROLES_ON_NODES := tests/integration/roles
-# One more than processors: two workers boot nodes, which they wait for a third of the time.
-WORKERS := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
+PYTEST := $(PYTHON) -m pytest
+# A file of tests is one worker's, in order: what tests of a file share is made once. Those that boot nodes boot a bed of four for each worker.
+BY_FILE := --dist loadfile
+TIERS := test-plays test-torch test-nodes test-roles test-packages test-vm
 
-.PHONY: test test-unit test-integration system-packages
+.PHONY: test test-unit test-whole test-all system-packages $(TIERS)
 
 # The packages come before the environment: python3-venv may be among them.
 system-packages:
 	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages
 
-test: system-packages ## Unit tests, and as root on Linux the integration tests on real nodes:  make test TEST_ARGS='-k driver'
+test: system-packages ## Does the project work here: every unit, and the whole on booted nodes (as root on Linux):  make test TEST_ARGS='-k driver'
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest -n $(WORKERS) --ignore $(ROLES_ON_NODES) $(TEST_ARGS)
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
+	$(PYTEST) -n 2 $(BY_FILE) tests/whole $(TEST_ARGS) || [ $$? = 5 ]
 	@echo "next: make audit, or make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'"
 
-test-unit: $(DEV_STAMP) ## Unit tests alone
-	$(PYTHON) -m pytest -n auto tests/unit $(TEST_ARGS)
+test-unit: $(DEV_STAMP) ## Units alone: no Ansible, no torch, no node
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
 
-test-integration: system-packages ## Integration tests alone, as root on Linux
+test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest tests/integration $(TEST_ARGS)
+	$(PYTEST) -n 2 $(BY_FILE) tests/whole $(TEST_ARGS)
 
-.PHONY: test-packages
-test-packages: system-packages ## Roles at work on booted nodes, all of their faults and the way back; Debian's real drivers; DKMS builds; real dnf. As root on Debian
+test-plays: system-packages ## Playbooks, roles and commands as whole programs on this machine; pages in a browser
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/plays $(TEST_ARGS)
+
+test-torch: system-packages ## The smoke test's payload on this machine, with torch and gloo
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/torch $(TEST_ARGS)
+
+test-nodes: system-packages ## Audit, smoke test, gate and remediation over ssh on booted nodes, with their faults, as root on Linux
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n 2 $(BY_FILE) tests/nodes $(TEST_ARGS)
+
+test-roles: system-packages ## Roles at work on booted nodes, with all of their faults and the rollback, as root on Debian
 	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/packages/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest -n 2 tests/packages $(ROLES_ON_NODES) $(TEST_ARGS)
+	$(PYTEST) -n 2 $(BY_FILE) tests/roles $(TEST_ARGS)
 
-.PHONY: test-vm
+test-packages: system-packages ## Debian's real drivers on booted nodes, DKMS builds, real dnf, as root on Debian
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/packages/system-packages.txt
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	$(PYTEST) -n 2 $(BY_FILE) tests/packages $(TEST_ARGS)
+
 test-vm: system-packages ## A real kernel upgrade on an emulated machine, as root on Linux: trial boots that succeed, and all that do not
 	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/vm/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
-	$(PYTHON) -m pytest -n 2 --timeout 3600 tests/vm $(TEST_ARGS)
+	$(PYTEST) -n 2 --timeout 3600 tests/vm $(TEST_ARGS)
+
+test-all: test $(TIERS) ## Every test there is

@@ -6,61 +6,16 @@ import json
 
 import audits
 import driver_node
-import pytest
 from four_nodes import NAMES
 from hardware import consumer_gpus
+from pinned_fleet import PINNED, REMEDIATE, ROLES, findings, proof, remediate, untouched
 from playbooks_on_nodes import play, playing
 from repository import APT, build_package, serve
 from role_plays import state_of
 
-REMEDIATE = "playbooks/remediate.yml"
 FIRST, SECOND, THIRD, FOURTH = NAMES
-PINNED = "cuda-visible-devices-pinned"
 BAD = "driver-545-23-08-p2p-deadlock"
-ROLES = ["gpu_binding"]
 BOOT = "cat /proc/sys/kernel/random/boot_id; stat -c %Z /proc/1"
-
-
-@pytest.fixture
-def pinned(fleet):
-    """Four nodes on which every job is given GPU 0; and how they were before."""
-    for name in NAMES:
-        fleet.plant(name, "/etc/environment", "SITE=1\nCUDA_VISIBLE_DEVICES=0\n")
-        fleet.undo.callback(fleet.shell, name, "rm -rf /var/lib/unhang")
-    fleet.before = {name: state_of(fleet, name) for name in NAMES}
-    return fleet
-
-
-def remediate(fleet, policy=None, hosts=NAMES, **more):
-    return play(fleet, REMEDIATE, hosts, policy or {}, **{"unhang_roles": ROLES, **more})
-
-
-def untouched(fleet, *names):
-    return [name for name in names if state_of(fleet, name) == fleet.before[name]]
-
-
-def findings(fleet):
-    """What the newest run found, {(host, rule)}."""
-    document = json.loads((fleet.work / "runs" / "latest" / "findings.json").read_text())
-    return {(one["host"], one["rule"]) for one in document["findings"] if one["verdict"] == "fail"}
-
-
-def proof(fleet, name):
-    return json.loads((fleet.work / "runs" / "latest" / f"remediation-{name}.json").read_text())
-
-
-def test_a_preview_shows_what_would_change_and_writes_nothing_then_the_fleet_is_brought_to_its_policy(pinned):
-    preview = remediate(pinned)
-    assert preview.code == 0
-    assert preview.said.count("-CUDA_VISIBLE_DEVICES=0") == 4
-    assert untouched(pinned, *NAMES) == list(NAMES)
-
-    two = [FIRST, SECOND]
-    acted = remediate(pinned, hosts=two, unhang_apply=True)
-    assert acted.code == 0
-    assert not {(name, PINNED) for name in two} & findings(pinned)
-    assert all(PINNED in proof(pinned, name)["gone"] and proof(pinned, name)["healthy"] for name in two)
-    assert [pinned.shell(name, "ls /var/lib/unhang").split() for name in two] == [["gpu_binding.json", "states"]] * 2
 
 
 def stopped_after_the_first(fleet, run, reason):

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import audits
@@ -16,77 +15,9 @@ import torch_in_nodes
 from four_nodes import NAMES
 from launched import launched
 from reached import ssh_config
+from smoke_launches import DEADLINE_S, SMALL, left_over, nothing_left, smoke, words
 
 pytestmark = torch_in_nodes.needs_torch
-DEADLINE_S = 280
-SMALL = ("--max-size", "64K", "--sizes", "16K", "--step-timeout", "60")
-
-
-class Smoke:
-    """One finished `unhang smoke`."""
-
-    def __init__(self, done):
-        self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
-
-    @property
-    def result(self):
-        return json.loads(self.stdout)
-
-    def suspects(self, *names):
-        return [tuple(row[name] for name in names) for row in self.result["suspects"]]
-
-
-def words(fleet, *arguments, without=(), config=None):
-    """argv of `unhang smoke --hosts`."""
-    config = config or ssh_config(fleet.bed, fleet.work, without)
-    common = [
-        "--hosts",
-        "gpu[001-004]",
-        "--backend",
-        "gloo",
-        "--nproc",
-        "1",
-        "--python",
-        str(torch_in_nodes.PYTHON),
-        "--format",
-        "json",
-        "--ssh-config",
-        str(config),
-    ]
-    return [sys.executable, "-P", "-m", "unhang", "smoke", *common, *map(str, arguments)]
-
-
-def smoke(fleet, *arguments, **options):
-    """Run it among the nodes to its end."""
-    command = fleet.bed.inside(words(fleet, *arguments, **options), audits.PROJECT)
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(command, env=audits.environment_of(fleet.bed, fleet.work), timeout=DEADLINE_S, check=False, **said)
-    sys.stdout.write(f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}\n")
-    return Smoke(done)
-
-
-def left_over(fleet, name):
-    """Payload processes on a node."""
-    return [line for line in fleet.shell(name, "ps -eo pid,stat,args").splitlines() if "unhang_smoke.py" in line and " Z" not in line]
-
-
-def nothing_left(fleet, names=NAMES):
-    """Waits until no node runs anything of it any more, and checks that nothing stays in /tmp."""
-    audits.wait_until(lambda: not any(left_over(fleet, name) for name in names), "the payload's processes are gone")
-    for name in names:
-        assert "unhang-smoke-" not in fleet.shell(name, "ls /tmp")
-
-
-def test_four_nodes_pass_over_ssh_and_nothing_stays_behind(fleet):
-    done = smoke(fleet, *SMALL)
-    assert done.code == 0, done.result["suspects"]
-    result = done.result
-    assert (result["verdict"], result["launcher"], result["world_size"]) == ("pass", "fabric", 4)
-    assert [row["host"] for row in result["hosts"]] == list(NAMES)
-    assert result["rendezvous"]["interface"] == "host0"
-    assert result["rendezvous"]["address"] == fleet.nodes["gpu001"].address
-    assert "the other 3 nodes have a route" in result["rendezvous"]["why"]
-    nothing_left(fleet)
 
 
 def test_a_node_that_corrupts_is_named_by_the_ranks_and_by_isolation(fleet):

@@ -1,0 +1,136 @@
+"""The recorded fleet, audited by the real ansible-playbook and judged: a finding for each situation, nothing said against healthy nodes."""
+
+from __future__ import annotations
+
+import filecmp
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parents[2]
+RECORDED = PROJECT / "inventory" / "demo" / "recorded"
+DEADLINE_S = 280
+HEALTHY = {"gpu001", "gpu002", "gpu003", "gpu005", "gpu008", "a100-01", "t4-01", "login01"}
+MOST_BYTES = 1_500_000
+pytestmark = pytest.mark.xdist_group("demo")  # one audit of the fleet for all of them
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The run folder of `unhang audit --inventory inventory/demo`."""
+    out = tmp_path_factory.mktemp("runs")
+    command = [sys.executable, "-P", "-m", "unhang", "audit", "--inventory", "inventory/demo", "--out", str(out), "--format", "json"]
+    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 1, done.stderr[-2000:]
+    return out / "latest"
+
+
+@pytest.fixture(scope="module")
+def findings(run):
+    return json.loads((run / "findings.json").read_text())["findings"]
+
+
+@pytest.fixture(scope="module")
+def statuses(run):
+    return {node["host"]: node["status"] for node in (json.loads(path.read_text()) for path in (run / "nodes").glob("*.json"))}
+
+
+def hosts_of(finding):
+    return set(finding.get("hosts") or [finding["host"]])
+
+
+def failed(findings, rule):
+    """The nodes against which a rule speaks."""
+    return {host for finding in findings if finding["rule"] == rule and finding["verdict"] == "fail" for host in hosts_of(finding)}
+
+
+def test_fleet_has_at_least_sixteen_nodes_and_all_but_the_broken_were_read(statuses):
+    assert len(statuses) >= 16
+    assert {host: status for host, status in statuses.items() if status != "ok"} == {"gone01": "unreachable", "odd01": "invalid"}
+
+
+@pytest.mark.parametrize(
+    ("situation", "host", "rules"),
+    [
+        (1, "ws-a6000", ["kernel-below-5-5", "pcie-width-below-max", "nccl-interface-not-named", "nccl-ib-not-disabled-without-rdma", "acs-on-bare-metal"]),
+        (2, "ws-3090-1", ["driver-545-23-08-p2p-deadlock"]),
+        (2, "ws-3090-2", ["driver-545-23-08-p2p-deadlock", "nccl-p2p-disabled"]),
+        (2, "dev01", ["fleet-driver-differs"]),
+        (3, "fsdp01", ["nccl-setting-not-real", "gpu-shared-by-users", "gpu-in-use"]),
+        (3, "fsdp02", ["torch-setting-renamed", "nccl-algorithm-forced", "group-setting-algo-differs"]),
+        (3, "fsdp03", ["group-torch-nccl-differs", "nccl-ib-disabled-with-rdma"]),
+        (3, "gpu004", ["group-nccl-differs"]),
+        (3, "gpu006", ["nvlink-some-inactive"]),
+        (3, "gpu007", ["xid-fatal", "gpu-gives-no-handle"]),
+        (4, "mega01", ["build-nvcc-differs-from-torch", "build-ninja-missing", "build-python-headers-missing", "build-memory-small", "build-temp-space-small"]),
+        (5, "llmc01", ["cuda-visible-devices-pinned", "all-ranks-on-one-gpu", "gpu-compute-mode-exclusive"]),
+    ],
+)
+def test_situation_is_found_where_the_story_puts_it_and_shown_as_such(findings, situation, host, rules):
+    for rule in rules:
+        assert host in failed(findings, rule), rule
+        shown = [finding for finding in findings if finding["rule"] == rule and finding["verdict"] == "fail"]
+        assert all(situation in finding["situations"] for finding in shown), rule
+
+
+def test_node_that_is_gone_and_node_that_answers_rubbish_are_findings(findings):
+    assert failed(findings, "node-unreachable") == {"gone01"}
+    assert failed(findings, "node-answer-invalid") == {"odd01"}
+
+
+def test_nothing_above_info_is_said_against_a_healthy_node(findings):
+    blamed = {
+        (finding["rule"], host)
+        for finding in findings
+        if finding["verdict"] == "fail" and finding["severity"] != "info"
+        for host in (blamed_hosts(finding)) & HEALTHY
+    }
+    assert blamed == set()
+
+
+def blamed_hosts(finding):
+    """Of a comparison only those that differ from most."""
+    if finding["scope"] == "node":
+        return hosts_of(finding)
+    return set(finding["hosts"])
+
+
+def test_no_rule_lacks_a_fact_on_a_healthy_node(findings):
+    lacking = {(finding["rule"], host) for finding in findings if finding["verdict"] == "unknown" for host in hosts_of(finding) & HEALTHY}
+    assert lacking == set()
+
+
+def test_recorded_trees_are_what_their_builder_writes(tmp_path):
+    specification = importlib.util.spec_from_file_location("demo_build", RECORDED / "build.py")
+    builder = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(builder)
+    builder.build(tmp_path)
+    for name in builder.MADE:
+        assert differing(filecmp.dircmp(tmp_path / name, RECORDED / name)) == []
+
+
+def differing(comparison):
+    """Paths that are not alike in both trees."""
+    own = [f"{comparison.right}/{name}" for name in comparison.left_only + comparison.right_only + comparison.diff_files]
+    return own + [path for below in comparison.subdirs.values() for path in differing(below)]
+
+
+def test_recorded_fleet_stays_small():
+    assert sum(path.lstat().st_size for path in RECORDED.rglob("*") if path.is_file() and not path.is_symlink()) < MOST_BYTES
+
+
+def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(run):
+    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
+    command = [sys.executable, "-P", "-m", "unhang", "judge", str(run), "--format", "table"]
+    printed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "PYTHONPATH": path}).stdout
+    page = (PROJECT / "docs" / "situations.md").read_text()
+    quoted = [part.removeprefix("text\n") for part in page.split("```")[1::2]]
+    assert len(quoted) == 5
+    for finding in "\n".join(quoted).split("\n\n"):
+        assert " ".join(finding.split()) in " ".join(printed.split()), finding

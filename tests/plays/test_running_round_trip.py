@@ -1,0 +1,119 @@
+"""What modules change of a running system comes back: the real modules as on a node, in namespaces of their own over folders that stand for this machine's.
+
+/dev/shm, a process's limits and the network's sysctls are the kernel's own; systemctl is a stand-in. Booted nodes do the same in tests/roles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from fakes.role_play import DEADLINE_S, PROJECT
+
+UNSHARE = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private", "--"]
+SYSTEMCTL = """#!/bin/sh
+# Keeps what it is told in files, in the order in which it is told.
+echo "$*" >> /var/lib/told
+state=/var/lib/state
+case "$*" in
+  "is-enabled "*) cat $state-enabled; grep -q ^enabled $state-enabled ;;
+  "is-active "*) cat $state-active; grep -q ^active $state-active ;;
+  "--no-reload enable "*) echo enabled > $state-enabled ;;
+  "--no-reload disable "*) echo disabled > $state-enabled ;;
+  "start "*) echo active > $state-active ;;
+  "stop "*) echo inactive > $state-active ;;
+esac
+"""
+PROGRAM = """
+import json, os, resource, shutil, subprocess, sys
+from pathlib import Path
+for folder in ("/var/lib", "/etc/sysctl.d", "/etc/security", "/etc/systemd", "/usr/local/sbin", "/run", "/dev/shm"):
+    os.makedirs(folder, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=755", "none", folder], check=True)
+from fakes.ansible_module import run_module
+from fakes.node_tree import plant
+plant("", {"/etc/systemd/system/%s.service" % name: "[Service]\\nExecStart=/usr/local/sbin/%s\\n" % name for name in ("slurmd", "nvidia-persistenced")})
+plant("", {"/usr/local/sbin/systemctl": SYSTEMCTL, "/var/lib/state-enabled": "disabled\\n", "/var/lib/state-active": "failed\\n", "/run/systemd/system/": ""})
+os.chmod("/usr/local/sbin/systemctl", 0o755)
+shutil.copy(shutil.which("sleep"), "/usr/local/sbin/slurmd")
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+def low():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+slurmd = subprocess.Popen(["/usr/local/sbin/slurmd", "1000000"], preexec_fn=low)
+plant("", {"/run/slurmd.pid": "%d\\n" % slurmd.pid})
+RMEM = Path("/proc/sys/net/ipv4/tcp_rmem")
+def values():
+    shm = os.statvfs("/dev/shm")
+    limits = resource.prlimit(slurmd.pid, resource.RLIMIT_NOFILE)
+    service = [Path("/var/lib/state-" + name).read_text().strip() for name in ("enabled", "active")]
+    return {"rmem": RMEM.read_text().split(), "shm": shm.f_blocks * shm.f_frsize, "limits": list(limits), "service": service}
+def files():
+    paths = [path for folder in ("/etc/sysctl.d", "/etc/security", "/etc/systemd") for path in Path(folder).rglob("*")]
+    return sorted((str(path), path.read_text() if path.is_file() else None) for path in paths)
+CALLS = [("kernel_parameter", {"name": "net.ipv4.tcp_rmem", "value": "4096 262144 8388608"}), ("shm_size", {"size_bytes": 96 << 20}),
+         ("host_limit", {"limit": "nofile", "value": min(most, 65536)}), ("service_running", {"name": "nvidia-persistenced.service"})]
+def act():
+    state_id = run_module("saved_state", state="begun", role="host_tuning", run="r")["id"]
+    answers = [run_module(name, state_id=state_id, **options) for name, options in CALLS]
+    run_module("saved_state", state="finished", id=state_id)
+    return answers
+told = {"before": values(), "files": files()}
+told["answers"], told["settled"] = act(), values()
+told["second"] = [run_module(name, **options)["changed"] for name, options in CALLS]
+MEDDLE
+told["preview"], told["previewed"] = run_module("state_restore", id="latest", check=True), values()
+told["restored"], told["after"], told["files_after"] = run_module("state_restore", id="latest"), values(), files()
+told["again"] = run_module("state_restore", id="latest")
+told["said"] = Path("/var/lib/told").read_text().splitlines()
+slurmd.kill()
+print(json.dumps(told))
+"""
+KINDS = ["limit", "service_at_boot", "service_now", "shm_size", "sysctl"]
+
+
+def told(meddle=""):
+    """What the program saw. meddle: what somebody does between the change and the way back."""
+    program = PROGRAM.replace("SYSTEMCTL", repr(SYSTEMCTL)).replace("MEDDLE", meddle)
+    known = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT / "tests"), str(PROJECT / "module_utils"), str(PROJECT / "tools")])}
+    done = subprocess.run([*UNSHARE, sys.executable, "-c", program], env=known, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode != 0,
+    reason="namespaces of its own take root",
+)
+
+
+def test_values_and_files_come_back_as_they_were_and_as_was_foretold():
+    found = told()
+    assert all(answer["changed"] and not answer["left"] for answer in found["answers"])
+    assert not any(found["second"])
+    assert all(found["settled"][name] != before for name, before in found["before"].items()), "the test would not see that one of them stays"
+    assert found["previewed"] == found["settled"]
+    assert found["restored"] == found["preview"]
+    assert sorted(row["kind"] for row in found["restored"]["running"]) == KINDS
+    assert found["restored"]["left"] == []
+    assert found["after"] == {**found["before"], "service": ["disabled", "inactive"]}  # a service that had failed is not made to fail again
+    assert found["files_after"] == found["files"]
+    assert not found["again"]["changed"]
+    assert not any("daemon-reload" in line for line in found["said"])
+
+
+def test_what_somebody_changed_since_and_what_does_not_fit_stays_and_is_told():
+    found = told(
+        'RMEM.write_text("4096 99999 999999")\n'
+        'resource.prlimit(slurmd.pid, resource.RLIMIT_NOFILE, (300, most))\n'
+        'Path("/var/lib/state-active").write_text("inactive\\n")\n'
+        'Path("/dev/shm/segment").write_bytes(bytes(70 << 20))\n'
+    )  # fmt: skip
+    assert found["restored"] == found["preview"]
+    assert [row["kind"] for row in found["restored"]["running"]] == ["service_at_boot"]
+    assert [line.split(":")[0] for line in found["restored"]["left"]] == ["limit nofile of slurmd.service", "shm size /dev/shm", "sysctl net.ipv4.tcp_rmem"]
+    assert (found["after"]["rmem"], found["after"]["limits"][0], found["after"]["shm"]) == (["4096", "99999", "999999"], 300, 96 << 20)
+    assert found["files_after"] == found["files"]
+    assert not found["again"]["changed"]

@@ -1,0 +1,66 @@
+"""Golden outputs of the terminal table. A file's name says the fleet, the columns and the exit code; `python tests/support/golden.py` writes them anew."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import five_situations
+import fleets
+
+FOLDER = Path(__file__).parents[1] / "unit" / "unhang" / "report" / "golden"
+
+
+def cases() -> dict[str, dict[str, Any]]:
+    """Name -> findings document."""
+    unread = [{"path": "interconnect.acs", "status": "denied", "reason": "needs root to read PCI configuration space"}]
+    unknown = [
+        fleets.finding(
+            "acs-breaks-p2p",
+            f"gpu{i:03d}",
+            "warning",
+            "PCI bridges send peer traffic through the root",
+            "ACS off",
+            "",
+            verdict="unknown",
+            missing=unread,
+        )
+        for i in (1, 2, 3)
+    ]
+    return {
+        "five_situations": five_situations.fleet()[0],
+        "nothing_found": fleets.document([], {"ok": 16}, passed=1392),
+        "only_unknowns": fleets.document(unknown, {"ok": 3}, passed=80),
+        "no_nodes": fleets.document([], {}),
+    }
+
+
+def exit_code(findings: dict[str, Any]) -> int:
+    return int(any(findings["totals_by_severity"].values()))
+
+
+def outputs() -> dict[str, str]:
+    """File name -> text."""
+    from unhang.report.json import render_json
+    from unhang.report.table import render_table
+
+    made = {}
+    for name, findings in cases().items():
+        for width in (80, 100, 120, 200) if name == "five_situations" else (100,):
+            made[f"{name}.{width}.exit{exit_code(findings)}.txt"] = render_table(findings, width)
+    findings = cases()["five_situations"]
+    made[f"five_situations.ascii.exit{exit_code(findings)}.txt"] = render_table(findings, 100, plain=True)
+    made["only_unknowns.exit0.json"] = render_json(cases()["only_unknowns"])
+    return made
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.iterdir():
+        old.unlink()
+    for file_name, text in outputs().items():
+        (FOLDER / file_name).write_text(text, encoding="utf-8")
+    json.dump(sorted(outputs()), sys.stdout, indent=1)

@@ -1,0 +1,83 @@
+"""Recorded nodes for the tests of the system and kernel_log sources: how they are read, changed and checked against the schema."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from functools import cache
+from pathlib import Path
+
+import jsonschema_rs
+import yaml
+
+from unhang_node.context import DEFAULTS, Context
+from unhang_node.root import Root
+from unhang_node.sources import kernel_log, system
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ROOTS = REPOSITORY / "tests" / "fixtures" / "roots"
+NAMES = ("h200x8", "a6000x3-kernel-5.4", "container", "rdma-h100")
+SECTIONS = ("node", "kernel", "limits", "network", "gpus", "interconnect", "faults")
+PRIMARY = ("node", "kernel", "limits", "network", "faults")  # of these every field is this source's
+
+
+def place(name):
+    """Folder of a recorded node."""
+    return ROOTS / name
+
+
+def read(folder, wanted=SECTIONS, **options):
+    """{section: (fragment or exception, {unread field: row})} of both sources over one folder (or a Root)."""
+    root = folder if isinstance(folder, Root) else Root([str(folder)])
+    ctx = Context(root, dict(DEFAULTS, **options), wanted, load_pynvml=None)
+    answers = {}
+    for source in (system, kernel_log):
+        for section, fragment, unread in source.read(ctx):
+            answers[section] = (fragment, {row["field"]: row for row in unread})
+    return answers
+
+
+def facts(folder, section, **options):
+    """One section's fragment; a section that failed as a whole raises what it raised."""
+    fragment = read(folder, (section,), **options)[section][0]
+    if isinstance(fragment, Exception):
+        raise fragment
+    return fragment
+
+
+def unread(folder, section, **options):
+    """{field: row} of what one section says that it could not read."""
+    return read(folder, (section,), **options)[section][1]
+
+
+def copied(name, tmp_path):
+    """A copy of a recorded node that a test may change."""
+    return Path(shutil.copytree(place(name), Path(tmp_path) / name, symlinks=True))
+
+
+def write(folder, path, text):
+    """Writes a file of the node, in the place of whatever was there."""
+    target = Path(str(folder) + path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_symlink() or target.exists():
+        target.unlink()
+    target.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+@cache
+def schema():
+    """The node-facts schema."""
+    return yaml.safe_load((REPOSITORY / "tools/unhang/schemas/node-facts-1.yaml").read_text())
+
+
+def complaints(section, fragment, rows=()):
+    """What the schema says against a fragment: [] for a good one."""
+    document = copy.deepcopy(schema())
+    whole = {"schema": "unhang/node-facts/1", "collector": {"version": "0"}, "sections": {}}
+    whole["sections"][section] = dict(fragment, probe={"status": "ok", "unread": list(rows)})
+    return [f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}" for error in jsonschema_rs.Draft202012Validator(document).iter_errors(whole)]
+
+
+def fields(section):
+    """Names of a section's fields, without probe."""
+    return set(schema()["$defs"][section]["properties"]) - {"probe"}

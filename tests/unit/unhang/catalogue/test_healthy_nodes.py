@@ -1,0 +1,76 @@
+"""A healthy node is silent: nothing above info is said against it, whatever kind of node it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from healthy_nodes import HEALTHY
+
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.documents import to_fragment
+from unhang.judge.examples import catalogue_view
+from unhang.judge.groups import judge_fragments
+from unhang.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+from unhang_node.collect import collect
+
+FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+CATALOGUE = load_catalogue()
+VIEW = catalogue_view(CATALOGUE.tables, tuple(rule.id for rule in CATALOGUE.rules), "2026-11-20")
+LOUD = ("critical", "error", "warning")
+
+
+def said(document, verdicts, policy=None):
+    """{(rule, verdict)} of node rules above info."""
+    node = NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"]))
+    loud = [rule for rule in CATALOGUE.rules if rule.scope == "node" and rule.severity in LOUD]
+    return {(rule.id, one.verdict) for rule in loud for one in judge_rule(rule, node_world(node, VIEW)) if one.verdict in verdicts}
+
+
+def real_8xh200():
+    options = {"rootfs": str(FIXTURES / "roots" / "h200x8"), "nvml_recording": str(FIXTURES / "h200x8" / "nvml.json"), "carrier": "local"}
+    return collect(options, lambda: pytest.fail("a recording needs no NVML"))
+
+
+def real_4xh200():
+    return json.loads((FIXTURES / "h200x4" / "node.json").read_text())["facts"]
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_facts_of_a_healthy_node_are_such_as_the_collector_gives(kind):
+    assert list(check_schema(HEALTHY[kind](), read_schema("node-facts-1"))) == []
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_nothing_above_info_is_found_on_a_healthy_node_and_nothing_is_left_open(kind):
+    assert said(HEALTHY[kind](), ("fail", "unknown")) == set()
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_equal_healthy_nodes_do_not_differ(kind):
+    sections = HEALTHY[kind]()["sections"]
+    rules = [rule for rule in CATALOGUE.rules if rule.scope != "node" and rule.severity in LOUD]
+    answers = {rule.id: judge_fragments(rule, [sections, sections, sections], VIEW) for rule in rules}
+    assert {rule: answer for rule, answer in answers.items() if answer in ("fail", "unknown")} == {}
+
+
+@pytest.mark.parametrize("read", [real_8xh200, real_4xh200])
+def test_nothing_above_info_is_found_on_the_real_machines(read):
+    assert said(read(), ("fail",)) == set()
+
+
+def test_only_what_the_recording_lacks_is_left_open_on_the_real_machine():
+    """The recording of the 8xH200 holds no PCI identities, by which NVSwitches are known."""
+    assert said(real_8xh200(), ("unknown",)) == {("fabric-manager-not-running", "unknown")}
+
+
+@pytest.mark.parametrize("kind", HEALTHY)
+def test_the_same_nodes_are_not_silent_when_something_is_wrong_with_them(kind):
+    """The test can fail: one fault that every kind of node can have."""
+    document = HEALTHY[kind]()
+    document["sections"]["kernel"]["reboot_required"] = True
+    document["sections"]["kernel"]["reboot_reasons"] = ["linux-image"]
+    assert ("kernel-reboot-required", "fail") in said(document, ("fail",))

@@ -1,0 +1,55 @@
+"""Pages that are written from the catalogue are not stale, and every fact is either used by a rule or listed as unused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.reference.pages import PAGES, fact_paths, render_facts, render_rules, rules_by_fact
+
+DOCS = Path(__file__).resolve().parents[4] / "docs"
+CATALOGUE = load_catalogue()
+USED = rules_by_fact(CATALOGUE)
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_page_is_what_the_catalogue_says(name):
+    assert (DOCS / name).read_text() == PAGES[name](CATALOGUE), "write it anew: python -m unhang.reference.pages docs"
+
+
+def test_every_rule_and_table_stands_on_the_page_of_rules():
+    page = render_rules(CATALOGUE)
+    assert [rule.id for rule in CATALOGUE.rules if page.count(f"\n### {rule.id}\n") != 1] == []
+    assert [name for name in CATALOGUE.tables if f"| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize("path", fact_paths())
+def test_fact_is_used_by_a_rule_or_listed_as_unused(path):
+    page = render_facts(CATALOGUE)
+    if USED[path]:
+        assert f"| `{path}` | {', '.join(USED[path])} |" in page and f"- `{path}`\n" not in page
+    else:
+        assert f"- `{path}`\n" in page
+
+
+@pytest.mark.parametrize("rule", [rule for rule in CATALOGUE.rules if rule.reads_facts], ids=lambda rule: rule.id)
+def test_every_rule_is_found_under_a_fact(rule):
+    """Unless all that it asks is whether a section could be read."""
+    asked = {path for path in rule.decision_reads if path[0] not in ("policy", "groups", "host", "run_status", "message", "policy_error")}
+    assert any(rule.id in ids for ids in USED.values()) or all("probe" in path for path in asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "rule"),
+    [
+        ("driver.loaded.version", "driver-545-23-08-p2p-deadlock"),
+        ("gpus.devices[*].pcie.width_now", "pcie-width-below-max"),
+        ("faults.events[*].code", "xid-fatal"),
+        ("torch.environments[*].packages", "torch-wheels-of-another-cuda"),
+        ("gpus.devices[*].clocks.throttle_reasons", "gpu-slowed-by-hardware"),
+    ],
+)
+def test_facts_are_joined_with_the_rules_that_read_them(path, rule):
+    assert rule in USED[path]

@@ -1,0 +1,128 @@
+"""`unhang report` as a person runs it: output, exit code, environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import five_situations
+import fleets
+import golden
+import pytest
+
+TOOLS = str(Path(__file__).parents[4] / "tools")
+
+
+def unhang(*words, cwd, **environ):
+    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "HOME": str(cwd), **environ}
+    return subprocess.run([sys.executable, "-m", "unhang", *words], cwd=cwd, env=settings, capture_output=True, timeout=240)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """A folder with runs/latest and runs/clean."""
+    folder = tmp_path_factory.mktemp("runs")
+    fleets.write_run(folder / "runs/latest", *five_situations.fleet())
+    fleets.write_run(folder / "runs/clean", golden.cases()["nothing_found"], [fleets.node("n1", [], {})])
+    return folder
+
+
+@pytest.mark.parametrize(("name", "code"), [("latest", 1), ("clean", 0)])
+@pytest.mark.parametrize("form", ["table", "json", "html"])
+def test_exit_code_says_whether_something_was_found(runs, name, code, form):
+    done = unhang("report", f"runs/{name}", "--format", form, cwd=runs)
+    assert (done.returncode, done.stderr) == (code, b"")
+
+
+@pytest.mark.parametrize(("severity", "code"), [("info", 1), ("critical", 1)])
+def test_fail_on_sets_from_which_severity_it_counts(runs, severity, code):
+    assert unhang("report", "--fail-on", severity, cwd=runs).returncode == code
+
+
+def test_a_lesser_finding_passes_a_higher_bar(tmp_path):
+    fleets.write_run(tmp_path / "run", fleets.document([fleets.finding("r", "n", "warning", "t", "e", "f")], {"ok": 1}), [])
+    assert unhang("report", "run", "--fail-on", "error", cwd=tmp_path).returncode == 0
+    assert unhang("report", "run", "--fail-on", "warning", cwd=tmp_path).returncode == 1
+
+
+def test_an_answer_that_is_not_whole_is_exit_2_and_says_why(tmp_path):
+    findings = fleets.document([fleets.finding("r", "n", "warning", "t", "e", "f")], {"ok": 1})
+    findings["catalogue"].update(stopped=["endless-rule"], refused=["mine.yml:3: unknown name"])
+    fleets.write_run(tmp_path / "run", findings, [])
+    done = unhang("report", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"rule endless-rule was stopped" in done.stdout
+    assert b"mine.yml:3: unknown name" in done.stdout
+    unhang("report", "run", "--format", "html", cwd=tmp_path)
+    assert "rule endless-rule was stopped" in (tmp_path / "run/report.html").read_text()
+
+
+def test_a_run_that_read_no_node_is_exit_2(tmp_path):
+    fleets.write_run(tmp_path / "run", fleets.document([], {"unreachable": 3}), [])
+    assert unhang("report", "run", cwd=tmp_path).returncode == 2
+
+
+def test_json_is_one_object_and_nothing_else(runs):
+    done = unhang("report", "--format", "json", cwd=runs)
+    assert json.loads(done.stdout) == five_situations.fleet()[0]
+
+
+def test_html_is_written_into_the_run_and_its_path_is_printed(runs):
+    done = unhang("report", "runs/latest", "--format", "html", cwd=runs)
+    assert done.stdout.decode().strip() == "runs/latest/report.html"
+    assert (runs / "runs/latest/report.html").read_text().startswith("<!doctype html>")
+
+
+def test_html_goes_where_it_is_told(runs, tmp_path):
+    assert unhang("report", "--format", "html", "--out", str(tmp_path / "page.html"), cwd=runs).returncode == 1
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    assert unhang("report", "--format", "html", "--out", "-", cwd=runs).stdout.startswith(b"<!doctype html>")
+
+
+def test_a_pipe_gets_plain_text_of_a_hundred_columns(runs):
+    done = unhang("report", cwd=runs, COLUMNS="40", TERM="xterm-256color", PYTHONUTF8="1")
+    assert done.stdout.decode() == (golden.FOLDER / "five_situations.100.exit1.txt").read_text(encoding="utf-8")
+
+
+def test_a_locale_without_utf8_gets_ascii(runs):
+    done = unhang("report", cwd=runs, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout.decode("ascii")) == (1, (golden.FOLDER / "five_situations.ascii.exit1.txt").read_text())
+
+
+@pytest.mark.parametrize(
+    ("environ", "coloured"), [({"TERM": "xterm-256color"}, True), ({"TERM": "xterm-256color", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
+    ours, theirs = pty.openpty()
+    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "COLUMNS": "80", "PYTHONUTF8": "1", **environ}
+    with subprocess.Popen(
+        [sys.executable, "-m", "unhang", "report"], cwd=runs, env=settings, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while chunk := os.read(ours, 65536):
+                said += chunk
+        except OSError:  # the other end is gone
+            pass
+        os.close(ours)
+    assert process.returncode == 1
+    assert (b"\x1b[" in said) == coloured
+    assert b"CRITICAL" in said
+
+
+@pytest.mark.parametrize(
+    "words", [("report", "nowhere"), ("report", "--format", "pdf"), ("report", "runs/latest", "--format", "html", "--out", "no/such/folder/x.html")]
+)
+def test_what_cannot_be_done_is_one_line_and_exit_2(runs, words):
+    done = unhang(*words, cwd=runs)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert b"Traceback" not in done.stderr
+    told = [line for line in done.stderr.decode().splitlines() if line.startswith("unhang")]
+    assert len(told) == 1
+    assert "expected" in told[0] or "choose from" in told[0] or "No such file" in told[0]
