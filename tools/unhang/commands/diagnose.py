@@ -14,6 +14,7 @@ from unhang.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.diagnose.diagnosing import diagnose, document, read_all, render_json
 from unhang.diagnose.facts import gather_facts
 from unhang.diagnose.flight import compare_flights
+from unhang.diagnose.outcome import EXIT_CODES
 from unhang.diagnose.redact import redacted
 from unhang.diagnose.rendering import render_markdown, render_table
 from unhang.diagnose.scoring import render_score, score_folder, summary
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 a cause at or above --fail-on; what cannot be read raises UserError."""
+    """0 healthy, 1 a cause at or above --fail-on, 3 a failure without a known cause, 4 no end; nothing to read raises UserError, which gives 2."""
     if arguments.score:
         return _score(Path(arguments.score), arguments.format)
     if not arguments.files:
@@ -46,8 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
     found = _diagnosis(arguments)
     if all(one["kind"] in ("unread", "binary") for one in found["inputs"]):
         raise UserError(_unread(found))
+    if found["outcome"]["word"] == "nothing":
+        raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
     shown = redacted(found) if arguments.redact else found
     _print(shown, arguments.format)
+    if found["outcome"]["word"] != "cause":
+        return EXIT_CODES[found["outcome"]["word"]]
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(cause["severity"] in severe for cause in found["causes"]))
 

@@ -36,26 +36,22 @@ def read_findings(run: str) -> tuple[Path, dict[str, Any]]:
 
 
 def audit_evidence(path: Path, findings: Mapping[str, Any], hosts: Sequence[str], causes: Mapping[str, Mapping[str, Any]]) -> list[Evidence]:
-    """Evidence of the findings on the log's hosts; when the log names none of the run's hosts, of all of them at half weight."""
+    """Evidence of the findings on the log's hosts. Hosts that the log does not name are strangers: their findings say nothing here."""
     by_rule = {rule: cause for cause, row in causes.items() for rule in row.get("rules", ())}
     known = {_bare(host) for host in hosts}
     failed = [one for one in findings["findings"] if isinstance(one, Mapping) and one.get("verdict") == "fail" and one.get("rule") in by_rule]
-    shared = [one for one in failed if known & set(map(_bare, _hosts(one)))]
-    factor = 1.0 if shared else 0.5
-    chosen = shared or ([] if known and _names_any(findings, known) else failed)
     seen: dict[tuple[str, str], Evidence] = {}
-    for one in chosen:
+    for one in failed:
+        shared = [host for host in _hosts(one) if _bare(host) in known]
+        if not shared:
+            continue
         cause = by_rule[one["rule"]]
-        where = ", ".join(_hosts(one)[:4])
+        where = ", ".join(shared[:4])
         text = f"{where}: {one.get('title', one['rule'])}: {one.get('found', '')}"[:400]
-        event = Event(_signature(str(one["rule"]), text), str(path), 1, text, {}, Prefix(host=next(iter(_hosts(one)), None)))
-        weight = WEIGHTS[_LEVELS.get(str(one.get("severity")), "weak")] * factor
+        event = Event(_signature(str(one["rule"]), text), str(path), 1, text, {}, Prefix(host=shared[0]))
+        weight = WEIGHTS[_LEVELS.get(str(one.get("severity")), "weak")]
         seen.setdefault((cause, one["rule"]), Evidence(cause, weight, f"the audit found {one['rule']} on {where}", (event,), f"audit:{one['rule']}"))
     return list(seen.values())
-
-
-def _names_any(findings: Mapping[str, Any], known: set[str]) -> bool:
-    return any(known & set(map(_bare, _hosts(one))) for one in findings["findings"] if isinstance(one, Mapping))
 
 
 def audited_hosts(run: Path, findings: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:

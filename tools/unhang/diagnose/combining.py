@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from unhang.diagnose import failures
 from unhang.diagnose import machine_rules as machines
 from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
+    failures.rank_failed_first,
+    failures.rank_was_killed,
     ranks.ranks_called_different_things,
     ranks.recorders_differ,
     ranks.traces_differ,
@@ -22,6 +25,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks.llmc_stopped_before_first_step,
     ranks.build_did_not_end,
     ranks.work_was_going_on,
+    ranks.bar_still_moved,
     ranks.weights_were_loading,
     ranks.limit_ran_out_everywhere,
     machines.peer_to_peer_went_silent,

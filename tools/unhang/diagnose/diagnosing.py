@@ -10,7 +10,9 @@ from typing import Any
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts, describe, evidence_of, gather_facts
 from unhang.diagnose.flight import Flight, compare_flights, read_dump
-from unhang.diagnose.ranking import Cause, is_decided, is_trouble, lines_of, rank_causes
+from unhang.diagnose.naming import who_is_meant
+from unhang.diagnose.outcome import describe_outcome, outcome_of
+from unhang.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.diagnose.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
 from unhang.diagnose.scanning import Scan, Sieve, scan_blocks
 from unhang.diagnose.signatures import load_causes, load_signatures
@@ -71,16 +73,20 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     rows = load_causes()
     causes = rank_causes(facts, rows, more)
     decided = is_decided(causes)
+    found = any(cause.severity != "info" for cause in causes)
+    trouble = is_trouble(facts, more)
+    outcome = outcome_of(facts, inputs, found=found, trouble=trouble)
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
-        "found": any(cause.severity != "info" for cause in causes),
-        "trouble": is_trouble(facts, more),
+        "outcome": describe_outcome(outcome),
+        "found": found,
+        "trouble": trouble,
         "decided": decided,
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
         "remarks": _remarks(facts),
-        "collect_next": [] if decided else _collect(causes, rows),
+        "collect_next": [] if decided else _collect(causes, rows, outcome.ask),
     }
 
 
@@ -96,6 +102,8 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts) -> dict[str, Any]
         "score": round(cause.score, 3),
         "points": round(cause.points, 2),
         "severity": cause.severity,
+        "certainty": certainty_of(cause),
+        "where": who_is_meant(cause.for_, facts),
         "means": row["means"],
         "evidence": lines_of(cause.for_),
         "against": lines_of(cause.against),
@@ -120,11 +128,11 @@ def _remarks(facts: Facts) -> list[dict[str, Any]]:
     return list(seen.values())
 
 
-def _collect(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What would decide between the first causes: their own lists, in turn."""
+def _collect(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]], ask: Sequence[str] = ()) -> list[str]:
+    """What would decide between the first causes: their own lists, in turn; then what the outcome asks for."""
     lists = [rows[cause.id]["collect"] for cause in causes[:3]]
     mixed = [one[place] for place in range(max(map(len, lists), default=0)) for one in lists if place < len(one)]
-    return list(dict.fromkeys(mixed))[:MOST_COLLECT]
+    return list(dict.fromkeys([*mixed, *ask]))[:MOST_COLLECT]
 
 
 def render_json(diagnosis: Mapping[str, Any]) -> str:

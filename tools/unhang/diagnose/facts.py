@@ -103,7 +103,7 @@ def first_error(events: Iterable[Event]) -> Event | None:
 
     A line without a stamp that stands before the earliest stamped one in the same file is earlier than it.
     """
-    told = [event for event in events if event.signature.kind in ("error", "symptom") and not event.quoted and not _spoken(event)]
+    told = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source or _spoken(event))]
     chosen = [event for event in told if event.signature.kind == "error"] or told
     if not chosen:
         return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts, Timeout
+from unhang.diagnose.failures import first_failure, killed_first
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
@@ -184,6 +185,22 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
 
 
+def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
+    """A progress bar that goes on after the first time-out: its rank was alive and at work while the others waited."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    for wait in waits[:1]:
+        bars = [event for event in facts.of("bar") if event.file == wait.file]
+        before = [event for event in bars if event.line < wait.line]
+        after = [event for event in bars if event.line > wait.line and before and _is_further(before[-1], event)]
+        if after:
+            why = f"a progress bar still moved, at {after[-1].fields['percent']} %, after the others had given up"
+            yield Evidence("slow_rank_or_io", STRONG + 1, why, (after[-1], wait), "bar-still-moved")
+
+
+def _is_further(before: Event, after: Event) -> bool:
+    return before.fields["all"] == after.fields["all"] and int(after.fields["percent"] or 0) >= int(before.fields["percent"] or 0) and before.text != after.text
+
+
 def _open_ended(facts: Facts, first: Event) -> list[Event]:
     """Progress without an end, close to the time-out: a bar that ended long before says nothing."""
     return [event for event in facts.of("data_open") if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES]
@@ -200,14 +217,14 @@ def weights_were_loading(facts: Facts) -> Iterator[Evidence]:
 
 def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
     """Time-outs in one and the same collective, and nothing else: too short a limit, or a transport that is stuck."""
-    if not facts.timeouts:
+    if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
         return
     events = tuple(one.event for one in facts.timeouts[:6])
     if len({(one.op, one.seq) for one in facts.timeouts}) == 1:
         yield Evidence(
             "watchdog_timeout_too_short",
             SUPPORTING + 0.4,
-            "all ranks that report wait in the same collective and no other cause shows",
+            "the ranks that report wait in the same collective and no other cause shows",
             events,
             "same-collective",
         )

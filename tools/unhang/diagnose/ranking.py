@@ -17,6 +17,7 @@ MOST_CAUSES = 8
 LEAST_SCORE = 0.5
 FAR_BEHIND = 2.5  # a cause so far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause so far ahead needs no more proof
+SURE, LIKELY = 0.9, 0.5  # shares of belief from which on the words are used
 TROUBLE = ("p2p-silent",)  # evidence that is itself the sign of a fault
 
 
@@ -54,11 +55,13 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
 
 
 def _of_first_error(facts: Facts) -> list[Evidence]:
-    event = facts.first_error
-    if event is None:
+    first = facts.first_error
+    if first is None:
         return []
     return [
         Evidence(cause, FIRST_ERROR, f"the first error of all: {event.signature.says}", (event,), "first-error")
+        for event in facts.events
+        if (event.file, event.line) == (first.file, first.line) and not event.quoted
         for cause, word in event.signature.for_.items()
         if word in ("decisive", "strong")
     ]
@@ -83,6 +86,13 @@ def _severity(score: float, top: float, trouble: bool, full: str) -> str:
     if not trouble or score < ABOVE_INFO or top - score > FAR_BEHIND:
         return "info"
     return full if score >= ABOVE_WARNING else "warning"
+
+
+def certainty_of(cause: Cause) -> str:
+    """sure, likely or possible; docs/diagnose.md says how often each was right."""
+    if cause.severity != "info" and cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
+        return "sure"
+    return "likely" if cause.severity != "info" and cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"
 
 
 def is_decided(causes: Sequence[Cause]) -> bool:

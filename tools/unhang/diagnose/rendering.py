@@ -11,6 +11,7 @@ from unhang.text import ascii_only, visible
 
 SHOWN_LINES = 4
 SHOWN_CAUSES = 5
+_ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
 _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
 
 
@@ -61,7 +62,7 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
     first = facts["first_error"]
     if first:
         who = ", ".join(part for part in (first["time"], first["host"], f"rank {first['rank']}" if first["rank"] is not None else None) if part)
-        told.append(f"first error: {visible(first['text'], 200)} [{visible(first['file'], 80)}:{first['line']}{'; ' + who if who else ''}]")
+        told.append(f"first error: {shortened(first['text'], 240)} [{visible(first['file'], 80)}:{first['line']}{'; ' + who if who else ''}]")
     for one in facts["collectives"][:8]:
         size = f", {one['numel']:,} elements" if one["numel"] else ""
         seq = f" #{one['seq']}" if one["seq"] is not None else ""
@@ -150,22 +151,24 @@ def _verdict(diagnosis: Mapping[str, Any], width: int) -> list[str]:
 def verdict_of(diagnosis: Mapping[str, Any]) -> str:
     """The diagnosis in one sentence."""
     causes = diagnosis["causes"]
-    if not diagnosis["found"]:
-        if causes:
-            return f"NOTHING FOUND that explains a fault; remarked: {', '.join(cause['cause'] for cause in causes[:3])}"
-        return "NOTHING FOUND: something went wrong, and no line tells what" if diagnosis["trouble"] else "NOTHING FOUND: the log looks healthy"
+    outcome = diagnosis["outcome"]
+    if outcome["word"] != "cause":
+        line = outcome["line"]
+        place = f" [{visible(line['file'], 80)}:{line['line']}: {shortened(line['text'], 200)}]" if line else ""
+        return f"{_ANSWERS[outcome['word']]}: {outcome['why']}{place}"
     if diagnosis["decided"]:
-        return f"MOST PROBABLE CAUSE: {causes[0]['cause']}"
-    likely = [cause["cause"] for cause in causes if cause["severity"] != "info"][:3]
-    return f"THE LOG DOES NOT DECIDE; most probable first: {', '.join(likely)}"
+        return f"MOST PROBABLE CAUSE: {causes[0]['title']}"
+    likely = [cause["title"] for cause in causes if cause["severity"] != "info"][:3]
+    return f"THE LOG DOES NOT DECIDE; most probable first: {'; '.join(likely)}"
 
 
 def _cause(place: int, cause: Mapping[str, Any], width: int) -> list[str]:
-    lines = [f"{place}. {_WORDS[cause['severity']]}  {cause['cause']}  (score {cause['score']:.2f})"]
-    lines += _indented([cause["title"], f"because: {cause['means']}"] if place == 1 else [cause["title"]], width, 3)
+    lines = _indented([f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty(cause)})"], width, 0)
+    lines += _indented([f"because: {cause['means']}"] if place == 1 else [], width, 3)
+    lines += _indented([f"named: {', '.join(visible(one, 80) for one in cause['where'])}"] if cause["where"] else [], width, 3)
     for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
         for one in evidence[:SHOWN_LINES]:
-            lines += _indented([f"{word}: {visible(one['file'], 80)}:{one['line']}: {visible(one['text'], 220)}"], width, 3)
+            lines += _indented([f"{word}: {visible(one['file'], 80)}:{one['line']}: {shortened(one['text'], 240)}"], width, 3)
             lines += _indented([f"({one['says']})"], width, 7)
         if len(evidence) > SHOWN_LINES:
             lines += _indented([f"and {len(evidence) - SHOWN_LINES} more lines {word} it"], width, 3)
@@ -176,6 +179,18 @@ def _cause(place: int, cause: Mapping[str, Any], width: int) -> list[str]:
             lines += _indented([f"until then: {cause['workaround']['what']} (costs: {cause['workaround']['cost']})"], width, 3)
     lines += _indented([f"source: {one['url']} ({one['says']})" for one in cause["sources"][:2]], width, 3)
     return lines
+
+
+def _certainty(cause: Mapping[str, Any]) -> str:
+    return "a remark" if cause["severity"] == "info" else str(cause["certainty"])
+
+
+def shortened(text: str, most: int) -> str:
+    """A line that is too long loses its middle: a message begins with who speaks and ends with what is wrong."""
+    if len(text) <= most:
+        return visible(text, most)
+    head = most // 3
+    return f"{visible(text[:head], most)} [...] {visible(text[head - most :], most)}"
 
 
 def remedy_in_words(remedy: Mapping[str, Any]) -> str:
@@ -203,7 +218,7 @@ def _remarks(remarks: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     lines = ["ALSO SEEN"]
     for one in remarks[:10]:
         where = one["evidence"][0]
-        lines += _indented([f"{one['kind']}: {visible(where['file'], 80)}:{where['line']}: {visible(where['text'], 120)}"], width)
+        lines += _indented([f"{one['kind']}: {visible(where['file'], 80)}:{where['line']}: {shortened(where['text'], 160)}"], width)
         lines += _indented([f"{one['says']}; {one['instead']}" if one["instead"] else one["says"]], width, 6)
     return [*lines, ""]
 
@@ -220,9 +235,9 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     for place, cause in enumerate(diagnosis["causes"][:SHOWN_CAUSES], 1):
         lines += [
             "",
-            f"### {place}. {cause['cause']} ({_WORDS[cause['severity']]}, score {cause['score']:.2f})",
+            f"### {place}. {cause['title']} ({_WORDS[cause['severity']]}, {_certainty(cause)})",
             "",
-            f"{cause['title']}. {cause['means']}.",
+            f"{cause['means']}.",
             "",
         ]
         for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
@@ -230,6 +245,7 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
                 f"- {word}: {_code(visible(one['file'], 80) + ':' + str(one['line']))} {_code(visible(one['text'], 300))} ({one['says']})"
                 for one in evidence[:SHOWN_LINES]
             ]
+        lines += [f"- named: {', '.join(_code(visible(one, 80)) for one in cause['where'])}"] if cause["where"] else []
         lines += ["", f"**Do:** {remedy_in_words(cause['remedy'])}", ""]
         lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 else []
         lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]

@@ -28,6 +28,7 @@ LAST_LINES = 8
 TEXT_LIMIT = 500
 _POINTER = re.compile(rb"0x[a-f]{1,16}|(?<=busId )[a-f]{1,6}")
 # Text that shows a message without being one: source code in tracebacks, searches, and people's own words for a search.
+_FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
 _CODE = re.compile(
     r"\s{2,}(?:raise|print|logger|logging|log|assert|warnings?|warn|if|elif|return|echo)\b[ .(]|\s*\+{1,3} (?:echo|grep|printf)\b|"
     r"\s*(?:\S{1,64}[$#%>] |[$#] )(?:sudo )?(?:grep|egrep|rg|awk|sed|dmesg|journalctl|zgrep|watch|tail|less|cat)\b"
@@ -44,7 +45,7 @@ _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|
 
 @dataclass(frozen=True)
 class Event:
-    """One line that a signature knows. fields: the pattern's named groups. quoted: it stands in a quotation."""
+    """One line that a signature knows. fields: the pattern's named groups. quoted: it stands in a quotation. source: it is a traceback's line of code."""
 
     signature: Signature
     file: str
@@ -53,6 +54,7 @@ class Event:
     fields: Mapping[str, str | None]
     prefix: Prefix
     quoted: bool = False
+    source: bool = False
 
 
 @dataclass
@@ -180,7 +182,7 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
                 continue
             found = signature.search(text) if signature.program != "people" or is_prose(text) else None
             if found:
-                scan.events.append(event_of(signature, found, text, scan.file, block.number(index)))
+                scan.events.append(event_of(signature, found, text, scan.file, block.number(index), source=_is_source(block, index)))
                 if signature.fact == "setting":  # a command line may set several
                     more = signature.pattern.finditer(text, found.end(), found.end() + LONGEST_COMMAND)
                     scan.events.extend(event_of(signature, one, text, scan.file, block.number(index)) for one in more)
@@ -193,10 +195,15 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
             memory.keep_only(likeness, tuple(one for one in signatures if one not in done))
 
 
-def event_of(signature: Signature, found: re.Match[str], text: str, file: str, line: int) -> Event:
+def _is_source(block: Block, index: int) -> bool:
+    """Whether the line before it is a frame of a Python traceback, which shows the code that ran and not what it said."""
+    return index > 0 and _FRAME.search(block.lines[index - 1]) is not None
+
+
+def event_of(signature: Signature, found: re.Match[str], text: str, file: str, line: int, *, source: bool = False) -> Event:
     """The event of a match; source code that merely contains the words is told by its kind."""
     quoted = signature.kind not in ("fact", "progress", "folklore") and is_quotation(text, found.start())
-    return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted)
+    return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted, source)
 
 
 def is_prose(text: str) -> bool:

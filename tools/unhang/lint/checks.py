@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.lint.knowledge import Knowledge
+from unhang.lint.levels import LEVELS, SOURCE, level_fault
 from unhang.lint.settings import Setting
 from unhang_node.versions.compare import compare_versions, holds
 
@@ -62,7 +63,7 @@ def check_setting(setting: Setting, known: Knowledge, context: Context) -> Itera
     row = known.row(table, setting.name) if not renamed else None
     graver = list(_hides(setting, known))
     if row is not None:
-        graver += [*_versions(setting, row, table, known, context), *_value(setting, row, table, known)]
+        graver += [*_versions(setting, row, table, known, context), *_value(setting, row, table, known, context)]
         if not any(one.severity != "info" for one in graver):
             graver += list(_class(setting, row, known, context))
     elif not renamed and not graver:
@@ -157,9 +158,13 @@ def _is(left: str, operator: str, right: str, order: str) -> bool:
     return holds(compare_versions(left, right, order), operator) is True
 
 
-def _value(setting: Setting, row: Mapping[str, Any], table: str, known: Knowledge) -> Iterator[Finding]:
+def _value(setting: Setting, row: Mapping[str, Any], table: str, known: Knowledge, context: Context) -> Iterator[Finding]:
     value = setting.value
     if value is None or setting.odd:
+        return
+    if setting.name in LEVELS and value:
+        if fault := level_fault(value, context.nccl):
+            yield _finding(setting, "wrong-value", "error", *fault, SOURCE)
         return
     wrong, allowed = None, ""
     if value == "":

@@ -87,15 +87,16 @@ def test_control_characters_of_a_log_reach_no_terminal(tmp_path):
 
 def test_table_tells_cause_lines_remedy_and_source(tmp_path):
     text = render_table(diagnose([written(tmp_path, "Failed to initialize NVML: Driver/library version mismatch\n")]), 200)
-    assert "MOST PROBABLE CAUSE: version_mismatch_driver_library" in text
+    assert "MOST PROBABLE CAUSE: The driver's libraries and its loaded kernel module have different versions" in text
+    assert "version_mismatch_driver_library" not in text and "score" not in text and "(sure)" in text
     assert "job.log:1: Failed to initialize NVML" in text and "apply role package_hold with driver.held: true" in text and "source: https://" in text
 
 
 def test_command_prints_one_json_object_and_exits_by_what_it_found(tmp_path, capsys):
     assert cli.main(["diagnose", "--format", "json", written(tmp_path)]) == 1
     assert json.loads(capsys.readouterr().out)["schema"] == "unhang/diagnosis/1"
-    assert cli.main(["diagnose", "--fail-on", "critical", written(tmp_path, "step 1 | loss 2\n")]) == 0
-    assert "NOTHING FOUND: the log looks healthy" in capsys.readouterr().out
+    assert cli.main(["diagnose", "--fail-on", "critical", written(tmp_path, "step 1 | loss 2\n{'train_runtime': 9.1}\n")]) == 0
+    assert "HEALTHY: the job came to its end" in capsys.readouterr().out
 
 
 def test_command_says_in_one_line_what_it_cannot_read(tmp_path, capsys):
@@ -148,3 +149,11 @@ def test_run_without_findings_is_told(tmp_path, capsys):
     (tmp_path / "run" / "run.json").write_text("{}")
     assert cli.main(["diagnose", "--run", str(tmp_path / "run"), written(tmp_path, HANG)]) == 2
     assert "unhang judge" in capsys.readouterr().err
+
+
+def test_findings_on_hosts_that_the_log_does_not_name_say_nothing(tmp_path, capsys):
+    run = findings(tmp_path, finding("acs-on-bare-metal", "gpu900"), finding("gpu-ecc-uncorrected", "gpu901"))
+    for text in ("step 1 | loss 2.0\nstep 2 | loss 1.9\n", HANG):
+        cli.main(["diagnose", "--format", "json", "--run", run, written(tmp_path, text)])
+        answer = json.loads(capsys.readouterr().out)
+        assert not [one for cause in answer["causes"] for one in cause["evidence"] if one["file"].endswith("findings.json")]

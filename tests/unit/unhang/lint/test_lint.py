@@ -227,3 +227,20 @@ def test_hostile_text_reaches_no_terminal(tmp_path, capsys):
     cli.main(["lint", str(tmp_path / "x.sh")])
     out = capsys.readouterr().out
     assert "\x1b" not in out and "\u202e" not in out
+
+
+@pytest.mark.parametrize("value", ["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "0", "4", "5", "12", "3x"])
+@pytest.mark.parametrize("name", ["NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"])
+def test_level_that_the_parser_of_nccl_takes_is_no_error(name, value):
+    assert (1, "wrong-value") not in rules_of(f"export {name}={value}\n")
+
+
+@pytest.mark.parametrize("value", ["sys", "PCI", "NET", "DIS", "on", "-1"])
+@pytest.mark.parametrize("name", ["NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"])
+def test_level_that_the_parser_of_nccl_passes_over_is_an_error(name, value):
+    assert (1, "wrong-value") in rules_of(f"export {name}={value}\n")
+
+
+def test_level_is_an_error_under_a_release_that_does_not_know_it_yet():
+    assert (1, "wrong-value") in rules_of("export NCCL_NET_GDR_LEVEL=P2C\n", nccl="2.26.2")
+    assert (1, "wrong-value") not in rules_of("export NCCL_NET_GDR_LEVEL=P2C\n", nccl="2.27.3")

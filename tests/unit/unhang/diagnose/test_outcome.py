@@ -1,0 +1,141 @@
+"""Four answers apart, never a false all-clear; who failed first is the cause, and what follows are echoes; advice names what the log names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from unhang import cli
+from unhang.diagnose.diagnosing import diagnose
+from unhang.diagnose.rendering import render_table, shortened
+
+WATCHDOG = (
+    "[rank{0}]:[E105 10:3{1}:12.1 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, "
+    "OpType=ALLREDUCE, NumelIn=9, NumelOut=9, Timeout(ms)=600000) ran for 600079 milliseconds before timing out."
+)
+SEVEN = "\n".join(WATCHDOG.format(rank, 5) for rank in (0, 1, 2, 4, 5, 6, 7))
+KEY_ERROR = (
+    '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/job/train.py", line 10, in step\n'
+    "[rank3]:     raise KeyError(name)\n[rank3]: KeyError: 'labels'"
+)
+
+
+def run(tmp_path, capsys, text, name="job.log"):
+    """(exit code, document) of a log."""
+    log = tmp_path / name
+    log.write_text(text + "\n" if text else "")
+    code = cli.main(["diagnose", "--format", "json", str(log)])
+    out = capsys.readouterr().out
+    return code, json.loads(out) if out else None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (KEY_ERROR, "[rank3]: KeyError: 'labels'"),
+        ("torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -11) local_rank: 2 (pid: 311) of binary: /usr/bin/python3", "exitcode: -11"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "illegal memory access"),
+        ("Root Cause (first observed failure):\n[0]:\n  host      : gpu007\n  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 99)", "Root Cause"),
+        ("step 5 | loss 2.0\nSegmentation fault (core dumped)", "Segmentation fault"),
+    ],
+)
+def test_failure_of_the_program_is_told_with_its_line_and_exit_code_3(tmp_path, capsys, text, line):
+    code, answer = run(tmp_path, capsys, text)
+    assert code == 3 and answer["outcome"]["word"] == "failure" and line in answer["outcome"]["line"]["text"]
+
+
+def test_rank_that_torchrun_names_stands_in_the_answer(tmp_path, capsys):
+    _code, answer = run(
+        tmp_path, capsys, "Root Cause (first observed failure):\n  host      : gpu007\n  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 9)"
+    )
+    assert "rank 3 on gpu007" in answer["outcome"]["why"]
+
+
+@pytest.mark.parametrize("text", ["step 1 | loss 3.0\nstep 2 | loss 2.9\nstep 3 | loss 2.8", "h:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>"])
+def test_log_that_ends_without_a_word_is_not_called_healthy(tmp_path, capsys, text):
+    code, answer = run(tmp_path, capsys, text)
+    assert code == 4 and answer["outcome"]["word"] == "no_end" and any("py-spy" in one for one in answer["collect_next"])
+
+
+@pytest.mark.parametrize("text", ["", "hello world"])
+def test_what_holds_no_line_of_a_known_program_is_nothing_to_read(tmp_path, capsys, text):
+    assert run(tmp_path, capsys, text) == (2, None)
+
+
+@pytest.mark.parametrize("text", ["step 3 | loss 2.8\n{'train_runtime': 812.2}", "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 390.1"])
+def test_end_of_a_healthy_job_is_seen(tmp_path, capsys, text):
+    code, answer = run(tmp_path, capsys, text)
+    assert code == 0 and answer["outcome"]["word"] == "healthy"
+
+
+@pytest.mark.parametrize("order", [(KEY_ERROR, SEVEN), (SEVEN, KEY_ERROR)], ids=["raised-above", "raised-below"])
+def test_rank_that_raised_is_the_cause_and_the_watchdogs_are_echoes(tmp_path, capsys, order):
+    # Without a stamp on the traceback its place in the file decides; the rank that wrote no watchdog line is the one that raised.
+    _code, answer = run(tmp_path, capsys, "\n".join(order))
+    assert answer["causes"][0]["cause"] == "rank_failed"
+    assert "rank 3" in answer["causes"][0]["where"] and "KeyError" in answer["causes"][0]["where"]
+    assert "watchdog_timeout_too_short" not in [one["cause"] for one in answer["causes"]]
+
+
+def test_segmentation_fault_of_one_rank_is_the_cause_of_the_time_outs_after_it(tmp_path, capsys):
+    _code, answer = run(tmp_path, capsys, f"[rank3]: Fatal Python error: Segmentation fault\n{SEVEN}")
+    assert answer["causes"][0]["cause"] == "rank_failed"
+
+
+def test_killed_rank_is_no_matter_of_the_time_limit(tmp_path, capsys):
+    text = f"torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) local_rank: 3 (pid: 311) of binary: /usr/bin/python3\n{SEVEN}"
+    _code, answer = run(tmp_path, capsys, text)
+    assert answer["causes"][0]["cause"] == "oom"
+
+
+def test_host_that_is_gone_is_the_cause_of_what_the_others_report(tmp_path, capsys):
+    _code, answer = run(tmp_path, capsys, f"srun: error: Node failure on gpu07\n{SEVEN}")
+    assert answer["causes"][0]["cause"] == "rank_failed" and "host gpu07" in answer["causes"][0]["where"]
+
+
+def test_index_file_that_a_rank_does_not_find_is_the_cause_of_the_others_time_outs(tmp_path, capsys):
+    text = f"[rank3]: FileNotFoundError: [Errno 2] No such file or directory: '/data/cache/doc_idx.npy'\n{SEVEN}"
+    _code, answer = run(tmp_path, capsys, text)
+    assert answer["causes"][0]["cause"] == "rank_failed"
+
+
+def test_progress_that_still_moves_when_the_others_give_up_is_a_slow_rank(tmp_path, capsys):
+    bars = [f" {percent}%|####      | {percent}00/10000 [{minutes}:00<20:00,  8.1it/s]" for percent, minutes in ((38, "09"), (41, "10"), (44, "11"))]
+    _code, answer = run(tmp_path, capsys, "\n".join([*bars[:2], SEVEN, bars[2]]))
+    assert answer["causes"][0]["cause"] == "slow_rank_or_io"
+
+
+def test_first_error_is_never_a_line_of_source_code(tmp_path, capsys):
+    text = '  File "/venv/x.py", line 4, in f\n    with self.main_process_first(local=False):\nRuntimeError: CUDA error: uncorrectable ECC error encountered'
+    _code, answer = run(tmp_path, capsys, text)
+    assert answer["facts"]["first_error"]["line"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (
+            "w0:7:9 [0] transport/net_ib.cc:2001 NCCL WARN NET/IB : Got completion from peer 198.51.100.8<41820> with status=12 opcode=129 len=0 "
+            "vendor err 129 (Send) localGid fe80::1 remoteGids fe80::2 hca mlx5_3",
+            ["peer 198.51.100.8<41820>", "adapter mlx5_3"],
+        ),
+        (
+            "[1.0] NVRM: GPU Board Serial Number: 1650522003820\n[1.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.",
+            ["GPU or device at PCI 0000:3b:00", "serial number 1650522003820"],
+        ),
+        (
+            "[ 7001.1] Out of memory: Killed process 4432 (python) total-vm:90000kB, anon-rss:80000kB, file-rss:0kB",
+            ["process python", "pid 4432", "its memory 80000kB"],
+        ),
+    ],
+)
+def test_advice_names_what_the_log_names(tmp_path, capsys, text, named):
+    _code, answer = run(tmp_path, capsys, text)
+    assert set(named) <= set(answer["causes"][0]["where"])
+    assert named[0] in render_table(diagnose([str(tmp_path / "job.log")]), 400)
+
+
+def test_line_that_is_too_long_keeps_its_end():
+    line = "h:1:2 [0] NCCL WARN " + "x" * 900 + " failed : No route to host"
+    assert len(shortened(line, 240)) < 270 and shortened(line, 240).endswith("failed : No route to host") and shortened(line, 240).startswith("h:1:2 [0]")

@@ -1,0 +1,106 @@
+"""Which process or host failed first: a rank that raised, crashed or was killed is the cause, and the others' time-outs are echoes of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
+from unhang.diagnose.weights import WEIGHTS
+
+ENDINGS = ("crash", "host_lost")
+REPORTS = ("root_cause", "failed_exit", "killed", "interrupted")  # what a launcher says of a failure, or how a failed job is swept away
+_RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
+
+
+def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
+    """A rank raised, crashed or lost its host, and others show what follows from that."""
+    first = first_failure(facts)
+    if first is None:
+        return
+    echoes = echoes_of(facts, first)
+    if echoes:
+        why = f"{who_failed(facts, first)} failed first; the others waited for it"
+        yield Evidence("rank_failed", WEIGHTS["decisive"], why, (first, *echoes[:2]), "failed-first")
+
+
+def rank_was_killed(facts: Facts) -> Iterator[Evidence]:
+    """A process was killed from outside before the others ran out of time: most often the host had no memory left."""
+    killed = killed_first(facts)
+    if killed is not None and first_failure(facts) is None and echoes_of(facts, killed):
+        why = f"{who_failed(facts, killed)} was killed; the others waited for it"
+        yield Evidence("oom", WEIGHTS["supporting"], why, (killed,), "killed-first")
+
+
+def killed_first(facts: Facts) -> Event | None:
+    """A process that was killed before anybody ran out of time; launchers kill what is left afterwards."""
+    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    killed = [event for event in facts.of("killed") if not event.quoted]
+    return killed[0] if killed and not any(comes_before(wait, killed[0]) for wait in waits) else None
+
+
+def first_failure(facts: Facts) -> Event | None:
+    """The first process or host that failed by itself; None where an error that tells its cause stands before it, or beside it."""
+    telling = [event for event in facts.events if _tells_its_cause(event)]
+    places = {(event.file, event.line) for event in telling}
+    ended = [event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places]
+    for event in sorted(ended, key=lambda one: (one.file, one.line)):
+        if not any(comes_before(other, event) for other in [*telling, *ended] if other is not event):
+            return event
+    return None
+
+
+def _tells_its_cause(event: Event) -> bool:
+    signature = event.signature
+    spoken = signature.program.startswith("people")
+    return signature.kind == "error" and not (event.quoted or event.source or spoken) and bool({"decisive", "strong"} & set(signature.for_.values()))
+
+
+def echoes_of(facts: Facts, first: Event) -> list[Event]:
+    """Symptoms of other ranks that do not come before the failure; a rank that has no watchdog line had failed before, wherever its lines stand."""
+    rank = rank_of(first)
+    silent = rank is not None and first.prefix.time_s is None and rank not in {one.rank for one in facts.timeouts}
+    return [
+        event
+        for event in facts.events
+        if event.signature.kind == "symptom"
+        and not (event.quoted or event.source or event.signature.program.startswith("people"))
+        and event.signature.fact not in REPORTS
+        and event is not first
+        and (silent or not comes_before(event, first))
+        and (rank is None or rank_of(event) != rank)
+    ]
+
+
+def comes_before(one: Event, other: Event) -> bool:
+    """Whether `one` is known to be earlier: by its stamp, or by its line in the same file. Files without stamps do not tell."""
+    left, right = one.prefix, other.prefix
+    if left.time_s is not None and right.time_s is not None and left.has_year == right.has_year and left.time_s != right.time_s:
+        return left.time_s < right.time_s
+    return one.file == other.file and one.line < other.line
+
+
+def rank_of(event: Event) -> int | None:
+    """The rank that the line names, or the name of its file."""
+    if event.prefix.rank is not None:
+        return event.prefix.rank
+    found = _RANK_IN_FILE.search(PurePath(event.file).name)
+    return int(found["rank"]) if found else None
+
+
+def who_failed(facts: Facts, event: Event) -> str:
+    """rank 3 on gpu007, as far as the log tells."""
+    rank, host = rank_of(event), event.fields.get("host") or event.prefix.host
+    if rank is None and facts.of("root_cause"):
+        rank = _first_number(facts.of("failed_rank"), "rank")
+        host = host or next((one.fields.get("host") for one in facts.of("failed_host")), None)
+    if event.signature.fact == "host_lost":
+        return f"host {host or event.fields.get('address') or '(not named)'}"
+    return (f"rank {rank}" if rank is not None else "a process") + (f" on {host}" if host else "")
+
+
+def _first_number(events: Sequence[Event], name: str) -> int | None:
+    return next((int(event.fields[name] or 0) for event in events if event.fields.get(name)), None)
