@@ -6,7 +6,7 @@ above 5 mean 5. Everything else is passed over in silence and NCCL chooses by it
 
 from __future__ import annotations
 
-from unhang.judge.versions import compare_versions, holds
+from unhang_node.versions.compare import compare_versions, holds
 
 LEVELS = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
 SOURCE = "https://github.com/NVIDIA/nccl/blob/master/src/graph/paths.cc"
