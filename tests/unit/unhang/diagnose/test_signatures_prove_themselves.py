@@ -22,7 +22,7 @@ KNOWN = {
     "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
     "watchdog_timeout_too_short", "wrong_interface", "xid_hardware",
 }  # fmt: skip
-ROLES = {path.name for path in (Path(__file__).parents[3] / "roles").iterdir() if path.is_dir()}
+ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
 
 
 @pytest.mark.parametrize("name", sorted(SIGNATURES))
