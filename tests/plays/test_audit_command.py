@@ -8,7 +8,7 @@ import pty
 import sys
 
 import pytest
-from conftest import DEADLINE_S, PROJECT, envelope, run
+from local_fleet import DEADLINE_S, PROJECT, envelope, run
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 

@@ -7,7 +7,7 @@ import socket
 import sys
 
 import pytest
-from conftest import PROJECT, envelope, read, run
+from local_fleet import PROJECT, envelope, read, run
 
 from unhang import project
 

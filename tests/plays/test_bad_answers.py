@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import ANY_FACTS, envelope
+from local_fleet import ANY_FACTS, envelope
 
 pytestmark = pytest.mark.xdist_group("test_bad_answers")  # one worker: the shared audit runs once
 

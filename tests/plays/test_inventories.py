@@ -7,7 +7,7 @@ import json
 import jsonschema_rs
 import pytest
 import yaml
-from conftest import PROJECT, run
+from local_fleet import PROJECT, run
 
 from unhang import project
 

@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 import yaml
-from conftest import PROJECT, run
+from local_fleet import PROJECT, run
 
 from unhang import project
 

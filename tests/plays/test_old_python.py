@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, read
+from local_fleet import PROJECT, read
 
 OLD = "3.7"  # for every ansible-core that this project takes
 REFUSAL = '{"failed": true, "msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.7.3"}'

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import PROJECT, envelope
 from hypothesis import given
 from hypothesis import strategies as st
+from local_fleet import PROJECT, envelope
 
 from unhang import run_folder
 from unhang.errors import UserError

@@ -7,7 +7,7 @@ import shutil
 import sys
 
 import pytest
-from conftest import PROJECT, run
+from local_fleet import PROJECT, run
 
 BASE_LIMIT_BYTES = 120 * 1000 * 1000
 NEEDED = ("Makefile", "README.md", "LICENSE", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "ansible.cfg")
