@@ -1,14 +1,14 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that lists what DKMS has built, and why not; how lies in module_utils/unhang_node/change/boot/dkms_builds.py."""
+"""The Ansible module that lists what DKMS has built, and why not; the work is done by module_utils/unhang_node/change/boot/dkms_builds.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: dkms_builds
 short_description: List the kernel modules that DKMS has built, and the line of the log where a build failed
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - Reads DKMS's folders and the log of a build that failed. Runs and changes nothing.
 options:

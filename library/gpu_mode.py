@@ -1,14 +1,14 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets compute and persistence mode of GPUs; how lies in module_utils/unhang_node/change/gpu/modes.py."""
+"""The Ansible module that sets compute and persistence mode of GPUs; the work is done by module_utils/unhang_node/change/gpu/modes.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_mode
 short_description: Set compute mode and persistence mode of a node's GPUs
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - Asks and sets through NVML. Both modes last until the driver is loaded again or the node boots.
   - The compute mode of a GPU is not changed while a process uses it. Then nothing is changed, and every user is named.

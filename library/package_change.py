@@ -1,20 +1,21 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that changes packages so that they can be changed back; how lies in module_utils/unhang_node/change."""
+"""The Ansible module that changes packages so that a rollback is possible; the work is done by module_utils/unhang_node/change."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: package_change
-short_description: Install, upgrade, downgrade or remove packages with a way back
-version_added: "0.3.0"
+short_description: Install, upgrade, downgrade or remove packages so that they can be rolled back
+version_added: "0.1.0"
 description:
-  - Lets apt simulate the request first, and refuses when what would come is not what was asked for, with what is on offer instead.
-  - Before it touches anything it fetches every new package, and fetches every old one or builds it again from its installed files, into the saved state.
-  - Waits for the locks of dpkg and apt no longer than it is told to, and names who has them.
-  - Runs apt in a systemd unit of its own (V(unhang-packages.service)), so that a connection that is lost does not end dpkg half way. The next run waits for it.
-  - Reads back what is installed. Packages that are not installed to their end are refused, or brought there with O(repair).
+  - Lets apt simulate the request first, and refuses it when the simulation is not what was asked for; the refusal lists what is on offer.
+  - Fetches every new package before it touches anything, and keeps every old one in the saved state, rebuilt from its installed files where no archive
+    offers it any more.
+  - Waits for the locks of dpkg and apt no longer than O(lock_timeout_s), and names who has them.
+  - Runs apt in a systemd unit of its own (V(unhang-packages.service)), so that a lost connection does not kill dpkg. The next run waits for it.
+  - Reads back what is installed. Packages that are not configured are refused, or configured with O(repair).
   - On nodes of rpm it does the same with dnf 4, less what docs/packages.md names.
 options:
   install:
@@ -22,38 +23,38 @@ options:
     type: dict
     default: {}
   remove:
-    description: Packages that have to go.
+    description: Packages to remove.
     type: list
     elements: str
     default: []
   remove_sources:
-    description: Patterns of source packages. What is installed of them goes, apart from what O(install) names and what that needs.
+    description: Patterns of source packages. What is installed of them is removed, apart from what O(install) names and what that needs.
     type: list
     elements: str
     default: []
   allow_remove:
-    description: Patterns of names that may go because the request cannot be had beside them. Any other removal is refused.
+    description: Patterns of names that may be removed because the request conflicts with them. Any other removal is refused.
     type: list
     elements: str
     default: []
   state_id:
-    description: Saved state that the way back is kept in, as M(saved_state) gives it. Needed for a change, unless in check mode or with O(allow_no_rollback).
+    description: Saved state that keeps the old packages, as M(saved_state) returns it. Needed for a change, unless in check mode or with O(allow_no_rollback).
     type: str
     default: ""
   allow_no_rollback:
-    description: Go on where an old package is neither to be fetched nor to be built again.
+    description: Go on where an old package can neither be fetched nor rebuilt.
     type: bool
     default: false
   allow_downgrade:
-    description: Let versions go down.
+    description: Allow downgrades.
     type: bool
     default: false
   change_held:
-    description: Let packages move that unhang itself holds and pins (M(package_pin)). Those that somebody else holds stay, and the request is refused.
+    description: Change packages that unhang itself holds and pins (M(package_pin)). Where somebody else holds one, the request is refused.
     type: bool
     default: false
   repair:
-    description: Bring packages to their end that are not, first.
+    description: Configure packages that dpkg left half configured.
     type: bool
     default: false
   pin:
@@ -82,7 +83,7 @@ options:
             required: true
   modules:
     description:
-      - Module streams of dnf that have to be enabled, V(nvidia-driver) by V(535-dkms) say; another stream of the module is let go first. In check mode, and
+      - Module streams of dnf that have to be enabled, V(nvidia-driver) by V(535-dkms) say; another stream of the module is reset first. In check mode, and
         while packages are fetched, this is done to a copy of dnf's state. What was enabled is kept in O(state_id).
       - Refused on nodes of dpkg.
     type: dict
@@ -100,7 +101,7 @@ options:
     type: bool
     default: false
   simulate_only:
-    description: Say what would be done and do none of it, without check mode.
+    description: Return what would be done and do none of it, without check mode.
     type: bool
     default: false
   lock_timeout_s:
@@ -112,15 +113,15 @@ options:
     type: int
     default: 600
   deadline_s:
-    description: Seconds after which the answer no longer waits for apt. It is not ended; it goes on in its unit.
+    description: Seconds to wait for apt. It is not killed afterwards; it goes on in its unit.
     type: int
     default: 3600
   root_free_min_mib:
-    description: Room that has to be left on V(/), V(/usr) and V(/var) after the change, in MiB.
+    description: Free space that has to remain on V(/), V(/usr) and V(/var) after the change, in MiB.
     type: int
     default: 500
   boot_free_min_mib:
-    description: Room that has to be left on V(/boot) after the change, in MiB.
+    description: Free space that has to remain on V(/boot) after the change, in MiB.
     type: int
     default: 20
   rootfs:
@@ -129,7 +130,7 @@ options:
     default: /
 attributes:
   check_mode:
-    description: Says what would change; apt looks at copies, and nothing of the node is written.
+    description: Returns what would change; apt works on copies, and nothing of the node is written.
     support: full
   diff_mode:
     description: Shows versions, module streams and the file of pins before and after.
@@ -139,7 +140,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: One driver, its whole source pinned, with a way back
+- name: Install one driver, its whole source pinned
   package_change:
     install: {nvidia-driver: 535.261.03-1, nvidia-kernel-dkms: 535.261.03-1, libnvidia-ml1: 535.261.03-1}
     remove_sources: ["nvidia-graphics-drivers-*"]
@@ -151,19 +152,19 @@ EXAMPLES = r"""
     allow_downgrade: true
     state_id: "{{ state.id }}"
 
-- name: What would come, without doing it
+- name: Simulate
   package_change:
     install: {nvidia-tesla-535-driver: ""}
     allow_remove: ["*nvidia*"]
     simulate_only: true
 
-- name: Another branch on a node of rpm, whose branches are module streams
+- name: Install another branch on a node of rpm, where branches are module streams
   package_change:
     modules: {nvidia-driver: 580-dkms}
     install: {nvidia-driver: "3:580.95.05-1.el9", kmod-nvidia-latest-dkms: "3:580.95.05-1.el9"}
     state_id: "{{ state.id }}"
 
-- name: Bring half-configured packages to their end
+- name: Configure packages that dpkg left half configured
   package_change:
     repair: true
 """
@@ -182,12 +183,12 @@ refused:
   elements: str
   sample: ["expected nvidia-driver 525.147.05-1, found on offer: 535.309.01-1, 535.261.03-1"]
 stopped_at:
-  description: How far a change came that failed. V(fetching) touched nothing; after V(applying) the next run repairs, or the saved state is brought back.
+  description: How far a change came that failed. V(fetching) touched nothing; after V(applying) run again with O(repair), or roll back.
   returned: on failure
   type: str
   sample: applying
 audit:
-  description: What dpkg --audit says after a failure.
+  description: What dpkg --audit prints after a failure.
   returned: on failure
   type: list
   elements: str
@@ -204,13 +205,13 @@ fetched:
   elements: str
   sample: [nvidia-driver_535.261.03-1_amd64.deb]
 repacked:
-  description: Old packages that no repository has any more, built again from their installed files.
+  description: Old packages that no repository has any more, rebuilt from their installed files.
   returned: success
   type: list
   elements: str
   sample: []
 half_configured:
-  description: Packages that were not installed to their end before.
+  description: Packages that were not configured before.
   returned: always
   type: list
   elements: str
@@ -280,9 +281,8 @@ OPTIONS = {
 }
 
 
-
-def main():
-    """Changes, or only looks, and answers."""
+def main() -> None:
+    """Changes, or only simulates, and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     answer = change_packages(module.params, module.check_mode)
     if answer.pop("failed"):

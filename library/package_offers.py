@@ -1,14 +1,14 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that says which versions of packages a node's repositories offer; how lies in module_utils/unhang_node/change."""
+"""The Ansible module that lists which versions of packages a node's repositories offer; the reading is done by module_utils/unhang_node/change."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: package_offers
-short_description: Versions of packages that a node's repositories offer, and what is installed
-version_added: "0.3.0"
+short_description: List the versions of packages that a node's repositories offer, and what is installed
+version_added: "0.1.0"
 description:
   - Reads the lists of packages that apt has fetched. With O(update_cache) it fetches them into a copy first; the node's own stay as they are.
   - On nodes of rpm dnf is asked, which fetches lists by itself when they are old.
@@ -48,7 +48,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Which drivers can be had
+- name: List the drivers on offer
   package_offers:
     names: ["nvidia-driver*", "nvidia-tesla-*-driver"]
     update_cache: true
@@ -95,7 +95,7 @@ OPTIONS = {
 }
 
 
-def main():
+def main() -> None:
     """Reads and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:

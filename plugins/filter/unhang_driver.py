@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -14,7 +16,14 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def _case(facts, policy, host, answers=None, options=None):
+if TYPE_CHECKING:
+    from unhang.plan.driver_case import Case
+
+Facts = Mapping[str, Any]
+"""What Ansible hands over: a document of facts, a policy, options."""
+
+
+def _case(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> Case:
     """A Case of unhang.plan.driver_case. answers: {offers, installed, users, streams} of the modules."""
     from unhang.judge.policy import one_line, policy_faults
     from unhang.plan.driver_case import Case, Options
@@ -28,35 +37,35 @@ def _case(facts, policy, host, answers=None, options=None):
     return Case(str(host), facts["sections"], policy, read_tables(), options=Options(**options), **parts)
 
 
-def driver_names(facts, policy, host, options=None):
+def driver_names(facts: Facts, policy: Facts, host: str, options: Facts | None = None) -> list[str]:
     """Packages (names and globs) whose offers a plan needs."""
     from unhang.plan.driver_sets import names_to_ask
 
     return names_to_ask(_case(facts, policy, host, None, options))
 
 
-def driver_plan(facts, policy, host, answers, options=None):
+def driver_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None) -> dict[str, Any]:
     """A plan of unhang.plan.driver_plan."""
     from unhang.plan.driver_plan import plan_driver
 
     return plan_driver(_case(facts, policy, host, answers, options))
 
 
-def driver_check(facts, policy, host, plan):
-    """What unhang.plan.driver_checks says of the node after a plan was carried out."""
+def driver_check(facts: Facts, policy: Facts, host: str, plan: Facts) -> dict[str, Any]:
+    """The result of unhang.plan.driver_checks for the node after a plan was applied."""
     from unhang.plan.driver_checks import check_driver
 
     return check_driver(_case(facts, policy, host), json.loads(json.dumps(plan, default=str)))
 
 
-def fabric_plan(facts, policy, host, answers, options=None, reset_allowed=False):
+def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None, reset_allowed: bool = False) -> dict[str, Any]:
     """A plan of unhang.plan.fabric_plan."""
     from unhang.plan.fabric_plan import plan_fabric_manager
 
     return plan_fabric_manager(_case(facts, policy, host, answers, options), bool(reset_allowed))
 
 
-def held_groups(policy):
+def held_groups(policy: Facts | None) -> list[str]:
     """Groups of packages (driver, kernel, nccl, ofed) that a policy wants held. A driver that it names exactly is held unless it says otherwise."""
     policy = json.loads(json.dumps(policy or {}, default=str))
     held = {name for name in ("driver", "kernel", "nccl", "ofed") if isinstance(policy.get(name), dict) and policy[name].get("held")}
@@ -67,7 +76,7 @@ def held_groups(policy):
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self):
+    def filters(self) -> dict[str, Callable[..., Any]]:
         """Filters by name."""
         return {
             "unhang_driver_names": driver_names,

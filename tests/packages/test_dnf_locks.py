@@ -53,14 +53,14 @@ def installed(root):
 def test_a_held_driver_stays_through_an_upgrade_until_it_is_let_go(system):
     dnf, root = system
     untouched = (root / "etc/dnf/plugins/versionlock.list").read_text()
-    foretold = run_module("package_pin", check=True, rootfs=str(root), what=["driver"], driver_version=OLD)
+    foretold = run_module("package_pin", check=True, rootfs=str(root), groups=["driver"], driver_version=OLD)
     assert (root / "etc/dnf/plugins/versionlock.list").read_text() == untouched
-    done = run_module("package_pin", rootfs=str(root), what=["driver"], driver_version=OLD)
+    done = run_module("package_pin", rootfs=str(root), groups=["driver"], driver_version=OLD)
     assert done["changed"]
     assert done["manager"] == "rpm"
     assert done == foretold
-    assert not run_module("package_pin", rootfs=str(root), what=["driver"], driver_version=OLD)["changed"]
+    assert not run_module("package_pin", rootfs=str(root), groups=["driver"], driver_version=OLD)["changed"]
     assert dnf("upgrade") == {OLD}
-    assert run_module("package_pin", rootfs=str(root), what=[])["changed"]
+    assert run_module("package_pin", rootfs=str(root), groups=[])["changed"]
     assert (root / "etc/dnf/plugins/versionlock.list").read_text() == untouched
     assert dnf("upgrade") == {NEW}

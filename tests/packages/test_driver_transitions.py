@@ -96,7 +96,7 @@ def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(de
     deb12.install((*PROPRIETARY, f"{CONTROL_PACKAGE}=1"), older)
     check_change(deb12, request(PROPRIETARY, old, SOURCE, "libnvidia-ml1"))
     assert drivers(deb12) == {driver_of(old)}
-    assert deb12.call("package_pin", what=["driver"], driver_version=driver_of(old))["changed"]
+    assert deb12.call("package_pin", groups=["driver"], driver_version=driver_of(old))["changed"]
     held = deb12.installed()
 
     deb12.fleet.plant(deb12.name, "/etc/apt/apt.conf.d/60test", UNATTENDED)
@@ -113,7 +113,7 @@ def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(de
     done = deb12.call("package_change", state_id=state_id, change_held=True, **wanted)
     assert done["changed"], done.get("msg")
     assert drivers(deb12) == {driver_of(new)}
-    deb12.call("package_pin", what=["driver"], driver_version=driver_of(new))
+    deb12.call("package_pin", groups=["driver"], driver_version=driver_of(new))
     deb12.shell("DEBIAN_FRONTEND=noninteractive apt-get -q -y full-upgrade")
     assert drivers(deb12) == {driver_of(new)}
 

@@ -29,7 +29,7 @@ def test_what_the_policy_wants_held_is_held_and_let_go_again(tmp_path):
     assert "+nvidia-driver:amd64" in foretold.said
     assert tree(root) == before
     assert play(tmp_path, POLICY).changed == {"planted": 1}
-    held = run_module("package_pin", check=True, rootfs=str(root), what=["driver", "kernel", "nccl", "ofed"])
+    held = run_module("package_pin", check=True, rootfs=str(root), groups=["driver", "kernel", "nccl", "ofed"])
     assert {row["name"].split(":")[0] for row in held["before"] if row["held"]} == set(PACKAGES) - {"bash"}
     assert play(tmp_path, POLICY).changed == {"planted": 0}
     assert play(tmp_path, POLICY, package_hold_state="absent").changed == {"planted": 1}

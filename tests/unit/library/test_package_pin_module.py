@@ -33,7 +33,7 @@ def node(folder, packages=None, **files):
 
 
 def pin(folder, *what, **more):
-    return run_module("package_pin", rootfs=str(folder), what=list(what), **more)
+    return run_module("package_pin", rootfs=str(folder), groups=list(what), **more)
 
 
 def held(folder):
@@ -96,7 +96,7 @@ def test_letting_go_takes_off_exactly_what_was_set(tmp_path):
 def test_a_group_that_is_no_longer_named_is_let_go_and_the_others_stay(tmp_path):
     pin(node(tmp_path), "driver", "kernel")
     answer = pin(tmp_path, "driver")
-    assert {name.split(":")[0] for name in answer["lifted"]} == set(KERNEL)
+    assert {name.split(":")[0] for name in answer["unheld"]} == set(KERNEL)
     assert held(tmp_path) == set(DRIVER)
     assert {row["package"] for row in facts(tmp_path)["pins"]} == set(DRIVER)
 
@@ -145,7 +145,7 @@ def test_another_driver_than_the_policys_is_not_held(tmp_path):
 def test_a_file_of_somebody_else_is_left_and_told(tmp_path):
     node(tmp_path, **{PIN_FILE: "Package: bash\nPin: version 5*\nPin-Priority: 900\n"})
     answer = pin(tmp_path, "driver")
-    assert "somebody else wrote" in answer["left"][0]
+    assert "somebody else wrote" in answer["needs_manual_action"][0]
     assert "Package: bash" in (tmp_path / PIN_FILE.lstrip("/")).read_text()
 
 

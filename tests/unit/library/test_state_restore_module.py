@@ -207,28 +207,28 @@ class TestHolds:
     def test_exactly_the_holds_pins_and_files_that_were_set_are_lifted(self, held):
         before = self.quiet(held)
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
-        assert run_module("package_pin", rootfs=str(held), what=["driver"], state_id=state_id)["changed"]
+        assert run_module("package_pin", rootfs=str(held), groups=["driver"], state_id=state_id)["changed"]
         saved(held, "finished", id=state_id)
         assert self.names(held) == {"nvidia-driver", "libnvidia-ml1", "libnccl2"}
         foretold = restore(held, check=True)
         answer = restore(held)
         assert foretold == answer
-        assert [name.split(":")[0] for name in answer["lifted"]] == ["nvidia-driver"]
+        assert [name.split(":")[0] for name in answer["unheld"]] == ["nvidia-driver"]
         assert self.names(held) == {"libnvidia-ml1", "libnccl2"}
         assert self.quiet(held) == before
         assert not (held / "var/lib/unhang/package_hold.json").exists()
 
     def test_holds_that_were_let_go_are_set_again(self, held):
-        run_module("package_pin", rootfs=str(held), what=["driver"])
+        run_module("package_pin", rootfs=str(held), groups=["driver"])
         before, names = self.quiet(held), self.names(held)
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
-        run_module("package_pin", rootfs=str(held), what=[], state_id=state_id)
+        run_module("package_pin", rootfs=str(held), groups=[], state_id=state_id)
         saved(held, "finished", id=state_id)
         assert self.names(held) != names
         restore(held)
         assert self.names(held) == names
         assert self.quiet(held) == before
-        assert not run_module("package_pin", rootfs=str(held), what=["driver"])["changed"]
+        assert not run_module("package_pin", rootfs=str(held), groups=["driver"])["changed"]
 
     def test_a_hold_that_was_there_and_still_is_stays(self, held):
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]

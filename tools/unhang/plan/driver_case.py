@@ -56,7 +56,7 @@ class Case:
         return value
 
     @property
-    def wish(self) -> Mapping[str, Any]:
+    def desired(self) -> Mapping[str, Any]:
         """What the policy says of the driver."""
         return self.policy.get("driver") or {}
 
@@ -66,17 +66,17 @@ def same(left: str | None, right: str | None) -> bool:
     return bool(left and right) and holds(compare_versions(left, right, "driver"), "==") is True
 
 
-def within(version: str | None, wish: Mapping[str, Any]) -> bool:
+def within(version: str | None, desired: Mapping[str, Any]) -> bool:
     """Whether a driver version is one that the policy allows."""
     if not version:
         return False
     pairs = (("version", "=="), ("min", ">="), ("max", "<="))
-    return all(holds(compare_versions(version, wish[key], "driver"), operator) is True for key, operator in pairs if key in wish)
+    return all(holds(compare_versions(version, desired[key], "driver"), operator) is True for key, operator in pairs if key in desired)
 
 
-def wanted_branch(wish: Mapping[str, Any]) -> str | None:
+def wanted_branch(desired: Mapping[str, Any]) -> str | None:
     """The branch that the policy's version lies in, or its lower bound, or its upper one."""
-    return branch_of(wish.get("version") or wish.get("min") or wish.get("max"))
+    return branch_of(desired.get("version") or desired.get("min") or desired.get("max"))
 
 
 def offered_version(case: Case, name: str, version: str) -> str | None:
@@ -100,8 +100,8 @@ def packaged_driver(case: Case) -> str | None:
 
 def chosen_flavour(case: Case, branch: str) -> str:
     """The policy's flavour; else the only one that the GPUs take; else the loaded one; else what NVIDIA takes for the branch."""
-    if case.wish.get("flavour"):
-        return str(case.wish["flavour"])
+    if case.desired.get("flavour"):
+        return str(case.desired["flavour"])
     known = {row["architecture"]: row["modules"] for row in case.tables["gpu_architectures"]}
     needed = {known.get(name) for name in architectures(case)} & {"open", "proprietary"}
     if len(needed) == 1:
@@ -113,7 +113,7 @@ def chosen_flavour(case: Case, branch: str) -> str:
 
 
 def architectures(case: Case) -> list[str]:
-    """Architectures of the node's GPUs, as far as the driver told."""
+    """Architectures of the node's GPUs, as far as the driver reported them."""
     return sorted({gpu["architecture"] for gpu in case.fact("gpus.devices") or () if gpu.get("architecture") not in (None, "unknown")})
 
 
@@ -140,6 +140,6 @@ def kernel_stream(case: Case) -> str:
 
 
 def boot_release(case: Case) -> str | None:
-    """Release of the kernel that boots next; where that could not be told, the running one's."""
+    """Release of the kernel that boots next; where that is unknown, the running one's."""
     release = case.fact("kernel.boot.default_release") or case.fact("kernel.release")
     return str(release) if release else None

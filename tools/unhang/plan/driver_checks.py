@@ -18,8 +18,8 @@ def check_driver(case: Case, plan: Mapping[str, Any]) -> dict[str, Any]:
     version = str(plan["version"])
     faults = [*_package_faults(case, version), *_boot_faults(case, version)]
     pending = _pending(case, version)
-    told = {"kernel": boot_release(case) or "", "loaded": case.fact("driver.loaded.version")}
-    return {"faults": faults, "notes": list(_other_kernels(case, version)), "pending": pending, **told}
+    versions = {"kernel": boot_release(case) or "", "loaded": case.fact("driver.loaded.version")}
+    return {"faults": faults, "notes": list(_other_kernels(case, version)), "pending": pending, **versions}
 
 
 def _package_faults(case: Case, version: str) -> Iterator[str]:
@@ -43,7 +43,7 @@ def _boot_faults(case: Case, version: str) -> Iterator[str]:
     if module is None and _is_built(case, version, str(release)):
         return
     if not same(module, version):
-        found = f"nvidia module {module}" if module else "one whose version cannot be told" if module is None else "none"
+        found = f"nvidia module {module}" if module else "one of unknown version" if module is None else "none"
         states = _dkms_states(case, version, str(release))
         yield f"{case.host}: expected nvidia module {version} in {release}, the kernel that boots next, found {found}{states}; do not boot it"
 
@@ -66,7 +66,7 @@ def _other_kernels(case: Case, version: str) -> Iterator[str]:
     for row in case.fact("kernel.installed") or ():
         built = same(row.get("nvidia_module"), version) or (row.get("nvidia_module") is None and _is_built(case, version, row["release"]))
         if row["release"] != release and row.get("image") and not built:
-            found = row.get("nvidia_module") or ("none" if row.get("nvidia_module") == "" else "one whose version cannot be told")
+            found = row.get("nvidia_module") or ("none" if row.get("nvidia_module") == "" else "one of unknown version")
             why = "" if row.get("headers") else ", and no headers to build it with"
             yield f"{case.host}: {row['release']} is installed as well and has nvidia module {found}{why}; it would start without driver {version}"
 

@@ -42,8 +42,8 @@ class PackageSet:
     @property
     def streams(self) -> dict[str, str]:
         """{module of dnf: stream} that the packages are taken from, where repositories have modules."""
-        words = [command.rpartition(" ")[2].partition(":") for command in self.before if command.startswith("dnf module enable ")]
-        return {module: stream for module, _colon, stream in words}
+        pairs = [command.rpartition(" ")[2].partition(":") for command in self.before if command.startswith("dnf module enable ")]
+        return {module: stream for module, _colon, stream in pairs}
 
 
 def package_set(family: str, release: str, branch: str, flavour: str, tables: Tables, kernel: str = "generic") -> PackageSet:
@@ -88,8 +88,8 @@ def _ubuntu(release: str, branch: str, flavour: str, tables: Tables, kernel: str
             return PackageSet((f"nvidia-driver-{name}", modules), "table", pin=pin, library=f"libnvidia-compute-{_bare(name)}", fabric_manager=fabric)
     empty = next((rows[f"nvidia-driver-{name}"] for name in names if f"nvidia-driver-{name}" in rows), None)
     if empty:
-        told = f"that {empty['package']} {empty['version']} of Ubuntu {release} is empty and installs {empty['pulls_in']}"
-        raise NotOffered(f"expected driver {branch} {flavour}, found {told}; offered are {_offered(rows, flavour)}")
+        found = f"that {empty['package']} {empty['version']} of Ubuntu {release} is empty and installs {empty['pulls_in']}"
+        raise NotOffered(f"expected driver {branch} {flavour}, found {found}; offered are {_offered(rows, flavour)}")
     raise NotOffered(f"expected driver {branch} {flavour} from Ubuntu {release}, found {_offered(rows, flavour)}")
 
 

@@ -27,18 +27,18 @@ _MODULES = re.compile(r"(nvidia(-tesla(-\d+)?)?(-open)?-kernel-(dkms|support)|nv
 def plan_driver(case: Case) -> dict[str, Any]:
     """{action: none|install, version, flavour, install, remove, allow_remove, expect, pin, streams, refusals, notes, proof, before, services, reload, …}."""
     present = packaged_driver(case)
-    branch = wanted_branch(case.wish)
+    branch = wanted_branch(case.desired)
     if branch is None:
-        return _settled(case, present, ["unhang_policy.driver names no version, min or max: the driver stays as it is"])
+        return _no_change(case, present, ["unhang_policy.driver names no version, min or max: the driver stays as it is"])
     version = _target(case, branch, present)
     flavour = chosen_flavour(case, branch)
     if version is None:
         reasons = [found for found in sets_of(case, branch) if isinstance(found, str)]
-        return _refused(case, [not_offered(case, _wish_text(case), reasons)], None, flavour)
-    stays = same(version, present) and "version" not in case.wish
+        return _refused(case, [not_offered(case, _desired_text(case), reasons)], None, flavour)
+    stays = same(version, present) and "version" not in case.desired
     chosen, problems = _choose(case, str(branch_of(version)) if stays else branch, version)
     if chosen is None and stays:
-        return _settled(case, version, [f"driver {version} is one that the policy allows; nothing is pinned, for {problems[0]['found']}"])
+        return _no_change(case, version, [f"driver {version} is one that the policy allows; nothing is pinned, for {problems[0]['found']}"])
     if chosen is None:
         return _refused(case, problems + _refusals(case, PackageSet((), "executed"), version, flavour), version, flavour)
     packages, install = chosen
@@ -55,23 +55,23 @@ def _refusals(case: Case, packages: PackageSet, version: str, flavour: str) -> l
 
 def _target(case: Case, branch: str, present: str | None) -> str | None:
     """The exact version: the one that is named, the one that is there when the policy allows it, else the newest of the bound's branch on offer."""
-    wish = case.wish
-    if "version" in wish:
-        return str(wish["version"])
-    if within(present, wish):
+    desired = case.desired
+    if "version" in desired:
+        return str(desired["version"])
+    if within(present, desired):
         return present
     best = None
     for found in sets_of(case, branch):
         rows = case.offers.get(found.packages[0], ()) if isinstance(found, PackageSet) else ()
         for version in (upstream_version(row["version"]) for row in rows):
             newer = version and (best is None or holds(compare_versions(version, best, "driver"), ">"))
-            if within(version, wish) and branch_of(version) == branch and newer:
+            if within(version, desired) and branch_of(version) == branch and newer:
                 best = version
     return best
 
 
-def _wish_text(case: Case) -> str:
-    bounds = [f"{key} {case.wish[key]}" for key in ("version", "min", "max") if key in case.wish]
+def _desired_text(case: Case) -> str:
+    bounds = [f"{key} {case.desired[key]}" for key in ("version", "min", "max") if key in case.desired]
     return "driver " + ", ".join(bounds).removeprefix("version ")
 
 
@@ -118,8 +118,8 @@ def _plan(case: Case, packages: PackageSet, install: dict[str, str], version: st
         notes.append("no repository of this node has module streams: the version alone chooses the branch")
     action = "install" if remove or leaves or refusals or switched or not _is_there(case, install, expect) else "none"
     if not case.fact("kernel.boot.default_release"):
-        notes.append(f"which kernel boots next could not be told; {case.fact('kernel.release')}, the running one, was taken for it")
-    plan = _settled(case, version, notes)
+        notes.append(f"which kernel boots next is unknown; the plan is for {case.fact('kernel.release')}, the running one")
+    plan = _no_change(case, version, notes)
     plan.update(action=action, version=version, flavour=flavour, install=install, expect=expect, remove=remove, remove_sources=leaves, proof=packages.proof)
     plan.update(before=dict.fromkeys(before_packages(packages), ""), refusals=refusals)
     plan["streams"] = streams
@@ -223,7 +223,7 @@ def _services(case: Case, version: str) -> dict[str, Any]:
     """Which services are stopped, and whether and how the modules are exchanged without a reboot."""
     loaded = case.fact("driver.loaded.is_loaded")
     foreign = driver_refusals.foreign_users(case)
-    wanted = bool(case.wish.get("reload")) and bool(loaded) and not same(case.fact("driver.loaded.version"), version)
+    wanted = bool(case.desired.get("reload")) and bool(loaded) and not same(case.fact("driver.loaded.version"), version)
     why_not = f"the modules are not exchanged: {foreign[0]}" if wanted and foreign else None
     reload = wanted and not foreign and not case.options.reboot
     active = [row["unit"] for row in case.users.get("services") or () if row.get("active")]
@@ -232,7 +232,7 @@ def _services(case: Case, version: str) -> dict[str, Any]:
     return {"stop": stop, "reload": reload, "why_no_reload": why_not, "needs_reboot": bool(loaded) and not reload}
 
 
-def _settled(case: Case, version: str | None, notes: list[str]) -> dict[str, Any]:
+def _no_change(case: Case, version: str | None, notes: list[str]) -> dict[str, Any]:
     """A plan that changes nothing."""
     empty: dict[str, Any] = {"install": {}, "expect": {}, "remove": [], "remove_sources": [], "allow_remove": [], "before": {}, "refusals": []}
     empty.update(pin={}, streams={})
@@ -246,4 +246,4 @@ def _is_pending(case: Case, version: str | None) -> bool:
 
 
 def _refused(case: Case, refusals: list[dict[str, str]], version: str | None, flavour: str) -> dict[str, Any]:
-    return {**_settled(case, None, []), "action": "install", "version": version, "flavour": flavour, "refusals": refusals}
+    return {**_no_change(case, None, []), "action": "install", "version": version, "flavour": flavour, "refusals": refusals}

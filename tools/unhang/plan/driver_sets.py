@@ -29,7 +29,7 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
 
 def names_to_ask(case: Case) -> list[str]:
     """Packages (names and globs) whose offers plan_driver needs. [] where the policy names no driver."""
-    branch = wanted_branch(case.wish)
+    branch = wanted_branch(case.desired)
     if branch is None:
         return []
     names = {*ON_OFFER, *(row["name"] for row in case.fact("driver.packages") or ())}
@@ -70,11 +70,11 @@ def fabric_packages(case: Case, version: str, refusals: list[dict[str, str]]) ->
     """{package: version} of the fabric manager that goes with an installed driver, from the first source that has it; refusals get why there is none."""
     problems: list[dict[str, str]] = []
     for found in sets_of(case, str(branch_of(version))):
-        told: list[dict[str, str]] = []
-        fabric = _fabric_versions(case, found, version, told) if isinstance(found, PackageSet) else {}
-        if fabric and not told:
+        missing: list[dict[str, str]] = []
+        fabric = _fabric_versions(case, found, version, missing) if isinstance(found, PackageSet) else {}
+        if fabric and not missing:
             return fabric
-        problems += told
+        problems += missing
     refusals += problems[:1] or [
         refusal("no-fabric-manager", f"a fabric manager {version}", "none that goes with this system", case.host, "install it by hand")
     ]

@@ -56,9 +56,9 @@ def _plan(**parts: Any) -> dict[str, Any]:
 
 def _driver_first(case: Case, driver: str | None) -> dict[str, str] | None:
     """The refusal where the driver is not the policy's: both change in one step, or the node comes back without a fabric."""
-    if driver is not None and (wanted_branch(case.wish) is None or within(driver, case.wish)):
+    if driver is not None and (wanted_branch(case.desired) is None or within(driver, case.desired)):
         return None
-    wanted = " ".join(f"{key} {case.wish[key]}" for key in ("version", "min", "max") if key in case.wish) or "a driver from packages"
+    wanted = " ".join(f"{key} {case.desired[key]}" for key in ("version", "min", "max") if key in case.desired) or "a driver from packages"
     next_step = "apply the role gpu_driver, which changes both in one step"
     return refusal("driver-first", f"driver {wanted}".replace("driver a driver", "a driver"), f"driver {driver or 'none'}", case.host, next_step)
 

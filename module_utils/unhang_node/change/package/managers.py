@@ -12,7 +12,7 @@ BACKENDS = (APT, DNF)
 
 
 def backend_of(rootfs: str) -> Backend:
-    """The backend of a node: rpm's where packages are rpm's and not dpkg's too. A node with neither is told so by apt's."""
+    """The backend of a node: rpm's where packages are rpm's and not dpkg's too. A node with neither gets apt's, whose message names what is missing."""
     root = Root([rootfs])
     is_rpm = not root.exists(STATUS) and any(root.exists(f"{folder}/{name}") for folder in RPM_FOLDERS for name in RPM_FILES)
     return DNF if is_rpm else APT
