@@ -225,6 +225,49 @@ def test_a_version_that_the_mirror_has_dropped_is_built_again_and_comes_back(fle
     fleet.shell(NODE, f"mkdir -p {FOLDER}")
 
 
+def test_a_kept_package_that_was_damaged_is_refused_in_the_preview_or_fetched_again(fleet, tmp_path):
+    files = equip(fleet, tmp_path)
+    state_id = begun(fleet)
+    assert change(fleet, state_id=state_id, **request(NEW))["changed"]
+    kept = f"/var/lib/unhang/states/{state_id}/packages/old/nvidia-driver_{OLD}_amd64.deb"
+    fleet.shell(NODE, f"truncate -s 200 {kept}")
+    index = packages_index([path for path in files if NEW in path.name])
+    fleet.plant(NODE, f"{FOLDER}/Packages", index)
+    fleet.shell(NODE, f"{APT} update")
+    before = [line for line in state_of(fleet, NODE).splitlines() if "/states/" not in line]
+    for check in (True, False):
+        refused = call_module(fleet, NODE, "state_restore", check=check, id=state_id)
+        assert f"expected nvidia-driver_{OLD}_amd64.deb as it was kept" in refused["msg"]
+        assert "200 bytes" in refused["msg"]
+    assert [line for line in state_of(fleet, NODE).splitlines() if "/states/" not in line] == before
+    fleet.plant(NODE, f"{FOLDER}/Packages", packages_index(files))
+    fleet.shell(NODE, f"{APT} update")
+    assert {row["name"] for row in call_module(fleet, NODE, "state_restore", check=True, id=state_id)["packages"]} == set(NAMES)
+    assert sorted(restore(fleet, state_id)) == sorted(NAMES)
+    assert versions(fleet) == [OLD, OLD]
+
+
+def test_a_rollback_that_would_break_what_an_admin_has_installed_since_is_refused_and_names_it(fleet, tmp_path):
+    addon = build_package(tmp_path, "driver-addon", "1", fields=f"Depends: nvidia-driver (= {NEW})\n")
+    tool = build_package(tmp_path, "brought-tool", "1")
+    user = build_package(tmp_path, "tool-user", "1", fields="Depends: brought-tool\n")
+    equip(fleet, tmp_path, addon, tool, user)
+    state_id = begun(fleet)
+    assert change(fleet, state_id=state_id, **{**request(NEW), "install": {"nvidia-driver": NEW, "brought-tool": "1"}})["changed"]
+    fleet.shell(NODE, f"{APT} install driver-addon tool-user")
+    before = [line for line in state_of(fleet, NODE).splitlines() if "/states/" not in line]
+    for check in (True, False):
+        refused = call_module(fleet, NODE, "state_restore", check=check, id=state_id)
+        assert f"driver-addon: Depends: nvidia-driver (= {NEW})" in refused["msg"]
+        assert "tool-user: Depends: brought-tool" in refused["msg"]
+    assert [line for line in state_of(fleet, NODE).splitlines() if "/states/" not in line] == before
+    fleet.shell(NODE, "apt-get -q check")
+    fleet.shell(NODE, f"{APT} purge driver-addon tool-user")
+    assert sorted(restore(fleet, state_id)) == ["brought-tool", *sorted(NAMES)]
+    assert versions(fleet) == [OLD, OLD]
+    fleet.shell(NODE, "apt-get -q check")
+
+
 @pytest.mark.parametrize("full", ["/boot", "/opt"])
 def test_a_file_system_that_is_full(fleet, tmp_path, full):
     """/boot is looked at beforehand; /opt stands for what no estimate knows: dpkg itself finds it full."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
-from ..files import place_of
-from .values import Installed, Step
+from .saved import kept_problem
+from .values import Installed, Row, Step
 
 ActionOf = Callable[[Optional[str], Optional[str]], str]
 """(version before, version after; None is not installed) -> Step.action, in the order of the package manager's versions."""
+FetchAgain = Callable[[str, str, Row, bool], bool]
+"""(rootfs, folder of the state, row of packages.json, check): True when a repository has the very file that was kept, and unless `check` it is kept again."""
 
 
 def plan_restore(saved: Dict[str, Any], installed: Installed, action_of: ActionOf) -> List[Step]:
@@ -24,12 +25,17 @@ def plan_restore(saved: Dict[str, Any], installed: Installed, action_of: ActionO
     return steps
 
 
-def check_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> None:
-    """Raises ValueError where packages that were kept are gone: before anything is touched."""
-    files = {row["name"]: row["deb"] for row in saved["packages"]}
-    lost = [step.name for step in steps if step.after and not (files[step.name] and os.path.isfile(place_of(rootfs, f"{folder}/{files[step.name]}")))]
-    if lost:
-        raise ValueError(f"expected the old packages in {folder}/packages, found none of: {', '.join(lost)}; they were not kept, or are gone")
+def verify_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step], fetch_again: FetchAgain, check: bool) -> None:
+    """Before anything is touched: every package that comes back is the file that was kept, or is fetched again. Raises ValueError naming those that are not."""
+    rows = {row["name"]: row for row in saved["packages"]}
+    problems = []
+    for step in steps:
+        problem = kept_problem(rootfs, folder, rows[step.name]) if step.after else ""
+        if problem and not fetch_again(rootfs, folder, rows[step.name], check):
+            problems.append(problem)
+    if problems:
+        next_step = "nothing was touched, and no repository offers these very files; put them back from a node or an archive that has them"
+        raise ValueError(f"{'; '.join(problems[:12])}; {next_step}")
 
 
 def not_restored(steps: Sequence[Step]) -> List[str]:

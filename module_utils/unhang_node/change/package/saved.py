@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 from typing import Any, Dict, Iterable, List, Optional, Set
 
@@ -55,6 +57,70 @@ def merge_rows(earlier: Iterable[Row], rows: Iterable[Row]) -> List[Row]:
         first = known.get((row["name"], row["architecture"]))
         known[(row["name"], row["architecture"])] = dict(first, after=row["after"]) if first else row
     return [known[key] for key in sorted(known)]
+
+
+def seal_kept(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
+    """Notes the SHA-256 of every kept package that has none yet, once its content is on the disk: after a power cut it is all there, or not named."""
+    for row in rows:
+        if row["deb"] and not row.get("sha256"):
+            place = place_of(rootfs, f"{folder}/{row['deb']}")
+            _fsync(place)
+            _fsync(os.path.dirname(place))
+            row["sha256"] = sha256_of(place)
+
+
+def _fsync(place: str) -> None:
+    """Waits until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(place: str) -> str:
+    """SHA-256 of a file. Raises OSError."""
+    digest = hashlib.sha256()
+    with open(place, "rb") as source:
+        for piece in iter(lambda: source.read(1 << 20), b""):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def kept_problem(rootfs: str, folder: str, row: Row) -> str:
+    """Why a kept package is not the one that was kept, "" when it is. A row of an older unhang has no SHA-256; there the file only has to be there."""
+    name = os.path.basename(row["deb"] or "")
+    if not row["deb"]:
+        return f"{row['name']} {row['before']} was not kept"
+    expected = row.get("sha256")
+    place = place_of(rootfs, f"{folder}/{row['deb']}")
+    if not os.path.isfile(place):
+        return f"expected {name} in {folder}/{OLD}, found none"
+    if not expected or sha256_of(place) == expected:
+        return ""
+    size = os.path.getsize(place)
+    found = f"{size} bytes with SHA-256 {sha256_of(place)[:12]}…" if size else "an empty file"
+    return f"expected {name} as it was kept (SHA-256 {expected[:12]}…), found {found}"
+
+
+def forget_damaged(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
+    """Rows whose kept package is not what was kept count as not kept."""
+    for row in rows:
+        if row["deb"] and kept_problem(rootfs, folder, row):
+            row.update(deb=None, sha256=None)
+
+
+def keep_again(rootfs: str, folder: str, row: Row, place: str) -> bool:
+    """Takes a file for the kept package of a row. False when it is another one, which stays where it is."""
+    if not os.path.isfile(place) or sha256_of(place) != row.get("sha256"):
+        return False
+    kept = place_of(rootfs, f"{folder}/{row['deb']}")
+    os.makedirs(os.path.dirname(kept), mode=0o700, exist_ok=True)
+    shutil.copyfile(place, kept + ".new")
+    _fsync(kept + ".new")
+    os.rename(kept + ".new", kept)
+    _fsync(os.path.dirname(kept))
+    return True
 
 
 def mark(rootfs: str, folder: str, status: str, message: str = "") -> None:

@@ -62,7 +62,9 @@ def test_a_compressed_module_counts_when_dkms_has_installed_it():
     assert check(kernel__installed=kernels(None))["faults"] == []
 
 
-@pytest.mark.parametrize(("module", "says"), [("", "nvidia module none, and no headers"), ("550.163.01", "nvidia module 550.163.01"), (None, "one of unknown version")])
+@pytest.mark.parametrize(
+    ("module", "says"), [("", "nvidia module none, and no headers"), ("550.163.01", "nvidia module 550.163.01"), (None, "one of unknown version")]
+)
 def test_another_kernel_without_the_driver_is_a_note(module, says):
     found = check(kernel__installed=kernels("535.274.02", other=module))
     assert found["faults"] == []

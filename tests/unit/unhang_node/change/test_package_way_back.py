@@ -16,7 +16,7 @@ from unhang_node.change.package.apt.output import action_of
 from unhang_node.change.package.apt.repack import CannotRepack, repack
 from unhang_node.change.package.restore import restore_packages
 from unhang_node.change.package.restore_plan import plan_restore
-from unhang_node.change.package.saved import forget_fetched, mark, read_saved, write_saved
+from unhang_node.change.package.saved import forget_damaged, forget_fetched, mark, read_saved, seal_kept, write_saved
 from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
 from unhang_node.change.package.values import Locked, Step
 
@@ -44,7 +44,7 @@ Version: 2
 INFO = "/var/lib/dpkg/info/libnvidia-ml1"
 LISTED = "/. /usr /usr/lib /usr/lib/libnvidia-ml.so.1 /usr/lib/libnvidia-ml.so /lib /lib/x /lib/x/y /etc /etc/nvidia.conf /usr/share/doc/x /usr/bin/z"
 FILES = {
-    "/var/lib/dpkg/status": STATUS, "/var/lib/dpkg/arch": "amd64\n", f"{INFO}:amd64.list": LISTED.replace(" ", "\n") + "\n",
+    "/var/lib/dpkg/status": STATUS, "/var/lib/dpkg/arch": "amd64\n", "/var/tmp/": "", f"{INFO}:amd64.list": LISTED.replace(" ", "\n") + "\n",
     f"{INFO}:amd64.postinst": "#!/bin/sh\nexit 0\n", f"{INFO}:amd64.conffiles": "/etc/nvidia.conf\n",
     "/usr/lib/libnvidia-ml.so.1": "changed by hand", "/usr/lib/libnvidia-ml.so": Link("libnvidia-ml.so.1"), "/usr/lib/x/y": "merged", "/lib": Link("usr/lib"),
     "/etc/nvidia.conf": "a = 1\n", "/usr/bin/z.distrib": "diverted", "/var/lib/dpkg/diversions": "/usr/bin/z\n/usr/bin/z.distrib\nother\n",
@@ -118,8 +118,44 @@ def test_a_way_back_without_its_packages_is_refused_before_anything_is_done(node
     folder = "/var/lib/unhang/states/one"
     assert restore_packages(str(node), folder, 1, False) == []
     write_saved(str(node), folder, {"packages": [row("half", "1", "2", "packages/old/half_1_amd64.deb")], "status": "done"})
-    with pytest.raises(ValueError, match="found none of: half"):
+    with pytest.raises(ValueError, match=r"expected half_1_amd64\.deb in .*, found none"):
         restore_packages(str(node), folder, 1, True)
+
+
+def kept_package(node, content=b"the package as it was kept"):
+    """A saved state that keeps half 1, whose file is there with another content maybe; gives its folder."""
+    folder = "/var/lib/unhang/states/one"
+    path = node / f"{folder}/packages/old/half_1_amd64.deb".lstrip("/")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"the package as it was kept")
+    rows = [row("half", "1", "2", "packages/old/half_1_amd64.deb")]
+    seal_kept(str(node), folder, rows)
+    write_saved(str(node), folder, {"packages": rows, "status": "done"})
+    path.write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize("content", [b"", b"the package as", b"the package as it was kepT", b"another package altogether"])
+def test_a_kept_package_that_is_not_what_was_kept_is_refused_in_the_preview_already(node, content):
+    folder = kept_package(node, content)
+    before = sorted(path.name for path in (node / folder.lstrip("/")).rglob("*"))
+    with pytest.raises(ValueError, match=r"expected half_1_amd64\.deb as it was kept \(SHA-256 [0-9a-f]{12}…\), found "):
+        restore_packages(str(node), folder, 1, True)
+    with pytest.raises(ValueError, match="expected half_1_amd64"):
+        restore_packages(str(node), folder, 1, False)
+    assert read_saved(str(node), folder)["status"] == "done"
+    assert sorted(path.name for path in (node / folder.lstrip("/")).rglob("*")) == before
+
+
+def test_a_damaged_package_of_an_earlier_try_does_not_count_as_kept(node):
+    folder = kept_package(node, b"cut")
+    rows = read_saved(str(node), folder)["packages"]
+    forget_damaged(str(node), folder, rows)
+    assert rows[0]["deb"] is None
+
+
+def test_a_kept_package_that_is_what_was_kept_is_accepted(node):
+    assert [step["name"] for step in restore_packages(str(node), kept_package(node), 1, True)] == ["half"]
 
 
 def test_what_was_fetched_for_nothing_goes_and_what_was_touched_stays(node):

@@ -8,15 +8,16 @@ import shutil
 from typing import List, NamedTuple, Sequence, Tuple
 
 from ...files import place_of
-from ..programs import error_lines, run
-from ..saved import NEW, OLD, merge_rows, read_saved, rows_of, write_saved
+from ..programs import error_lines, private_folder, run
+from ..saved import NEW, OLD, forget_damaged, keep_again, merge_rows, read_saved, rows_of, seal_kept, write_saved
 from ..values import Installed, Refused, Request, Row, Step, View
-from .commands import ALLOW, AS_ROOT, BARE, NETWORK, offers_of
+from .commands import ALLOW, AS_ROOT, BARE, NETWORK, make_view, offers_of
 from .installed import read_automatic
 from .output import parse_fields
 from .repack import CannotRepack, repack
 
 CACHE = "/var/cache/apt/archives"
+DOWNLOAD_DEADLINE_S = 600
 
 
 class Kept(NamedTuple):
@@ -36,9 +37,11 @@ def keep_old_packages(view: View, folder: str, steps: Sequence[Step], installed:
     saved = dict(earlier, status="fetching", message="", manager="dpkg", packages=rows, request=asked)
     os.makedirs(place_of(rootfs, f"{folder}/{OLD}"), mode=0o700, exist_ok=True)
     write_saved(rootfs, folder, saved)
+    forget_damaged(rootfs, folder, rows)
     wanted = [row for row in rows if row["before"] is not None and row["deb"] is None]
     fetched = _fetch_old(view, folder, wanted, request.fetch_timeout_s)
     repacked, missing = _repack(rootfs, folder, [row for row in wanted if row["deb"] is None])
+    seal_kept(rootfs, folder, rows)
     write_saved(rootfs, folder, dict(saved, status="fetched"))
     return Kept(fetched=fetched, repacked=repacked, missing=missing)
 
@@ -81,9 +84,32 @@ def is_package_of(rootfs: str, path: str, row: Row) -> bool:
     """True when the file is a package that can be read and is the one that the row means."""
     if not os.path.isfile(place_of(rootfs, path)):
         return False
+    if run(rootfs, ["dpkg-deb", "--contents", path])[0]:
+        return False  # a file of the node's cache that was cut has its first part all the same
     code, output = run(rootfs, ["dpkg-deb", "--field", path, "Package", "Version", "Architecture"])
     found = parse_fields(output, ("Package", "Version", "Architecture"))
     return code == 0 and found == [{"Package": row["name"].split(":")[0], "Version": row["before"], "Architecture": row["architecture"]}]
+
+
+def fetch_again(rootfs: str, folder: str, row: Row, check: bool) -> bool:
+    """restore_plan.FetchAgain: apt's lists name the SHA-256 of each package that they offer."""
+    if not row.get("sha256"):
+        return False
+    private = private_folder(rootfs)
+    try:
+        view = make_view(rootfs, private, private=True)
+        argument = f"{row['name']}={row['before']}"
+        listed = parse_fields(run(rootfs, ["apt-cache", *view.options, "show", argument])[1], ("SHA256",))
+        if row["sha256"] not in [fields["SHA256"] for fields in listed]:
+            return False
+        if check:
+            return True
+        run(rootfs, _in_folder(private, ["apt-get", "-q", *view.options, *NETWORK, *AS_ROOT, "download", argument]), DOWNLOAD_DEADLINE_S)
+        return keep_again(rootfs, folder, row, place_of(rootfs, f"{private}/{file_of(row)}"))
+    except FileNotFoundError:
+        return False  # an image without apt has no repository to ask
+    finally:
+        shutil.rmtree(place_of(rootfs, private), ignore_errors=True)
 
 
 def _repack(rootfs: str, folder: str, rows: Sequence[Row]) -> Tuple[List[str], List[str]]:

@@ -9,11 +9,12 @@ from typing import Any, Dict, List, Sequence
 from ...files import place_of
 from ..judging import not_configured
 from ..programs import error_lines, inside, run
-from ..restore_plan import check_kept, not_restored, plan_restore
+from ..restore_plan import not_restored, plan_restore, verify_kept
 from ..saved import mark
 from ..unit import WORK, run_apart, wait_for_earlier
 from ..values import Installed, Refused, Row, Step
 from .commands import ALLOW, BARE, DPKG, make_view, simulate
+from .fetch import fetch_again
 from .installed import read_automatic, read_installed
 from .locks import wait_for_locks
 from .output import action_of
@@ -29,7 +30,7 @@ def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: flo
         wait_for_locks(rootfs, lock_timeout_s)
     installed = read_installed(rootfs)
     steps = plan_restore(saved, installed, action_of)
-    check_kept(rootfs, folder, saved, steps)
+    verify_kept(rootfs, folder, saved, steps, fetch_again, check)
     if not check:
         if steps or installed.interrupted:
             _restore(rootfs, folder, saved, steps, installed)

@@ -10,7 +10,7 @@ from ...journal import saved_states
 from ...journal.node_lock import remove_if_empty, stay_at_work
 from ..judging import is_met, not_offered, read_back, refusals
 from ..programs import error_lines, private_folder
-from ..saved import folder_of, forget_fetched, mark, merge_rows, read_saved, rows_of, write_saved
+from ..saved import folder_of, forget_damaged, forget_fetched, mark, merge_rows, read_saved, rows_of, seal_kept, write_saved
 from ..unit import WORK, is_at_work, run_apart, wait_for_earlier
 from ..values import ChangeResult, Plan, Refused, Request
 from .commands import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, simulate
@@ -106,9 +106,11 @@ def _keep_old_packages(plan: Plan, folder: str) -> List[str]:
     saved = dict(earlier, status="fetching", message="", manager="rpm", packages=rows, request=asked, streams=streams)
     saved_states.keep_files(rootfs, request.state_id, [file_of(module) for module in plan.streams])
     write_saved(rootfs, folder, saved)
+    forget_damaged(rootfs, folder, rows)
     fetched, missing = fetch_old(request, folder, [row for row in rows if row["before"] is not None and row["deb"] is None])
     if missing and not request.allow_no_rollback:
         raise Refused("; ".join(missing) + "; allow_no_rollback: true goes on without a rollback")
+    seal_kept(rootfs, folder, rows)
     write_saved(rootfs, folder, dict(saved, status="fetched"))
     return fetched
 

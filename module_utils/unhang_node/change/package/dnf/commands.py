@@ -7,13 +7,14 @@ What they do not have: packages that no repository has any more are not built ag
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any, Dict, Iterable, List, Sequence, Tuple
 
 from ....parse.dpkg import Package
 from ....versions.packages import rpm_version_key
 from ...files import place_of, read_state, write_text
-from ..programs import command_line, inside, run
-from ..saved import OLD
+from ..programs import command_line, inside, private_folder, run
+from ..saved import OLD, keep_again, sha256_of
 from ..unit import WORK
 from ..values import Installed, Locked, Offers, Refused, Request, Row, Step
 from .modules import ALL_STREAMS, Streams, enabling, open_view
@@ -110,6 +111,25 @@ def fetch_old(request: Request, folder: str, rows: Sequence[Row]) -> Tuple[List[
             row["deb"] = f"{OLD}/{file_name}"
     missing = [f"{row['name']} {row['before']}: no repository has it any more" for row in rows if row["deb"] is None]
     return [os.path.basename(row["deb"]) for row in rows if row["deb"]], missing
+
+
+def fetch_again(rootfs: str, folder: str, row: Row, check: bool) -> bool:
+    """restore_plan.FetchAgain. What a repository has is fetched into a private folder and compared."""
+    if not row.get("sha256"):
+        return False
+    path = private_folder(rootfs)
+    try:
+        package = f"{row['name']}-{row['before']}.{row['architecture']}"
+        argv = dnf(Request(), *private(path), ALL_STREAMS, "download", "--destdir", path, package)
+        run(rootfs, argv, Request().fetch_timeout_s)
+        place = place_of(rootfs, f"{path}/{os.path.basename(row['deb'])}")
+        if check:
+            return os.path.isfile(place) and sha256_of(place) == row["sha256"]
+        return keep_again(rootfs, folder, row, place)
+    except FileNotFoundError:
+        return False  # an image without dnf has no repository to ask
+    finally:
+        shutil.rmtree(place_of(rootfs, path), ignore_errors=True)
 
 
 def fetch_new(request: Request, streams: Streams, folder: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from ..programs import error_lines
-from ..restore_plan import check_kept, not_restored, plan_restore
+from ..restore_plan import not_restored, plan_restore, verify_kept
 from ..saved import mark
 from ..unit import run_apart, wait_for_earlier
 from ..values import Row
 from .change import clear_work
-from .commands import read_installed_rpms, restore_commands
+from .commands import fetch_again, read_installed_rpms, restore_commands
 from .output import action_of
 
 DEADLINE_S = 3600
@@ -21,7 +21,7 @@ def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: flo
     if not check:
         wait_for_earlier(lock_timeout_s)
     steps = plan_restore(saved, read_installed_rpms(rootfs), action_of)
-    check_kept(rootfs, folder, saved, steps)
+    verify_kept(rootfs, folder, saved, steps, fetch_again, check)
     if steps and not check:
         mark(rootfs, folder, "restoring")
         _code, log = run_apart(rootfs, restore_commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
