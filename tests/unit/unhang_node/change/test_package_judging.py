@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from unhang_node.change.package.apt.consistency import parse_unmet
 from unhang_node.change.package.apt.output import download_bytes, parse_fields, parse_madison, parse_simulation
 from unhang_node.change.package.apt.pins import pin_stanzas_text, plan_pin
 from unhang_node.change.package.judging import is_met, not_offered, read_back, refusals
@@ -63,10 +64,28 @@ def test_offers_are_newest_first_and_each_once():
 
 def test_sizes_and_fields_are_read():
     assert download_bytes("'http://m/a.deb' a_1_amd64.deb 100 SHA256:x\n'http://m/b.deb' b_1_amd64.deb 23 SHA256:y\n") == 123
+    assert parse_fields("Package: a\nSHA256: ab\n", ("SHA256",)) == [{"SHA256": "ab"}]
     assert parse_fields("Package: a\nSize: 5\nDescription: x\n more\n\nPackage: b\n", ("Package", "Size")) == [
         {"Package": "a", "Size": "5"},
         {"Package": "b", "Size": None},
     ]
+
+
+def test_dependencies_that_are_not_met_are_read_one_by_one_and_other_errors_too():
+    output = """Reading package lists...
+You might want to run 'apt --fix-broken install' to correct these.
+The following packages have unmet dependencies:
+ driver-addon : Depends: nvidia-driver (= 535.309.01-1) but 535.261.03-1 is installed
+                Depends: brought-tool but it is not installed
+ tool-user:i386 : Breaks: x (< 2) but 1 is installed
+E: Unmet dependencies. Try 'apt --fix-broken install' with no packages (or specify a solution).
+"""
+    assert parse_unmet(output) == [
+        "driver-addon: Depends: nvidia-driver (= 535.309.01-1) but 535.261.03-1 is installed",
+        "driver-addon: Depends: brought-tool but it is not installed",
+        "tool-user:i386: Breaks: x (< 2) but 1 is installed",
+    ]
+    assert parse_unmet("E: The package x needs to be reinstalled.\n") == ["E: The package x needs to be reinstalled."]
 
 
 def test_the_telling_lines_are_taken_and_else_the_last():

@@ -17,6 +17,7 @@ from ..space import MIB, STATES, boot_bytes, lacking, read_boot_sizes, read_room
 from ..unit import KILLED, WORK, is_at_work, run_apart, wait_for_earlier
 from ..values import ChangeResult, Installed, Plan, Refused, Request, View
 from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, needed_again, offers_of, simulate, sizes_of, update
+from .consistency import unmet_dependencies
 from .fetch import fetch_new, keep_old_packages
 from .holds import PIN_FILE
 from .installed import read_installed
@@ -217,10 +218,11 @@ def _read_back(plan: Plan, code: int, log: str) -> ChangeResult:
     installed = read_installed(plan.request.rootfs)
     after, wrong, unexpected = read_back(plan.request, plan.installed, plan.steps, installed)
     broken = not_configured(installed, installed.packages)
+    unmet = unmet_dependencies(plan.request.rootfs)
     lines = error_lines(log, 12)
-    if not (code or wrong or broken or unexpected or installed.interrupted):
+    if not (code or wrong or broken or unexpected or unmet or installed.interrupted):
         return ChangeResult(after=after, log=lines[-3:])
-    message = "; ".join(wrong + [line for line in unexpected if line not in wrong] + [f"{name} is not configured" for name in broken])
+    message = "; ".join(wrong + [line for line in unexpected if line not in wrong] + [f"{name} is not configured" for name in broken] + unmet)
     message = message or f"apt-get ended with {code}"
     message = "the package manager was killed half way; " + message if code == KILLED else message
     message = f"{message}; apt: {' | '.join(lines)}"

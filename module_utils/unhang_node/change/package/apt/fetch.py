@@ -12,6 +12,7 @@ from ..programs import error_lines, private_folder, run
 from ..saved import NEW, OLD, forget_damaged, keep_again, merge_rows, read_saved, rows_of, seal_kept, write_saved
 from ..values import Installed, Refused, Request, Row, Step, View
 from .commands import ALLOW, AS_ROOT, BARE, NETWORK, make_view, offers_of
+from .consistency import control_of
 from .installed import read_automatic
 from .output import parse_fields
 from .repack import CannotRepack, repack
@@ -42,6 +43,9 @@ def keep_old_packages(view: View, folder: str, steps: Sequence[Step], installed:
     fetched = _fetch_old(view, folder, wanted, request.fetch_timeout_s)
     repacked, missing = _repack(rootfs, folder, [row for row in wanted if row["deb"] is None])
     seal_kept(rootfs, folder, rows)
+    for row in rows:
+        if row["deb"] and not row.get("control"):
+            row["control"] = control_of(rootfs, f"{folder}/{row['deb']}")
     write_saved(rootfs, folder, dict(saved, status="fetched"))
     return Kept(fetched=fetched, repacked=repacked, missing=missing)
 

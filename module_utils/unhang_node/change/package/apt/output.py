@@ -60,7 +60,7 @@ def parse_fields(text: str, fields: Sequence[str]) -> List[Dict[str, Optional[st
     """[{field: value}] of stanzas such as `apt-cache show` and `dpkg-deb --field` print; the first line of each value."""
     rows = []
     for stanza in text.split("\n\n"):
-        found = dict(re.findall(r"^([A-Za-z-]+): (.*)$", stanza, re.M))
+        found = dict(re.findall(r"^([A-Za-z0-9-]+): (.*)$", stanza, re.M))
         if found:
             rows.append({field: found.get(field) for field in fields})
     return rows

@@ -14,6 +14,7 @@ from ..saved import mark
 from ..unit import WORK, run_apart, wait_for_earlier
 from ..values import Installed, Refused, Row, Step
 from .commands import ALLOW, BARE, DPKG, make_view, simulate
+from .consistency import broken_by, unmet_dependencies
 from .fetch import fetch_again
 from .installed import read_automatic, read_installed
 from .locks import wait_for_locks
@@ -31,6 +32,7 @@ def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: flo
     installed = read_installed(rootfs)
     steps = plan_restore(saved, installed, action_of)
     verify_kept(rootfs, folder, saved, steps, fetch_again, check)
+    _refuse_broken(broken_by(rootfs, folder, saved, steps))
     if not check:
         if steps or installed.interrupted:
             _restore(rootfs, folder, saved, steps, installed)
@@ -40,8 +42,17 @@ def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: flo
     return [dict(step._asdict()) for step in steps]
 
 
+def _refuse_broken(broken: Sequence[str]) -> None:
+    """Raises ValueError naming packages that somebody has installed since and that need what goes: dpkg could be forced, and apt would do nothing after it."""
+    if broken:
+        names = ", ".join(dict.fromkeys(line.split(":")[0] for line in broken))
+        found = f"found that it would leave these without what they need: {'; '.join(broken[:12])}"
+        raise ValueError(f"expected a rollback that breaks no other package, {found}; nothing was touched; remove {names} first, or keep the change")
+
+
 def _restore(rootfs: str, folder: str, saved: Dict[str, Any], steps: List[Step], installed: Installed) -> None:
     mark(rootfs, folder, "restoring")
+    unmet_before = unmet_dependencies(rootfs)
     if installed.interrupted:
         merge_journal(rootfs)
         steps = plan_restore(saved, read_installed(rootfs), action_of)
@@ -51,6 +62,7 @@ def _restore(rootfs: str, folder: str, saved: Dict[str, Any], steps: List[Step],
         _code, log = run_apart(rootfs, _dpkg_commands(rootfs, folder, saved, remaining), DEADLINE_S, folder)
     now = read_installed(rootfs)
     problems = not_restored(plan_restore(saved, now, action_of)) + [name + " is not configured" for name in not_configured(now, now.packages)]
+    problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
     if problems:
         message = f"expected every package as it was, found: {'; '.join(problems[:12])}; apt: {' | '.join(error_lines(log))}"
         mark(rootfs, folder, "failed", message)
