@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -13,9 +14,7 @@ from unhang.schemas.shapes import read_schema
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}
-ROLES = {
-    "gpu_driver", "fabric_manager", "kernel", "nccl_profile", "host_tuning", "build_toolchain", "gpu_binding", "package_hold", "drain", "smoke_test",
-}  # fmt: skip
+ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
 PLACES = {
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
     "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org",

@@ -1,0 +1,64 @@
+"""What CONTRIBUTING.md shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unhang.diagnose.signatures import load_causes, pattern_faults, shape_faults
+
+PROJECT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.M | re.S)
+
+
+def example(name):
+    """The block whose first line is the comment `# name`, without its indentation."""
+    for indent, _language, text in BLOCK.findall((PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
+        lines = [line.removeprefix(indent) for line in text.splitlines()]
+        if lines[0] == f"# {name}":
+            return "\n".join(lines) + "\n"
+    raise AssertionError(f"CONTRIBUTING.md shows no {name}")
+
+
+def check(folder):
+    command = [sys.executable, "-P", "-m", "unhang", "catalogue", "--check", folder]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_the_rule_passes_the_catalogues_check(tmp_path):
+    (tmp_path / "own.yml").write_text(example("rule"))
+    done = check(tmp_path)
+    assert (done.returncode, "1 rule" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_a_fault_in_the_rule_is_found(tmp_path):
+    (tmp_path / "own.yml").write_text(example("rule").replace("when: limits.numa_balancing ", "when: limits.numa_balancin "))
+    done = check(tmp_path)
+    assert done.returncode == 1
+    assert "numa_balancin" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("text", "value"), [("60\n", 60), ("0", 0), ("201", None), ("-1", None), ("", None), ("six", None), ("٣", None)])
+def test_the_parser_reads_what_it_says(text, value):
+    names = {}
+    exec(compile(example("parser"), "parser", "exec"), names)
+    assert names["parse_swappiness"](text) == value
+
+
+def test_the_signature_proves_itself():
+    (row,) = yaml.safe_load(example("signature"))["signatures"]
+    assert list(shape_faults(row)) == []
+    assert list(pattern_faults(row["pattern"])) == []
+    assert set(row["for"]) <= set(load_causes())
+    assert [one for one in row["examples"]["match"] if not re.search(row["pattern"], one)] == []
+    assert [one for one in row["examples"]["near_miss"] if re.search(row["pattern"], one)] == []
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+def test_a_link_leads_to_a_page(path):
+    assert (PROJECT / path).is_file()
