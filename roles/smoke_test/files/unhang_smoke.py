@@ -451,6 +451,32 @@ def recorded(dump):
         return dump()
 
 
+def nccl_log(folder, rank):
+    """Where NCCL logs, and where stands which part of that log speaks of other groups than that of all ranks."""
+    return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
+
+
+@contextlib.contextmanager
+def logs_of_others(run):
+    """What NCCL logs meanwhile is of groups whose ranks are counted anew, so it says nothing of the ranks of all."""
+    log, record = nccl_log(run.folder, run.rank)
+    with open(record, "a", encoding="ascii") as target:
+        target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
+        target.flush()
+        yield
+        target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
+
+
+def read_nccl_log(folder, rank, limit=4 << 20):
+    """The end of a rank's NCCL log, without what it says of other groups."""
+    path, record = nccl_log(folder, rank)
+    log = read_tail(path, 1 << 30).encode()
+    bounds = [int(word) for word in read_tail(record).split()] + [len(log)]
+    for begin, end in reversed(list(zip(bounds[::2], bounds[1::2]))):
+        log = log[:begin] + log[end:]
+    return log[-limit:].decode("utf-8", "replace")
+
+
 def read_tail(path, limit=16000):
     """The end of a text file."""
     try:
@@ -517,6 +543,7 @@ def _look(spy, way, pid):
 TRANSPORT = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm 0x.*)?$")
 NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
 NET_DEVICE = re.compile(r"\[(\d+)\]=?(\{[^}]*\}|[^\s\[;]+)")
+THREAD = re.compile(r":(\d+):(\d+) \[")  # of a process, at the start of a line: host:process:thread [device]
 OTHER_GROUP = re.compile(r"nranks (\d+) cudaDev .* Init START")
 GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
 NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
@@ -527,26 +554,40 @@ def transports_of(log, world=None):
 
     pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
     graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
-    group, so what comes after one of another size than world is left out.
+    group, so what a thread says after it began one of another size than world is left out.
     """
     found, graphs = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}, []
-    ours = True
+    sizes = {}  # of the latest group that each thread began
     for line in log.splitlines():
         begun = OTHER_GROUP.search(line)
-        ours = (world is None or int(begun.group(1)) == world) if begun else ours
-        if " via " in line and ours:
+        if begun:
+            sizes[thread_of(line)] = int(begun.group(1))
+        if " via " in line and is_of_all(line, sizes, world):
             _add_pair(found["pairs"], TRANSPORT.search(line))
         elif " : Using [" in line:
             _add_devices(found, NET_DEVICES.search(line))
         elif "Pattern" in line:
             graph = GRAPH.search(line)
-            if graph and ours and graph.group(1) not in graphs:
+            if graph and is_of_all(line, sizes, world) and graph.group(1) not in graphs:
                 graphs.append(graph.group(1))
         elif "nvls channels" in line:
             found["nvls"] = bool(found["nvls"]) or int(NVLS_CHANNELS.search(line).group(1)) > 0
     if found["nvls"] is None:  # releases that do not count them
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
+
+
+def thread_of(line):
+    """(process, thread) that logged a line; ("", "") where it does not say."""
+    found = THREAD.search(line)
+    return found.groups() if found else ("", "")
+
+
+def is_of_all(line, sizes, world):
+    """Whether a line speaks of the group of all ranks. A thread that began no group works for its process's first thread."""
+    process, thread = thread_of(line)
+    size = sizes.get((process, thread), sizes.get((process, process)))
+    return world is None or size is None or size == world
 
 
 def _add_pair(pairs, found):
@@ -637,7 +678,7 @@ def tell_transports(agent):
     if links["pairs"] is not None:
         agent.event("nvlink", pairs=links["pairs"])
     for child in agent.children:
-        log = read_tail(os.path.join(agent.folder, "nccl-%d.log" % child.rank), 4 << 20)
+        log = read_nccl_log(agent.folder, child.rank)
         if log:
             warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
             agent.event("transports", rank=child.rank, warnings=warnings, **transports_of(log, agent.plan["world_size"]))
@@ -1076,6 +1117,9 @@ def wrong_elements(torch, found, expected):
 
 # run.py: A rank: its place, its steps, its planned faults, and how it meets the others without the network under test -------------------------------
 
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are told
+
+
 class Failed(Exception):
     """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
 
@@ -1095,7 +1139,8 @@ class Run:
         self.host = plan.get("host") or socket.gethostname()
         self.phases, self.phase, self.phase_until = (), "", 0.0
         self.torch = self.dist = self.store = self.device = self.backend = None
-        self.facts, self.seed, self.last_status, self.losses = {}, 0, "ok", ()
+        self.facts, self.seed, self.last_status, self.losses, self.groups = {}, 0, "ok", (), None
+        self.steps, self.step_name, self.step_began = {}, "", time.monotonic()
 
     def event(self, kind, **fields):
         """An event of this rank, in this phase."""
@@ -1105,8 +1150,22 @@ class Run:
         """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
         limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
         limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
+        self.end_step(name)
         self.board.begin(self.phase, name, limit_s, self.phase_until)
         faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
+
+    def end_step(self, following=""):
+        """Notes how long the step before took."""
+        now = time.monotonic()
+        self.steps[self.step_name] = self.steps.get(self.step_name, 0.0) + now - self.step_began
+        self.step_name, self.step_began = following, now
+
+    def longest_steps(self):
+        """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
+        self.end_step()
+        longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
+        self.steps = {}
+        return {name: round(seconds, 3) for name, seconds in longest if seconds >= LEAST_STEP_S}
 
     def collective(self, name, call, size_bytes=0, expected_s=None):
         """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
@@ -1423,16 +1482,21 @@ def measure(run, operation, size, byte_s):
 
 # binding.py: Phase binding: which device each rank takes, and who sits on another's -----------------------------------------------------------------
 
+def device_index(run):
+    """The GPU that this rank takes, among those that it sees."""
+    return 0 if drilled(run, "wrong_device") else run.local_rank
+
+
 def phase_binding(run):
     """Which device this rank takes."""
     torch = run.torch
     if run.backend != "nccl":
-        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        index = device_index(run)
         run.device = torch.device("cpu")
         device = {"index": index, "uuid": "cpu-%s-%d" % (run.host, index), "model": "cpu", "simulated": True}
     else:
         count = torch.cuda.device_count()
-        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        index = device_index(run)
         if index >= count:
             raise Failed(
                 "expected a GPU for local rank %d, found %d visible; CUDA_VISIBLE_DEVICES=%s" % (index, count, os.environ.get("CUDA_VISIBLE_DEVICES")),
@@ -1539,6 +1603,29 @@ def phase_consistency(run):
     return {"seed": run.seed}
 
 
+# context.py: A CUDA context that comes about while torch is imported --------------------------------------------------------------------------------
+
+def begin_context(index: int) -> threading.Thread:
+    """Makes the context of GPU `index` in a thread that holds no lock of Python's. What goes wrong torch meets again, and says in its own words."""
+    maker = threading.Thread(target=retain_context, args=(index,), daemon=True)
+    maker.start()
+    return maker
+
+
+def retain_context(index: int) -> bool:
+    """Whether the GPU's primary context is there, which is the one that torch uses; it stays as long as the process."""
+    # Before drivers of CUDA 12.2 every kernel of torch would be loaded at once. torch sets the same, too late for a context that is there already.
+    os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    device, context = ctypes.c_int(), ctypes.c_void_p()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index):
+        return False
+    return driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+
+
 # survey.py: What a launcher needs to know of a node before it starts ranks there --------------------------------------------------------------------
 
 def survey():
@@ -1591,6 +1678,7 @@ def load_training(run):
     if not {"ddp", "fsdp"} & set(run.phases):
         return
     torch = run.torch
+    run.step("load what training needs", run.phase_until - time.monotonic())
     with contextlib.suppress(ImportError):
         importlib.import_module("torch.distributed.fsdp")
     model = small_model(torch, checkpointed=True)
@@ -1689,6 +1777,8 @@ def check_losses(run, losses):
 
 def phase_environment(run):
     """Which torch, which NCCL, which settings: what is really there, not what should be."""
+    maker = begin_context(device_index(run)) if run.plan.get("backend") != "gloo" else None
+    run.step("import torch", run.phase_until - time.monotonic())
     try:
         import torch
         import torch.distributed as dist
@@ -1706,6 +1796,11 @@ def phase_environment(run):
         if name in os.environ and not names_interface(name, os.environ[name], present):
             message = "expected %s=%s to name an interface of this node, found none such among %s"
             raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
+    load_training(run)
+    if maker:
+        run.step("make a CUDA context", run.phase_until - time.monotonic())
+        maker.join()
+    run.step("look at what is loaded", run.phase_until - time.monotonic())
     backend = run.plan.get("backend") or "auto"
     run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
     if run.backend == "nccl" and not torch.cuda.is_available():
@@ -1717,7 +1812,6 @@ def phase_environment(run):
         "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
         "pid": os.getpid(), "world": run.world, "gpus": [one["model"] for one in gpus()],
     }  # fmt: skip
-    load_training(run)
     return dict(run.facts)
 
 
@@ -1866,6 +1960,65 @@ def tool_versions(kind, path):
     return found
 
 
+# groups.py: The process groups of phase overlap, whose communicators come about at the same time, and while the phases before it run ----------------
+
+def mesh(world):
+    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
+    everybody = list(range(world))
+    return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
+
+
+def has_mesh(world):
+    """Whether there are enough ranks for two groups of two."""
+    return world >= 4 and world % 2 == 0
+
+
+class OverlapGroups:
+    """A second group of the whole world, and this rank's two groups of a mesh: (ranks, group) each, None where there is no mesh."""
+
+    def __init__(self, run):
+        dist = run.dist
+        run.step("create more groups", 15 + run.world * 0.05)
+        self.second = dist.new_group(list(range(run.world)))
+        made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)] if has_mesh(run.world) else []
+        self.mesh = [next(one for one in kind if run.rank in one[0]) for kind in made]
+        self.problems = []
+        own = [self.second] + [group for _, group in self.mesh]
+        self.makers = [threading.Thread(target=self.connect, args=(run, group), daemon=True) for group in own if run.device.type == "cuda"]
+        for maker in self.makers:
+            maker.start()
+
+    def connect(self, run, group):
+        """The group's communicator, without a collective. A torch that cannot do that makes it with the first one."""
+        try:
+            run.torch.cuda.set_device(run.device)
+            backend = group._get_backend(run.device)
+            if hasattr(backend, "eager_connect_single_device"):
+                backend.eager_connect_single_device(run.device)
+        except Exception as problem:
+            self.problems.append(problem)  # told where the groups are used
+
+    def await_all(self, run):
+        """Until all are there. Raises what was raised in making them."""
+        run.step("wait for the communicators of more groups", 15 + run.world * 0.05)
+        for maker in self.makers:
+            maker.join()
+        if self.problems:
+            raise self.problems[0]
+
+    def destroy(self, run):
+        """All of them."""
+        for group in [self.second] + [group for _, group in self.mesh]:
+            run.dist.destroy_process_group(group)
+
+
+def phase_all_to_all(run):
+    """The operation, whose first call joins every pair of ranks and takes seconds; meanwhile the groups of phase overlap come about."""
+    if "overlap" in run.phases:
+        run.groups = OverlapGroups(run)
+    return phase_operation(run)
+
+
 # init.py: Phase init: the communicator comes about --------------------------------------------------------------------------------------------------
 
 def phase_init(run):
@@ -1875,13 +2028,10 @@ def phase_init(run):
     limit_s = 15 + run.world * 0.05
     run.step("create the process group", limit_s)
     drill(run)
-    options = {"device_id": run.device} if run.backend == "nccl" and "device_id" in run.dist.init_process_group.__code__.co_varnames else {}
     timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
     began = time.perf_counter()
-    try:
-        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout, **options)
-    except TypeError:
-        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
+    # Without a device_id: with one, each further group would be split from this one, in turn and while nothing else may run on it.
+    run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
     first = run.torch.ones(1, device=run.device)
     run.collective("first all_reduce", lambda: run.dist.all_reduce(first), expected_s=(limit_s - STEP_S) / 3)
     if int(first) != run.world:
@@ -2082,42 +2232,45 @@ def phase_storm(run):
 
 def phase_overlap(run):
     """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
-    torch, dist = run.torch, run.dist
-    run.step("create two more groups", 15 + run.world * 0.05)
-    groups = [dist.new_group(list(range(run.world))) for _ in range(2)]
-    elements = min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
+    groups = run.groups or OverlapGroups(run)
+    groups.await_all(run)
+    wrong = overlap_twice(run, groups.second)
+    if groups.mesh:
+        with logs_of_others(run):
+            wrong += overlap_on_mesh(run, groups.mesh)
+    run.step("leave the groups", 15 + run.world * 0.05)
+    groups.destroy(run)
+    run.groups = None
+    if wrong:
+        raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
+
+
+def overlap_elements(run):
+    """Of each message."""
+    return min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
+
+
+def overlap_twice(run, second_group):
+    """Reductions of the whole world on its own group and on a second one. Wrong elements of both."""
+    torch, dist, elements = run.torch, run.dist, overlap_elements(run)
     first, second = (torch.empty(elements, device=run.device) for _ in range(2))
 
     def both():
         first.fill_(1)
         second.fill_(2)
-        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in zip((first, second), groups)]
+        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in ((first, None), (second, second_group))]
         for work in works:
             work.wait()
 
     for number in range(10):
         run.collective("two groups at once, %d of 10" % (number + 1), both, size_bytes=elements * 8)
-    wrong = sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
-    for group in groups:
-        dist.destroy_process_group(group)
-    if run.world >= 4 and run.world % 2 == 0:
-        wrong += overlap_on_mesh(run, elements // run.world)
-    if wrong:
-        raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
+    return sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
 
 
-def mesh(world):
-    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
-    everybody = list(range(world))
-    return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
-
-
-def overlap_on_mesh(run, share):
+def overlap_on_mesh(run, mesh_groups):
     """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
-    torch, dist = run.torch, run.dist
-    run.step("create the groups of a mesh", 15 + run.world * 0.05)
-    made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)]
-    (near, near_group), (far, far_group) = (next(one for one in kind if run.rank in one[0]) for kind in made)
+    torch, share = run.torch, overlap_elements(run) // run.world
+    (near, near_group), (far, far_group) = mesh_groups
     part = torch.full((share,), float(run.rank), device=run.device)
     whole = torch.empty(share * len(near), device=run.device)
     summed = torch.empty(share, device=run.device)
@@ -2132,12 +2285,7 @@ def overlap_on_mesh(run, share):
     for number in range(5):
         run.collective("gather and reduce on a mesh, %d of 5" % (number + 1), both, size_bytes=share * run.world * 4)
     wrong = wrong_elements(torch, summed, torch.full_like(summed, float(far.index(run.rank) * len(far))))
-    wrong += wrong_elements(torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float())
-    for kind in made:
-        for ranks, group in kind:
-            if run.rank in ranks:
-                dist.destroy_process_group(group)
-    return wrong
+    return wrong + wrong_elements(torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float())
 
 
 # phases.py: Which phases there are, in which order, and how long each may take ----------------------------------------------------------------------
@@ -2145,7 +2293,7 @@ def overlap_on_mesh(run, share):
 PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 240.0}
 PHASES = {
     "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
-    **dict.fromkeys(OPERATIONS, phase_operation),
+    **dict.fromkeys(OPERATIONS, phase_operation), "all_to_all": phase_all_to_all,
     "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
     "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix, "build": phase_build,
 }  # fmt: skip
@@ -2213,6 +2361,7 @@ def run_phase(run, name):
     run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
     run.event("phase_begin", limit_s=limit_s)
     began = time.monotonic()
+    run.longest_steps()
     try:
         result = PHASES[name](run) or {}
     except Failed as problem:
@@ -2226,7 +2375,8 @@ def run_phase(run, name):
         run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
         return False
     status = "skip" if "skip" in result else "ok"
-    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result)
+    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result,
+              steps=run.longest_steps())  # fmt: skip
     return True
 
 

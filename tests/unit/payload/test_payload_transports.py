@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,33 @@ def test_ranks_of_a_smaller_group_are_not_taken_for_ranks_of_the_world():
              start.format(4), "Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM"]  # fmt: skip
     pairs = payload.transports_of(log_of(*lines), 4)["pairs"]
     assert {name: row["via"] for name, row in pairs.items()} == {"0>1": ["P2P/CUMEM"], "2>3": ["P2P/CUMEM"]}
+
+
+def test_a_group_that_another_thread_begins_takes_nothing_from_the_world():
+    """As the groups of phase overlap come about beside all_to_all; what a thread says that began no group is of its process's first."""
+    begun = "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 - Init START"
+    rows = [(7, begun.format(4)), (8, begun.format(2)), (8, "Channel 00/0 : 0[0] -> 1[2] via SHM/direct/direct"),
+            (7, "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"), (9, "Channel 00/1 : 2[2] -> 3[3] via P2P/CUMEM")]  # fmt: skip
+    pairs = payload.transports_of("".join(f"vm:7:{thread} [0] NCCL INFO {text}\n" for thread, text in rows), 4)["pairs"]
+    assert {name: row["via"] for name, row in pairs.items()} == {"0>1": ["P2P/CUMEM"], "2>3": ["P2P/CUMEM"]}
+
+
+def test_what_nccl_logs_of_other_groups_is_cut_out_of_what_is_read(tmp_path):
+    run = types.SimpleNamespace(folder=str(tmp_path), rank=3)
+    log = tmp_path / "nccl-3.log"
+    log.write_text("of all\n")
+    for text in ("of halves\n", "of every second\n"):
+        with payload.logs_of_others(run), log.open("a") as sink:
+            sink.write(text)
+        with log.open("a") as sink:
+            sink.write("of all again\n")
+    assert payload.read_nccl_log(str(tmp_path), 3) == "of all\nof all again\nof all again\n"
+    assert payload.read_nccl_log(str(tmp_path), 3, limit=6) == "again\n"
+    with pytest.raises(OSError, match="in the middle"), payload.logs_of_others(run), log.open("a") as sink:
+        sink.write("of a mesh\n")
+        raise OSError("in the middle")
+    assert payload.read_nccl_log(str(tmp_path), 3).endswith("of all again\n")
+    assert payload.read_nccl_log(str(tmp_path), 4) == ""
 
 
 @pytest.mark.parametrize(

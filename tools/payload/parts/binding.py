@@ -7,16 +7,21 @@ import os
 from .run import Failed, drilled
 
 
+def device_index(run):
+    """The GPU that this rank takes, among those that it sees."""
+    return 0 if drilled(run, "wrong_device") else run.local_rank
+
+
 def phase_binding(run):
     """Which device this rank takes."""
     torch = run.torch
     if run.backend != "nccl":
-        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        index = device_index(run)
         run.device = torch.device("cpu")
         device = {"index": index, "uuid": "cpu-%s-%d" % (run.host, index), "model": "cpu", "simulated": True}
     else:
         count = torch.cuda.device_count()
-        index = 0 if drilled(run, "wrong_device") else run.local_rank
+        index = device_index(run)
         if index >= count:
             raise Failed(
                 "expected a GPU for local rank %d, found %d visible; CUDA_VISIBLE_DEVICES=%s" % (index, count, os.environ.get("CUDA_VISIBLE_DEVICES")),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 
+from .binding import device_index
+from .context import begin_context
 from .limits import VERSION
 from .mapped import boot_id, nccl_conf_lines, nccl_in_process, read_driver, shown_variables
 from .run import Failed
@@ -15,6 +18,8 @@ from .training import load_training
 
 def phase_environment(run):
     """Which torch, which NCCL, which settings: what is really there, not what should be."""
+    maker = begin_context(device_index(run)) if run.plan.get("backend") != "gloo" else None
+    run.step("import torch", run.phase_until - time.monotonic())
     try:
         import torch
         import torch.distributed as dist
@@ -32,6 +37,11 @@ def phase_environment(run):
         if name in os.environ and not names_interface(name, os.environ[name], present):
             message = "expected %s=%s to name an interface of this node, found none such among %s"
             raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
+    load_training(run)
+    if maker:
+        run.step("make a CUDA context", run.phase_until - time.monotonic())
+        maker.join()
+    run.step("look at what is loaded", run.phase_until - time.monotonic())
     backend = run.plan.get("backend") or "auto"
     run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
     if run.backend == "nccl" and not torch.cuda.is_available():
@@ -43,7 +53,6 @@ def phase_environment(run):
         "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
         "pid": os.getpid(), "world": run.world, "gpus": [one["model"] for one in gpus()],
     }  # fmt: skip
-    load_training(run)
     return dict(run.facts)
 
 

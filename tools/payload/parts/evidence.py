@@ -13,7 +13,7 @@ from .kernel_log import new_kernel_lines
 from .limits import EVIDENCE_S, POLL_S
 from .nvml import NVML_AGAIN_S, NvmlQuestion
 from .processes import process_state, signal_name
-from .recording import read_encoded, read_tail, recording_path
+from .recording import read_encoded, read_nccl_log, read_tail, recording_path
 from .stacks import find_spy, native_stacks
 from .transports import transports_of
 
@@ -86,7 +86,7 @@ def tell_transports(agent):
     if links["pairs"] is not None:
         agent.event("nvlink", pairs=links["pairs"])
     for child in agent.children:
-        log = read_tail(os.path.join(agent.folder, "nccl-%d.log" % child.rank), 4 << 20)
+        log = read_nccl_log(agent.folder, child.rank)
         if log:
             warnings = [line[:300] for line in log.splitlines() if " NCCL WARN " in line][-8:]
             agent.event("transports", rank=child.rank, warnings=warnings, **transports_of(log, agent.plan["world_size"]))

@@ -16,13 +16,10 @@ def phase_init(run):
     limit_s = 15 + run.world * 0.05
     run.step("create the process group", limit_s)
     drill(run)
-    options = {"device_id": run.device} if run.backend == "nccl" and "device_id" in run.dist.init_process_group.__code__.co_varnames else {}
     timeout = datetime.timedelta(seconds=limit_s + 60)  # ours comes first; torch's is the second line
     began = time.perf_counter()
-    try:
-        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout, **options)
-    except TypeError:
-        run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
+    # Without a device_id: with one, each further group would be split from this one, in turn and while nothing else may run on it.
+    run.dist.init_process_group(run.backend, store=run.store, rank=run.rank, world_size=run.world, timeout=timeout)
     first = run.torch.ones(1, device=run.device)
     run.collective("first all_reduce", lambda: run.dist.all_reduce(first), expected_s=(limit_s - STEP_S) / 3)
     if int(first) != run.world:

@@ -63,6 +63,7 @@ def run_phase(run, name):
     run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
     run.event("phase_begin", limit_s=limit_s)
     began = time.monotonic()
+    run.longest_steps()
     try:
         result = PHASES[name](run) or {}
     except Failed as problem:
@@ -76,7 +77,8 @@ def run_phase(run, name):
         run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
         return False
     status = "skip" if "skip" in result else "ok"
-    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result)
+    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result,
+              steps=run.longest_steps())  # fmt: skip
     return True
 
 

@@ -35,6 +35,32 @@ def recorded(dump):
         return dump()
 
 
+def nccl_log(folder, rank):
+    """Where NCCL logs, and where stands which part of that log speaks of other groups than that of all ranks."""
+    return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
+
+
+@contextlib.contextmanager
+def logs_of_others(run):
+    """What NCCL logs meanwhile is of groups whose ranks are counted anew, so it says nothing of the ranks of all."""
+    log, record = nccl_log(run.folder, run.rank)
+    with open(record, "a", encoding="ascii") as target:
+        target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
+        target.flush()
+        yield
+        target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
+
+
+def read_nccl_log(folder, rank, limit=4 << 20):
+    """The end of a rank's NCCL log, without what it says of other groups."""
+    path, record = nccl_log(folder, rank)
+    log = read_tail(path, 1 << 30).encode()
+    bounds = [int(word) for word in read_tail(record).split()] + [len(log)]
+    for begin, end in reversed(list(zip(bounds[::2], bounds[1::2]))):
+        log = log[:begin] + log[end:]
+    return log[-limit:].decode("utf-8", "replace")
+
+
 def read_tail(path, limit=16000):
     """The end of a text file."""
     try:

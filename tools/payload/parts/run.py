@@ -13,6 +13,8 @@ from .board import Board
 from .events import emit
 from .limits import SELF_END_S, SLOW_BYTES_S, STEP_S
 
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are told
+
 
 class Failed(Exception):
     """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
@@ -33,7 +35,8 @@ class Run:
         self.host = plan.get("host") or socket.gethostname()
         self.phases, self.phase, self.phase_until = (), "", 0.0
         self.torch = self.dist = self.store = self.device = self.backend = None
-        self.facts, self.seed, self.last_status, self.losses = {}, 0, "ok", ()
+        self.facts, self.seed, self.last_status, self.losses, self.groups = {}, 0, "ok", (), None
+        self.steps, self.step_name, self.step_began = {}, "", time.monotonic()
 
     def event(self, kind, **fields):
         """An event of this rank, in this phase."""
@@ -43,8 +46,22 @@ class Run:
         """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
         limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
         limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
+        self.end_step(name)
         self.board.begin(self.phase, name, limit_s, self.phase_until)
         faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
+
+    def end_step(self, following=""):
+        """Notes how long the step before took."""
+        now = time.monotonic()
+        self.steps[self.step_name] = self.steps.get(self.step_name, 0.0) + now - self.step_began
+        self.step_name, self.step_began = following, now
+
+    def longest_steps(self):
+        """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
+        self.end_step()
+        longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
+        self.steps = {}
+        return {name: round(seconds, 3) for name, seconds in longest if seconds >= LEAST_STEP_S}
 
     def collective(self, name, call, size_bytes=0, expected_s=None):
         """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from .groups import OverlapGroups
 from .operations import gather_whole, scatter_sum
 from .pattern import wrong_elements
+from .recording import logs_of_others
 from .run import Failed
 
 
@@ -34,42 +36,45 @@ def phase_storm(run):
 
 def phase_overlap(run):
     """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
-    torch, dist = run.torch, run.dist
-    run.step("create two more groups", 15 + run.world * 0.05)
-    groups = [dist.new_group(list(range(run.world))) for _ in range(2)]
-    elements = min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
+    groups = run.groups or OverlapGroups(run)
+    groups.await_all(run)
+    wrong = overlap_twice(run, groups.second)
+    if groups.mesh:
+        with logs_of_others(run):
+            wrong += overlap_on_mesh(run, groups.mesh)
+    run.step("leave the groups", 15 + run.world * 0.05)
+    groups.destroy(run)
+    run.groups = None
+    if wrong:
+        raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
+
+
+def overlap_elements(run):
+    """Of each message."""
+    return min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
+
+
+def overlap_twice(run, second_group):
+    """Reductions of the whole world on its own group and on a second one. Wrong elements of both."""
+    torch, dist, elements = run.torch, run.dist, overlap_elements(run)
     first, second = (torch.empty(elements, device=run.device) for _ in range(2))
 
     def both():
         first.fill_(1)
         second.fill_(2)
-        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in zip((first, second), groups)]
+        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in ((first, None), (second, second_group))]
         for work in works:
             work.wait()
 
     for number in range(10):
         run.collective("two groups at once, %d of 10" % (number + 1), both, size_bytes=elements * 8)
-    wrong = sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
-    for group in groups:
-        dist.destroy_process_group(group)
-    if run.world >= 4 and run.world % 2 == 0:
-        wrong += overlap_on_mesh(run, elements // run.world)
-    if wrong:
-        raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
+    return sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
 
 
-def mesh(world):
-    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
-    everybody = list(range(world))
-    return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
-
-
-def overlap_on_mesh(run, share):
+def overlap_on_mesh(run, mesh_groups):
     """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
-    torch, dist = run.torch, run.dist
-    run.step("create the groups of a mesh", 15 + run.world * 0.05)
-    made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)]
-    (near, near_group), (far, far_group) = (next(one for one in kind if run.rank in one[0]) for kind in made)
+    torch, share = run.torch, overlap_elements(run) // run.world
+    (near, near_group), (far, far_group) = mesh_groups
     part = torch.full((share,), float(run.rank), device=run.device)
     whole = torch.empty(share * len(near), device=run.device)
     summed = torch.empty(share, device=run.device)
@@ -84,9 +89,4 @@ def overlap_on_mesh(run, share):
     for number in range(5):
         run.collective("gather and reduce on a mesh, %d of 5" % (number + 1), both, size_bytes=share * run.world * 4)
     wrong = wrong_elements(torch, summed, torch.full_like(summed, float(far.index(run.rank) * len(far))))
-    wrong += wrong_elements(torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float())
-    for kind in made:
-        for ranks, group in kind:
-            if run.rank in ranks:
-                dist.destroy_process_group(group)
-    return wrong
+    return wrong + wrong_elements(torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import time
 
 from .run import Failed
 
@@ -14,6 +15,7 @@ def load_training(run):
     if not {"ddp", "fsdp"} & set(run.phases):
         return
     torch = run.torch
+    run.step("load what training needs", run.phase_until - time.monotonic())
     with contextlib.suppress(ImportError):
         importlib.import_module("torch.distributed.fsdp")
     model = small_model(torch, checkpointed=True)

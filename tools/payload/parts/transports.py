@@ -9,6 +9,7 @@ import re
 TRANSPORT = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm 0x.*)?$")
 NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
 NET_DEVICE = re.compile(r"\[(\d+)\]=?(\{[^}]*\}|[^\s\[;]+)")
+THREAD = re.compile(r":(\d+):(\d+) \[")  # of a process, at the start of a line: host:process:thread [device]
 OTHER_GROUP = re.compile(r"nranks (\d+) cudaDev .* Init START")
 GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
 NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
@@ -19,26 +20,40 @@ def transports_of(log, world=None):
 
     pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
     graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
-    group, so what comes after one of another size than world is left out.
+    group, so what a thread says after it began one of another size than world is left out.
     """
     found, graphs = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}, []
-    ours = True
+    sizes = {}  # of the latest group that each thread began
     for line in log.splitlines():
         begun = OTHER_GROUP.search(line)
-        ours = (world is None or int(begun.group(1)) == world) if begun else ours
-        if " via " in line and ours:
+        if begun:
+            sizes[thread_of(line)] = int(begun.group(1))
+        if " via " in line and is_of_all(line, sizes, world):
             _add_pair(found["pairs"], TRANSPORT.search(line))
         elif " : Using [" in line:
             _add_devices(found, NET_DEVICES.search(line))
         elif "Pattern" in line:
             graph = GRAPH.search(line)
-            if graph and ours and graph.group(1) not in graphs:
+            if graph and is_of_all(line, sizes, world) and graph.group(1) not in graphs:
                 graphs.append(graph.group(1))
         elif "nvls channels" in line:
             found["nvls"] = bool(found["nvls"]) or int(NVLS_CHANNELS.search(line).group(1)) > 0
     if found["nvls"] is None:  # releases that do not count them
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
+
+
+def thread_of(line):
+    """(process, thread) that logged a line; ("", "") where it does not say."""
+    found = THREAD.search(line)
+    return found.groups() if found else ("", "")
+
+
+def is_of_all(line, sizes, world):
+    """Whether a line speaks of the group of all ranks. A thread that began no group works for its process's first thread."""
+    process, thread = thread_of(line)
+    size = sizes.get((process, thread), sizes.get((process, process)))
+    return world is None or size is None or size == world
 
 
 def _add_pair(pairs, found):

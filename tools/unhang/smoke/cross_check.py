@@ -15,6 +15,9 @@ PROGRAMS = {
     "all_to_all": "alltoall_perf",
 }  # fmt: skip
 LIMIT_S = 60
+# nccl-tests has all GPUs in one process, where NCCL copies straight between users' buffers. Ranks of a training have a process each and go by buffers of NCCL's:
+# the same way, so that alike is compared with alike. https://github.com/NVIDIA/nccl/blob/master/src/transport/p2p.cc
+ONE_PROCESS = {"NCCL_P2P_DIRECT_DISABLE": "1"}
 _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s", re.MULTILINE)
 
 
@@ -45,7 +48,7 @@ def _run(program: str, size: int, gpus: int, environment: Mapping[str, str], lib
     """busbw of one run, None when it did not come to one."""
     paths = [*([str(Path(library).parent)] if library else []), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     words = [program, "-b", str(size), "-e", str(size), "-g", str(gpus), "-w", "5", "-n", "20", "-c", "0"]
-    variables = {**os.environ, **environment, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
+    variables = {**ONE_PROCESS, **os.environ, **environment, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
     try:
         said = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

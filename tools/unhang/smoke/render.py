@@ -11,6 +11,7 @@ from unhang.text import ascii_only, visible
 
 MIB = 1 << 20
 MOST_COUNTERS = 5
+LONG_STEP_S = 1.0
 _ERRORS = re.compile(r"error|replays|recovery|discard|dropped|symbol|crc|link_downed|retries|seq_err|timeout_err", re.IGNORECASE)
 
 
@@ -34,9 +35,15 @@ def _phases(result: Mapping[str, Any]) -> list[str]:
         lines.insert(1, f"rendezvous at {visible(meeting['address'])}:{meeting['port']}: {visible(meeting['why'])}")
     lines.append(f"{'phase':<16}{'status':<8}{'seconds':>9}  ranks")
     for row in result["phases"]:
-        others = "; ".join(f"{status}: {fold_ranks(ranks)}" for status, ranks in row["ranks"].items() if status != "ok")
+        others = "; ".join(f"{status}: {fold_ranks(ranks)}" for status, ranks in row["ranks"].items() if status != "ok") or _longest_steps(row)
         lines.append(f"{visible(row['name'], 15):<16}{row['status']:<8}{row['duration_s']:>9.2f}  {others}")
     return lines
+
+
+def _longest_steps(phase: Mapping[str, Any]) -> str:
+    """Where the time of a long phase went."""
+    steps = phase.get("steps") or {}
+    return visible(", ".join(f"{name} {seconds:.1f}" for name, seconds in list(steps.items())[:3] if seconds >= LONG_STEP_S), 120)
 
 
 def _bandwidth(result: Mapping[str, Any]) -> list[str]:

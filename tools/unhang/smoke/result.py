@@ -50,6 +50,10 @@ def _maps(value: Any) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
+def _map(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -74,7 +78,10 @@ def _too_slow(row: Mapping[str, Any]) -> Suspect:
 
 
 def phase_rows(told: Mapping[int, Story]) -> list[dict[str, Any]]:
-    """{name, status, duration_s, ranks: {status: [ranks]}} in the order in which they were begun; status is the worst, duration the longest."""
+    """{name, status, duration_s, ranks: {status: [ranks]}, steps: {name: seconds}} in the order in which they were begun.
+
+    status is the worst, duration the longest of all ranks; steps are the longest ones of the rank that took longest.
+    """
     names = list(dict.fromkeys(name for story in told.values() for name in story.begun))
     rows = []
     for name in names:
@@ -82,9 +89,11 @@ def phase_rows(told: Mapping[int, Story]) -> list[dict[str, Any]]:
         for story in told.values():
             if name in story.begun:
                 ranks.setdefault(_status(story, name), []).append(story.rank)
-        duration = max((number((story.phases.get(name) or {}).get("duration_s")) for story in told.values()), default=0.0)
+        slowest = max((story.phases.get(name) or {} for story in told.values()), key=lambda end: number(end.get("duration_s")), default={})
+        duration = number(slowest.get("duration_s"))
+        steps = {str(step)[:80]: number(took) for step, took in _map(slowest.get("steps")).items()}
         stalled = [number((story.stall or {}).get("waited_s")) for story in told.values() if story.last_phase == name and story.stall]
-        rows.append({"name": name, "status": min(ranks, key=WORST.index), "duration_s": round(max([duration, *stalled]), 3), "ranks": ranks})
+        rows.append({"name": name, "status": min(ranks, key=WORST.index), "duration_s": round(max([duration, *stalled]), 3), "ranks": ranks, "steps": steps})
     return rows
 
 

@@ -1,0 +1,64 @@
+"""The process groups of phase overlap, whose communicators come about at the same time, and while the phases before it run."""
+
+from __future__ import annotations
+
+import threading
+
+from .operations import phase_operation
+
+
+def mesh(world):
+    """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
+    everybody = list(range(world))
+    return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
+
+
+def has_mesh(world):
+    """Whether there are enough ranks for two groups of two."""
+    return world >= 4 and world % 2 == 0
+
+
+class OverlapGroups:
+    """A second group of the whole world, and this rank's two groups of a mesh: (ranks, group) each, None where there is no mesh."""
+
+    def __init__(self, run):
+        dist = run.dist
+        run.step("create more groups", 15 + run.world * 0.05)
+        self.second = dist.new_group(list(range(run.world)))
+        made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)] if has_mesh(run.world) else []
+        self.mesh = [next(one for one in kind if run.rank in one[0]) for kind in made]
+        self.problems = []
+        own = [self.second] + [group for _, group in self.mesh]
+        self.makers = [threading.Thread(target=self.connect, args=(run, group), daemon=True) for group in own if run.device.type == "cuda"]
+        for maker in self.makers:
+            maker.start()
+
+    def connect(self, run, group):
+        """The group's communicator, without a collective. A torch that cannot do that makes it with the first one."""
+        try:
+            run.torch.cuda.set_device(run.device)
+            backend = group._get_backend(run.device)
+            if hasattr(backend, "eager_connect_single_device"):
+                backend.eager_connect_single_device(run.device)
+        except Exception as problem:
+            self.problems.append(problem)  # told where the groups are used
+
+    def await_all(self, run):
+        """Until all are there. Raises what was raised in making them."""
+        run.step("wait for the communicators of more groups", 15 + run.world * 0.05)
+        for maker in self.makers:
+            maker.join()
+        if self.problems:
+            raise self.problems[0]
+
+    def destroy(self, run):
+        """All of them."""
+        for group in [self.second] + [group for _, group in self.mesh]:
+            run.dist.destroy_process_group(group)
+
+
+def phase_all_to_all(run):
+    """The operation, whose first call joins every pair of ranks and takes seconds; meanwhile the groups of phase overlap come about."""
+    if "overlap" in run.phases:
+        run.groups = OverlapGroups(run)
+    return phase_operation(run)
