@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import os
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run
 from unhang.smoke.group import Wishes, expand_hosts
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
 from unhang.smoke.local import free_port, payload_path, run_local
+from unhang.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts
 from unhang.smoke.result import EXIT_CODES, judge
 from unhang.smoke.session import follow, smoke_course
 from unhang.smoke.smoke_folder import Known, next_step, read_result
@@ -35,6 +38,8 @@ FORMATS = ("table", "json", "junit")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where, what, how long, and how to show it."""
     parser.add_argument("--local", action="store_true", help="on this machine (default)")
+    as_hosts = "take this machine for N hosts, so that NCCL goes by its network between them (default: one host)"
+    parser.add_argument("--as-hosts", type=int, metavar="N", help=as_hosts)
     parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these nodes: names or node sets, such as gpu[01-08]")
     parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="what reaches --hosts: ssh (default) or srun")
     parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="for srun, such as --srun=--partition=gpu --srun=--gres=gpu:8")
@@ -79,6 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = [name for name, given in ways.items() if given] or ["--local"]
     if len(chosen) > 1:
         raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
+    if arguments.as_hosts is not None and chosen != ["--local"]:
+        raise UserError(f"--as-hosts: expected --local beside it, found {chosen[0]}")
     if chosen == ["--step-in"]:
         return write_next_step(arguments, request)
     if chosen == ["--show-in"]:
@@ -113,33 +120,43 @@ def request_of(arguments: argparse.Namespace) -> planning.Request:
 
 def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
     """The smoke test on this machine, experiments included."""
-    host = os.uname().nodename
     payload = payload_path(project.find_project())
     container = container_of(arguments, "local")
     backend = request.backend if request.backend != "auto" else "nccl" if local_gpus() else "gloo"
-    members = [planning.Member(host, arguments.nproc or local_gpus() or 2, "lo" if backend == "gloo" else None)]
+    here = hosts_here(arguments, backend)
+    request = here.request(request)
     port = arguments.port or free_port()
+    progress = Progress()
 
-    def go(wanted: planning.Request, group: list[planning.Member], at: int) -> Stream:
-        [node] = planning.plan_group(wanted, group, "127.0.0.1", at)
-        return run_local(node, payload, container.words() if container else None, Progress().hear, carry=container is not None)
+    def go(wanted: planning.Request, members: Sequence[planning.Member], at: int) -> list[Stream]:
+        plans = planning.plan_group(wanted, members, "127.0.0.1", at)
+        command = container.words() if container else None
+        return run_hosts(plans, lambda node: run_local(node, payload, command, progress.hear, carry=container is not None))
 
-    expectations = expectations_of(arguments)
-    result = judge([go(request, members, port)], expectations)
-    result["rendezvous"] = {"host": host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
-    if backend == "nccl" and result["verdict"] == "pass" and not arguments.container_image:
+    result = judge(go(request, here.members, port), expectations_of(arguments))
+    result["rendezvous"] = {"host": here.members[0].host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
+    if backend == "nccl" and result["verdict"] == "pass" and len(here.members) == 1 and not arguments.container_image:
         library = next((one.get("path") for one in result["hosts"][0]["nccl"]), None)
         settings = {name: value for name, value in request.environment.items() if value is not None}
-        result["cross_check"] = cross_check(result["collectives"], members[0].nproc, settings, library)
+        result["cross_check"] = cross_check(result["collectives"], here.members[0].nproc, settings, library)
     if arguments.experiments:
 
         def attempt(experiment: Experiment, phase: str) -> tuple[str, float]:
             began = time.monotonic()
-            group = [planning.Member(host, 1, members[0].interface)] if experiment.alone else members
-            return judge([go(narrowed(request, phase, experiment), group, free_port())])["verdict"], time.monotonic() - began
+            group = [dataclasses.replace(here.members[0], nproc=1)] if experiment.alone else here.members
+            return judge(go(narrowed(request, phase, experiment), group, free_port()))["verdict"], time.monotonic() - began
 
         result["experiments"] = run_experiments(result, plan_experiments(backend), attempt)
     return result
+
+
+def hosts_here(arguments: argparse.Namespace, backend: str) -> LocalHosts:
+    """This machine, or the hosts that it is to be taken for. Raises UserError."""
+    host, interface = os.uname().nodename, "lo" if backend == "gloo" else None
+    if arguments.as_hosts is None:
+        return one_host(host, arguments.nproc or local_gpus() or 2, interface)
+    gpus = (os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(local_gpus())))).split(",")
+    return several_hosts(host, arguments.as_hosts, gpus if backend == "nccl" else [], arguments.nproc, interface)
 
 
 def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:

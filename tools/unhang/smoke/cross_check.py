@@ -15,8 +15,8 @@ PROGRAMS = {
     "all_to_all": "alltoall_perf",
 }  # fmt: skip
 LIMIT_S = 60
-# nccl-tests has all GPUs in one process, where NCCL copies straight between users' buffers. Ranks of a training have a process each and go by buffers of NCCL's:
-# the same way, so that alike is compared with alike. https://github.com/NVIDIA/nccl/blob/master/src/transport/p2p.cc
+# nccl-tests has all GPUs in one process, where NCCL copies straight between users' buffers. Ranks of a training have a process each and go by buffers of NCCL:
+# alike is compared with alike. https://github.com/NVIDIA/nccl/blob/master/src/transport/p2p.cc
 ONE_PROCESS = {"NCCL_P2P_DIRECT_DISABLE": "1"}
 _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s", re.MULTILINE)
 
