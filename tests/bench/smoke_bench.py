@@ -1,16 +1,14 @@
-"""What the steps of gpu_smoke.py share: one smoke run on this machine, rows of the table, nccl-tests, and what is left running."""
+"""What the steps of gpu_bench.py share: one smoke run on this machine, rows of the table, and what is left running."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import statistics
-import subprocess
 import sys
+import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,24 +17,20 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils")]
 
 from unhang.smoke import plan as planning  # noqa: E402
+from unhang.smoke.expectations import read_expectations  # noqa: E402
 from unhang.smoke.local import free_port, payload_path, run_local  # noqa: E402
+from unhang.smoke.local_hosts import one_host, run_hosts, several_hosts  # noqa: E402
 from unhang.smoke.result import judge  # noqa: E402
 
 QUIET = {"NCCL_NVLS_ENABLE": "0"}  # NVLink multicast stays off: a shared host may not survive it
-GIB = 1 << 30
-PROGRAMS = {
-    "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "broadcast": "broadcast_perf", "reduce_scatter": "reduce_scatter_perf",
-    "all_to_all": "alltoall_perf",
-}  # fmt: skip
-PLACES = ("/opt/nccl-tests/build", "/usr/local/nccl-tests/build", "/opt/nccl-tests", "/usr/local/bin", "/usr/bin", "/root/nccl-tests/build")
-ROW = re.compile(r"^\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)")
 
 
 @dataclass
 class Bench:
-    """rows: lines of the table; measured: the same as data, by step; failed: what was not as it should be; until: when no step is begun any more.
+    """rows: lines of the table; tables: whole ones; measured: the same as data; results: of smoke runs by name; failed: what was not as it should be.
 
-    shared: there is one GPU, and each of the nproc ranks is a host of its own to NCCL (NCCL_HOSTID), with that GPU: NCCL refuses two ranks of one host on one.
+    until: when the budget is spent; shared: there is one GPU, and each of the nproc ranks is a host of its own to NCCL (NCCL_HOSTID), with that GPU: NCCL
+    refuses two ranks of one host on one. folder: for files that nobody keeps. building: where nccl-tests will be.
     """
 
     out: Path
@@ -47,9 +41,14 @@ class Bench:
     until: float
     backend: str = "nccl"
     shared: bool = False
+    pyz: str = str(ROOT / "dist" / "unhang-collect.pyz")
+    building: Future[Path | None] | None = None
     rows: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
     measured: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-bench-")))
 
     def say(self, what: str, value: str) -> None:
         """One row of the table, shown at once and written at once: a run that is cut off keeps what it had."""
@@ -59,30 +58,31 @@ class Bench:
         self.write()
 
     def write(self) -> None:
-        """The table and the data."""
+        """The tables and the data, each file whole."""
         table = "| what | measured |\n| --- | --- |\n" + "".join(f"| {what} | {value} |\n" for what, value in self.rows)
-        (self.out / "gpu_smoke.md").write_text(table, encoding="utf-8")
-        document = {"rows": [list(row) for row in self.rows], "measured": self.measured, "failed": self.failed}
-        (self.out / "gpu_smoke.json").write_text(json.dumps(document, indent=1, default=str), encoding="utf-8")
+        document = {"rows": [list(row) for row in self.rows], "measured": self.measured, "failed": self.failed, "results": self.results}
+        for name, text in (("gpu.md", "\n".join([table, *self.tables])), ("gpu.json", json.dumps(document, separators=(",", ":"), default=str))):
+            partial = self.out / f".{name}"
+            partial.write_text(text, encoding="utf-8")
+            partial.replace(self.out / name)
 
     def smoke(self, name: str, **options: Any) -> tuple[dict[str, Any], float]:
-        """(result, seconds) of one smoke run here; its result goes to a file. nproc: other than all GPUs; more: further keys of the plan."""
-        nproc, more = options.pop("nproc", self.nproc), options.pop("more", {})
+        """(result, seconds) of one smoke run here, which is kept.
+
+        options: of the request, and nproc: other than all GPUs; as_hosts: this machine as so many; more: further keys of the plan.
+        """
+        nproc, more, hosts = options.pop("nproc", self.nproc), options.pop("more", {}), options.pop("as_hosts", self.nproc if self.shared else None)
         options["environment"] = {**QUIET, **options.get("environment", {})}
-        here, members = os.uname().nodename, []
-        if self.shared:
-            options.setdefault("max_bytes", 256 << 20)  # all of it goes through sockets, and the GPU's memory is for all ranks
-            members = [planning.Member(f"{here}-{number}", 1) for number in range(nproc)]
-            given = options.get("rank_environment", {})
-            options["rank_environment"] = {str(rank): {"NCCL_HOSTID": f"host{rank}", **given.get(str(rank), {})} for rank in range(nproc)}
+        gpus = [] if self.backend == "gloo" else ["0"] if self.shared else [str(gpu) for gpu in range(nproc)]
+        each = (1 if self.shared else nproc // hosts) if hosts else nproc
+        here = several_hosts(os.uname().nodename, hosts, gpus, each, None) if hosts else one_host(os.uname().nodename, nproc, None)
         request = planning.Request(backend=self.backend, python=self.python, total_timeout_s=options.pop("total_timeout_s", 120.0), **options)
-        plans = planning.plan_group(request, members or [planning.Member(here, nproc)], "127.0.0.1", free_port())
+        plans = planning.plan_group(here.request(request), here.members, "127.0.0.1", free_port())
         nodes = [planning.NodePlan(node.host, node.ranks, {**node.document, **more}) for node in plans]
         began = time.monotonic()
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            result = judge(list(pool.map(lambda node: run_local(node, payload_path(ROOT), [sys.executable]), nodes)))
+        result = judge(run_hosts(nodes, lambda node: run_local(node, payload_path(ROOT), [sys.executable])), read_expectations())
         seconds = time.monotonic() - began
-        (self.out / f"smoke-{name}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+        self.results[name] = result
         blamed = [(suspect["rank"], suspect["phase"], suspect["why"][:200]) for suspect in result["suspects"]]
         sys.stdout.write(f"  {name}: {result['verdict']} in {seconds:.1f} s; suspects {blamed}\n")
         return result, seconds
@@ -106,30 +106,6 @@ def labels(result: dict[str, Any]) -> dict[str, list[str]]:
     for row in result["transports"]:
         found.setdefault(row["label"], []).append(f"{row['from']}>{row['to']}")
     return found
-
-
-def nccl_tests_busbw(bench: Bench, name: str, gpus: int, library: str | None) -> list[float]:
-    """[busbw] out-of-place of one run of nccl-tests at 1 GiB under torch's own libnccl; [] when it does not run."""
-    if bench.nccl_tests is None or not (bench.nccl_tests / PROGRAMS[name]).is_file():
-        return []
-    words = [str(bench.nccl_tests / PROGRAMS[name]), "-b", "1G", "-e", "1G", "-g", str(gpus), "-w", "5", "-n", "20", "-c", "0"]
-    paths = [str(Path(library).parent)] if library else []
-    environment = {**os.environ, **QUIET, "LD_LIBRARY_PATH": os.pathsep.join([*paths, os.environ.get("LD_LIBRARY_PATH", "")])}
-    try:
-        said = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        sys.stdout.write(f"  nccl-tests: {problem}\n")
-        return []
-    return [float(found[4]) for line in said.splitlines() if (found := ROW.match(line)) and int(found[1]) == GIB]
-
-
-def find_nccl_tests(named: str | None) -> Path | None:
-    """The folder of all_reduce_perf, or None."""
-    on_path = shutil.which("all_reduce_perf")
-    for place in [named, os.environ.get("NCCL_TESTS"), *([str(Path(on_path).parent)] if on_path else []), *PLACES]:
-        if place and (Path(place) / "all_reduce_perf").is_file():
-            return Path(place)
-    return None
 
 
 def middle(values: list[float]) -> float:

@@ -1,4 +1,4 @@
-"""Steps of gpu_smoke.py that break something on purpose: each fault must be explained, with the right rank, and leave nothing behind."""
+"""Steps of gpu_bench.py that break something on purpose: each fault must be explained, with the right rank, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from smoke_bench import QUIET, ROOT, Bench, remains
 
@@ -26,6 +27,7 @@ def step_absent(bench: Bench) -> None:
     bench.expect("absent", 0 < waited < 20, f"to be told within 20 s of the stall, found {waited}")
     evidence = f"{stacks} stacks, {recorded} flight recordings, {native} of py-spy's with frames of the driver"
     bench.say("rank 1 never enters all_reduce", f"named: {sorted(ranks, key=str)}, told {waited:.1f} s after the stall, {evidence}; {seconds:.1f} s in all")
+    accused(bench, "absent", result)
     links = {name: count for node in nodes for name, count in (node.get("nvlink") or {}).items()}
     sent = [count for name, count in links.items() if "data sent" in name]
     bench.expect("NVLink counters", bench.shared or bool(sent), "counters of data sent over NVLink that moved")
@@ -37,6 +39,35 @@ def step_absent(bench: Bench) -> None:
     log = "may not be read" if lines == [None] else f"{sum(len(one or ()) for one in lines)} new lines"
     bench.say("kernel log and NIC counters in that evidence", f"log {log}; {nics} counters moved")
     bench.say("the verdict", "; ".join(suspect["why"] for suspect in result["suspects"])[:600])
+
+
+def step_stopped(bench: Bench) -> None:
+    """A rank stopped by SIGSTOP after minutes of traffic in little: it is named, and no counter is."""
+    before = link_errors()
+    result, seconds = bench.smoke("stopped", drills=({"rank": 1, "fault": "stop", "phase": "bandwidth"},))
+    after = link_errors()
+    ranks = {suspect["rank"] for suspect in result["suspects"]}
+    bench.expect("stopped", ranks == {1}, f"rank 1 named, found {ranks}")
+    accused(bench, "stopped", result)
+    bench.measured["nvidia-smi nvlink -e"] = {"before": before, "after": after}
+    told = "the same as before" if before == after else "not the same as before"
+    bench.say("rank 1 stopped after all other phases", f"named: {sorted(ranks, key=str)}; `nvidia-smi nvlink -e` {told}; {seconds:.1f} s in all")
+
+
+def accused(bench: Bench, name: str, result: dict[str, Any]) -> None:
+    """On a healthy machine no counter may be told as likely."""
+    told = [suspect["why"] for suspect in result["suspects"] if "rose by" in suspect["why"]]
+    bench.expect(name, not told, f"no counter accused, found {told}")
+    errors = {key: count for node in result["nodes"] for key, count in (node.get("nvlink") or {}).items() if "KiB" not in key}
+    bench.say(f"error counters that rose with a rank {name}", f"{errors or 'none'}; accused: {told or 'none'}")
+
+
+def link_errors() -> str:
+    """What the vendor's tool says of NVLink's errors; "" where there is none."""
+    try:
+        return subprocess.run(["nvidia-smi", "nvlink", "-e"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 def step_wrong_device(bench: Bench) -> None:

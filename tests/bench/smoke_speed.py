@@ -1,4 +1,4 @@
-"""Steps of gpu_smoke.py that measure: how long the smoke test takes and where it goes, its bandwidth beside nccl-tests', copies, builds, NVML."""
+"""Steps of gpu_bench.py that measure: how long the smoke test takes and where it goes, its bandwidth beside nccl-tests', copies, builds, NVML."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import subprocess
 import sys
 import time
 
-from smoke_bench import GIB, PROGRAMS, ROOT, Bench, labels, middle, nccl_tests_busbw, planning, where_time_goes
+from nccl_tests import GIB, PROGRAMS, nccl_tests_busbw
+from smoke_bench import QUIET, ROOT, Bench, labels, middle, planning, where_time_goes
 
+from unhang.smoke.cross_check import ONE_PROCESS
 from unhang.smoke.local import payload_path
 
-TURNS = 3
+RUNS = 3
 
 
 def step_smoke(bench: Bench) -> None:
-    """The default smoke, twice: how long, and where the time goes. The first loads torch from a cold disk."""
-    for number in (1, 2):
+    """The default smoke, three times: how long, and where the time goes. The first loads torch from a cold disk."""
+    for number in range(1, RUNS + 1):
         result, seconds = bench.smoke(f"default-{number}")
         bench.expect("default", result["verdict"] == "pass", "pass")
         state = "first, nothing cached" if number == 1 else "again"
         what = f"default smoke, {bench.nproc} {'hosts that share a GPU' if bench.shared else 'GPUs'}, {state}"
         bench.say(what, f"{result['verdict']}, {seconds:.1f} s ({where_time_goes(result)})")
         bench.measured[f"default smoke {number}"] = {"seconds": seconds, "phases": {row["name"]: row["duration_s"] for row in result["phases"]}}
+    bench.say("the longest steps of its phases", "; ".join(f"{row['name']}: {row['steps']}" for row in result["phases"] if row["duration_s"] > 0.5))
     for label, pairs in labels(result).items():
         bench.say("transport: " + label, ", ".join(pairs))
     kind = "net" if bench.shared else "nvlink"
     bench.expect("transports", bool(result["transports"]) and all(row["kind"] == kind for row in result["transports"]), f"{kind} for each pair")
-    bench.measured["transports"] = result["transports"]
 
 
 def step_matrix(bench: Bench) -> None:
@@ -70,31 +72,37 @@ def step_nvml(bench: Bench) -> None:
 
 
 def step_bandwidth(bench: Bench) -> None:
-    """1 GiB beside nccl-tests, in turns, medians of three."""
-    beside(bench, bench.nproc, TURNS)
+    """1 GiB beside nccl-tests."""
+    beside(bench, bench.nproc)
 
 
 def step_pair(bench: Bench) -> None:
     """The same with two of the GPUs."""
-    beside(bench, 2, 1)
+    beside(bench, 2)
 
 
-def beside(bench: Bench, gpus: int, turns: int) -> None:
-    """Rows for all operations, ours and theirs."""
+def beside(bench: Bench, gpus: int) -> None:
+    """Rows for all operations: ours twice, theirs once as it is, and once without what only GPUs of one process can do."""
     ours: dict[str, list[float]] = {name: [] for name in PROGRAMS}
-    theirs: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    theirs: dict[str, list[float | None]] = {name: [] for name in PROGRAMS}
     library = None
-    for turn in range(turns):
-        result, _ = bench.smoke(f"bandwidth-{gpus}-{turn}", phases=("bandwidth",), bandwidth_bytes=(GIB,), bandwidth_ops=tuple(PROGRAMS), nproc=gpus)
+    if bench.building:
+        bench.nccl_tests = bench.building.result()
+    for settings in (QUIET, {**QUIET, **ONE_PROCESS}):
+        result, _ = bench.smoke(
+            f"bandwidth-{gpus}-{len(theirs['broadcast'])}", phases=("bandwidth",), bandwidth_bytes=(GIB,), bandwidth_ops=tuple(PROGRAMS), nproc=gpus
+        )
         for row in result["collectives"]:
             if row["op"] in ours and row["measures"] == "bandwidth":
                 ours[row["op"]].append(row["busbw_gb_s"])
         library = next((one["path"] for host in result["hosts"] for one in host["nccl"]), library)
         for name in PROGRAMS:
-            theirs[name] += nccl_tests_busbw(bench, name, gpus, library)
+            theirs[name].append(nccl_tests_busbw(bench.nccl_tests, name, gpus, library, settings))
     for name in PROGRAMS:
-        mine, other = middle(ours[name]), middle(theirs[name])
-        text = f"nccl-tests {other:.1f}, ratio {mine / other:.3f}" if other else "nccl-tests is not installed here"
-        bench.say(f"{name} at 1 GiB, {gpus} GPUs, busbw GB/s", f"{mine:.1f} ({', '.join(f'{one:.1f}' for one in ours[name])}); {text}")
+        mine = middle(ours[name])
+        direct, alike = theirs[name]
+        found = [f"{how} {other:.1f}, ratio **{mine / other:.3f}**" for how, other in (("nccl-tests", direct), ("by NCCL's buffers", alike)) if other]
+        shown = ", ".join(f"{one:.1f}" for one in ours[name])
+        bench.say(f"{name} at 1 GiB, {gpus} GPUs, busbw GB/s", f"{mine:.1f} ({shown}); {'; '.join(found) or 'nccl-tests is not installed here'}")
         bench.expect(name, mine > 0, "a bandwidth")
-        bench.measured[f"{name} {gpus} GPUs 1 GiB"] = {"ours": ours[name], "nccl_tests": theirs[name], "ratio": mine / other if other else None}
+        bench.measured[f"{name} {gpus} GPUs 1 GiB"] = {"ours": ours[name], "nccl_tests": direct, "nccl_tests_without_direct": alike}

@@ -1,4 +1,4 @@
-"""Steps of gpu_smoke.py about the way between GPUs: hosts on one machine, each transport with its label, and NCCL's ways broken on purpose, with experiments.
+"""Steps of gpu_bench.py about the way between GPUs: hosts on one machine, each transport with its label, and NCCL's ways broken on purpose, with experiments.
 
 The ways are broken by a library that is loaded in front of the C library (broken_ways.c): it refuses to pass file descriptors between processes, which NCCL's
 peer-to-peer needs, or to make files in /dev/shm, which its shared memory needs. Nothing on the cards is touched.
@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from smoke_bench import GIB, Bench, labels, planning
+from nccl_tests import GIB
+from smoke_bench import Bench, labels, planning
 
 from unhang.smoke.experiments import ONE_RANK, REPEAT, Experiment, narrowed, plan_experiments, run_experiments
 
@@ -34,16 +35,14 @@ def hosts_of(bench: Bench) -> dict[str, dict[str, str]]:
     return {str(rank): {"NCCL_HOSTID": f"host{rank // half}"} for rank in range(bench.nproc)}
 
 
-def step_hosts(bench: Bench) -> None:
-    """Several hosts on one machine: NCCL takes the network between them."""
-    phases = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "storm", "overlap", "ddp", "fsdp", "bandwidth")
-    options: dict[str, Any] = {"max_bytes": 64 << 20, "bandwidth_bytes": (1 << 20, 64 << 20), "bandwidth_ops": ("all_reduce", "all_gather")}
-    result, seconds = bench.smoke("hosts", phases=phases, rank_environment=hosts_of(bench), **options)
+def step_as_hosts(bench: Bench) -> None:
+    """This machine as two hosts (`unhang smoke --local --as-hosts 2`): NCCL takes the network between them."""
+    result, seconds = bench.smoke("as-hosts", as_hosts=2, bandwidth_bytes=(1 << 20, 64 << 20), max_bytes=64 << 20)
     kinds = {row["kind"] for row in result["transports"]}
-    bench.expect("hosts", result["verdict"] == "pass" and "net" in kinds, f"pass over the network, found {result['verdict']} over {kinds}")
+    bench.expect("as hosts", result["verdict"] == "pass" and "net" in kinds, f"pass over the network, found {result['verdict']} over {kinds}")
     large = [row for row in result["collectives"] if row["measures"] == "bandwidth" and row["size_bytes"] > GIB // 32]
     rates = ", ".join(f"{row['op']} {row['busbw_gb_s']} GB/s" for row in large)
-    bench.say(f"{bench.nproc} GPUs as 2 hosts (NCCL_HOSTID)", f"{result['verdict']}, {seconds:.1f} s; {tell_labels(result)}; {rates}")
+    bench.say(f"{bench.nproc} GPUs as 2 hosts", f"{result['verdict']}, {seconds:.1f} s; {tell_labels(result)}; {rates}")
 
 
 def step_ways(bench: Bench) -> None:

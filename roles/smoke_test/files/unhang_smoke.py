@@ -303,6 +303,7 @@ NVLINK5_FIELDS = {
 # nvmlNvLinkErrorCounter_t, where a driver knows none of the fields: those that `nvidia-smi nvlink -e` shows. Its counters 3 (CRC data) and 4 (ECC data) rise
 # on every link of a healthy H200 (docs/decisions/0014): https://github.com/DataDog/datadog-agent/pull/55966
 OLDER = {0: "replay errors", 1: "recovery errors", 2: "CRC errors"}
+NVLINK_SPEED = 164  # NVML_FI_DEV_NVLINK_GET_SPEED, MB/s by link
 MOST_LINKS = 18
 COUNTED_ERRORS = ((0, "corrected memory errors"), (1, "uncorrected memory errors"))  # nvmlMemoryErrorType_t
 SINCE_LOADED = 0  # NVML_VOLATILE_ECC
@@ -327,7 +328,7 @@ class NvmlQuestion:
         self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def answer(self, limit_s):
-        """{"pairs", "counters", "problem"}: pairs of UUIDs that NVLink joins or None, counters by name, and why there is no more; once."""
+        """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
@@ -337,7 +338,12 @@ class NvmlQuestion:
             self.process.kill()
         except ValueError:
             problem = "NVML ended its caller with code %s" % self.process.returncode
-        return {"pairs": None, "counters": {}, "problem": problem}
+        return nothing_read(problem)
+
+
+def nothing_read(problem=None):
+    """An answer without anything."""
+    return {"pairs": None, "counters": {}, "links": {}, "problem": problem}
 
 
 def read_nvml():
@@ -345,16 +351,17 @@ def read_nvml():
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return {"pairs": None, "counters": {}, "problem": None}
+        return nothing_read()
     code = call(library, "nvmlInit_v2")
     if code:
-        return {"pairs": None, "counters": {}, "problem": "nvmlInit answered %d" % code}
+        return nothing_read("nvmlInit answered %d" % code)
     handles = nvml_handles(library)
-    counters = {}
-    for index, (handle, _) in enumerate(handles):
+    counters, links = {}, {}
+    for index, (handle, uuid) in enumerate(handles):
+        links[uuid] = gpu_links(library, handle)
         counters.update(gpu_counters(library, handle, "GPU %d" % index))
         counters.update(link_counters(library, handle, "GPU %d" % index))
-    return {"pairs": joined_pairs(library, handles), "counters": counters, "problem": None}
+    return {"pairs": joined_pairs(library, handles), "counters": counters, "links": links, "problem": None}
 
 
 def call(library, name, *arguments):
@@ -384,6 +391,24 @@ def joined_pairs(library, handles):
     return pairs
 
 
+def active_links(library, handle):
+    """Numbers of the NVLinks that are up."""
+    active, state = ctypes.c_uint(), "nvmlDeviceGetNvLinkState"
+    return [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
+
+
+def gpu_links(library, handle):
+    """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: what carries this GPU's data; 0 for what it does not say."""
+    links = active_links(library, handle)
+    speed = FieldValue(NVLINK_SPEED, links[0] if links else 0)
+    read = bool(links) and call(library, "nvmlDeviceGetFieldValues", handle, 1, ctypes.byref(speed)) == 0 and speed.code == 0
+    found = {"nvlinks": len(links), "nvlink_mb_s": speed.value & 0xFFFFFFFF if read else 0}
+    for name, function in (("pcie_generation", "nvmlDeviceGetMaxPcieLinkGeneration"), ("pcie_width", "nvmlDeviceGetMaxPcieLinkWidth")):
+        value = ctypes.c_uint()
+        found[name] = value.value if call(library, function, handle, ctypes.byref(value)) == 0 else 0
+    return found
+
+
 def gpu_counters(library, handle, gpu):
     """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
     counters, replays = {}, ctypes.c_uint()
@@ -398,8 +423,7 @@ def gpu_counters(library, handle, gpu):
 
 def link_counters(library, handle, gpu):
     """{"GPU 0 link 3 replay errors": 0}; links that are not active are left out."""
-    active, state = ctypes.c_uint(), "nvmlDeviceGetNvLinkState"
-    links = [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
+    links = active_links(library, handle)
     counters = field_counters(library, handle, gpu, links, FIELDS)
     if not any(name.endswith("errors") for name in counters):
         counters.update(field_counters(library, handle, gpu, links, NVLINK5_FIELDS))
@@ -676,7 +700,7 @@ def tell_transports(agent):
     """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
     links = agent.first_links()
     if links["pairs"] is not None:
-        agent.event("nvlink", pairs=links["pairs"])
+        agent.event("nvlink", pairs=links["pairs"], links=links["links"])
     for child in agent.children:
         log = read_nccl_log(agent.folder, child.rank)
         if log:
@@ -999,7 +1023,7 @@ class Agent:
         """What NVML told at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
-        return self.links or {"pairs": None, "counters": {}, "problem": None}
+        return self.links or nothing_read()
 
     def end_ranks(self):
         """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""

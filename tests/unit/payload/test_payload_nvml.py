@@ -83,6 +83,12 @@ def test_gpus_without_nvlink_are_told_apart(driver):
     assert asked()["pairs"] == []
 
 
+def test_what_carries_a_gpus_data_is_told(driver):
+    links = asked()["links"]
+    assert len(links) == 2
+    assert next(iter(links.values())) == {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 5, "pcie_width": 16}
+
+
 def test_an_older_driver_without_field_values_tells_its_error_counters(driver, tmp_path):
     healthy = (tmp_path / "healthy").read_text().splitlines()
     lines = [line for line in healthy if "FieldValues" not in line and " field:" not in line]
@@ -131,12 +137,12 @@ def test_a_driver_in_trouble_is_an_answer(driver, line, words):
     driver(line)
     # A driver that crashes or refuses answers at once; only the one that hangs is waited for in vain.
     answer = payload.NvmlQuestion().answer(1.0 if "stall" in line else DEADLINE_S)
-    assert answer == {"pairs": None, "counters": {}, "problem": words}
+    assert answer == {"pairs": None, "counters": {}, "links": {}, "problem": words}
 
 
 def test_without_a_driver_there_is_nothing_to_say(monkeypatch):
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    assert asked() == {"pairs": None, "counters": {}, "problem": None}
+    assert asked() == {"pairs": None, "counters": {}, "links": {}, "problem": None}
 
 
 def counters_at(root, **values):

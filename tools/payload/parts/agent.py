@@ -23,7 +23,7 @@ from .kernel_log import open_kernel_log
 from .leftovers import PREFIX, hold_folder
 from .limits import GRACE_S, LINE_BYTES, MOST_READS, POLL_S, START_S, STOPPED_S
 from .mapped import boot_id
-from .nvml import NVML_S, NvmlQuestion
+from .nvml import NVML_S, NvmlQuestion, nothing_read
 from .processes import die_with_parent, end_session, process_state
 
 
@@ -189,7 +189,7 @@ class Agent:
         """What NVML told at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
-        return self.links or {"pairs": None, "counters": {}, "problem": None}
+        return self.links or nothing_read()
 
     def end_ranks(self):
         """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""

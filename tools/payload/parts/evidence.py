@@ -84,7 +84,7 @@ def tell_transports(agent):
     """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
     links = agent.first_links()
     if links["pairs"] is not None:
-        agent.event("nvlink", pairs=links["pairs"])
+        agent.event("nvlink", pairs=links["pairs"], links=links["links"])
     for child in agent.children:
         log = read_nccl_log(agent.folder, child.rank)
         if log:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.smoke.link_bounds import LinkBound
 from unhang.smoke.streams import Event, Story, number
 
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
@@ -115,11 +116,13 @@ def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
 
 
 def judge_bandwidth(
-    group: Group | None, rows: Iterable[Mapping[str, Any]], table: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()
-) -> list[dict[str, Any]]:
+    group: Group | None, rows: Iterable[Mapping[str, Any]], table: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = (),
+    bound: LinkBound | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """One judgement per measured row: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source, verdict: pass|fail|not judged}.
 
-    Not judged is what nobody knows of this group, and the source says so; small messages, of which no table speaks, are left out then.
+    Not judged is what nobody knows of this group, and the source says so; high_gb_s is then what its links can carry, where they are known (bound). Small
+    messages, of which no table speaks, are left out then.
     """
     judged = []
     for row in rows if group else ():
@@ -130,12 +133,20 @@ def judge_bandwidth(
         if wanted:
             verdict = "pass" if row["busbw_gb_s"] >= wanted["low_gb_s"] else "fail"
         elif row["size_bytes"] >= LARGE_BYTES:
-            text = f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than {FEWEST_IN_HISTORY} earlier runs (--baseline)"
-            wanted, verdict = {"low_gb_s": None, "high_gb_s": None, "source": text}, "not judged"
+            wanted, verdict = not_judged(group, str(row["op"]), bound), "not judged"
         else:
             continue
         judged.append({"op": row["op"], "size_bytes": row["size_bytes"], "busbw_gb_s": row["busbw_gb_s"], **wanted, "verdict": verdict})
     return judged
+
+
+def not_judged(group: Group, operation: str, bound: LinkBound | None) -> dict[str, Any]:
+    """{low_gb_s, high_gb_s, source} of a group that nobody knows. Only all_reduce uses NVLink SHARP's sums."""
+    text = f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than {FEWEST_IN_HISTORY} earlier runs (--baseline)"
+    if bound is None:
+        return {"low_gb_s": None, "high_gb_s": None, "source": text}
+    at_most = round(bound.gb_s * (bound.sharp_factor(group.gpus) if group.nvls and operation == "all_reduce" else 1.0), 1)
+    return {"low_gb_s": None, "high_gb_s": at_most, "source": f"expected at most {at_most:g} by {bound.why}; {text}"}
 
 
 def stragglers(times: Mapping[int, float]) -> list[tuple[int, float, float]]:

@@ -62,7 +62,7 @@ def _bandwidth(result: Mapping[str, Any]) -> list[str]:
 
 
 def _range(judged: Mapping[str, Any]) -> str:
-    return "" if judged["low_gb_s"] is None else f"{judged['low_gb_s']:g} to {judged['high_gb_s']:g}, "
+    return f"{judged['low_gb_s']:g} to {judged['high_gb_s']:g}, " if judged["low_gb_s"] is not None else ""
 
 
 def _cross_check(result: Mapping[str, Any]) -> list[str]:

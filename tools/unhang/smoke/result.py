@@ -10,6 +10,7 @@ from unhang.smoke import bandwidth, flight_recorder
 from unhang.smoke.counter_rates import outstanding
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.likely_causes import with_likely
+from unhang.smoke.link_bounds import link_bound
 from unhang.smoke.streams import Event, Story, Stream, number, stories
 from unhang.smoke.suspects import Suspect, find_suspects
 from unhang.smoke.transports import transport_rows
@@ -27,7 +28,8 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
     rows = bandwidth.collective_rows(events, len(told))
     joined = transport_rows(told, events)
     group = bandwidth.group_of(told, [event for event in events if event["e"] == "transports"], joined)
-    judged = bandwidth.judge_bandwidth(group, rows, expectations.bandwidth, expectations.history)
+    bound = link_bound(group.transport, events) if group else None
+    judged = bandwidth.judge_bandwidth(group, rows, expectations.bandwidth, expectations.history, bound)
     suspects = find_suspects(streams, told)
     slow = bandwidth.stragglers(bandwidth.paces(told))
     suspects += [_straggler(told[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]

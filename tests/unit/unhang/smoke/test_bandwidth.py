@@ -12,6 +12,7 @@ from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
 from unhang.smoke.cross_check import cross_check, parse_busbw
 from unhang.smoke.expectations import read_expectations
+from unhang.smoke.link_bounds import link_bound
 
 CAPTURE = Path(__file__).resolve().parents[3] / "fixtures" / "h200x8" / "nccl-tests.txt"
 H200 = Group("NVIDIA H200", 8, False, "nvlink")
@@ -180,3 +181,41 @@ def test_fewer_than_four_cannot_tell_who_is_odd():
 @pytest.mark.parametrize("operation, ranks, factor", [("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("broadcast", 8, 1.0), ("all_to_all", 2, 0.5)])
 def test_factors_are_those_of_the_definition(operation, ranks, factor):
     assert bus_factor(operation, ranks) == factor
+
+
+LINKS = {"GPU-0": {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 5, "pcie_width": 16},
+         "GPU-1": {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 4, "pcie_width": 16}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "transport, at_most, words",
+    [("nvlink", 478.1, "18 NVLinks of 26.6 GB/s"), ("pcie", 31.5, "PCIe 4.0 x16"), ("shm", 31.5, "PCIe 4.0 x16"), ("net", None, "not in the table")],
+)
+def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(transport, at_most, words):
+    bound = link_bound(transport, [{"e": "nvlink", "pairs": [], "links": LINKS}])
+    group = Group("NVIDIA L40S", 2, False, transport)
+    [row] = judge_bandwidth(group, [{"op": "all_gather", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}], TABLE, (), bound)
+    assert (row["low_gb_s"], row["high_gb_s"], row["verdict"]) == (None, at_most, "not judged")
+    assert words in row["source"]
+    assert ("expected at most" in row["source"]) == (at_most is not None)
+
+
+def test_nvlink_sharp_may_exceed_the_link_in_all_reduce_alone():
+    bound = link_bound("nvlink", [{"e": "nvlink", "pairs": [], "links": LINKS}])
+    rows = [{"op": operation, "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"} for operation in ("all_reduce", "broadcast")]
+    judged = judge_bandwidth(Group("NVIDIA X100", 8, True, "nvlink"), rows, TABLE, (), bound)
+    assert [row["high_gb_s"] for row in judged] == [743.7, 478.1]
+
+
+@pytest.mark.parametrize("links", [None, 5, {}, {"a": 1}, {"a": {"nvlinks": "many", "nvlink_mb_s": None}}, {"a": {"nvlinks": 0, "nvlink_mb_s": 26562}}])
+def test_what_nodes_say_of_links_is_data(links):
+    assert link_bound("nvlink", [{"e": "nvlink", "links": links}, {"e": "phase_end"}]) is None
+    assert link_bound("pcie", [{"e": "nvlink", "links": links}]) is None
+
+
+def test_earlier_runs_judge_a_group_whose_links_are_known_too():
+    group = Group("NVIDIA L40S", 4, False, "shm")
+    past = [{"gpu": group.gpu, "gpus": 4, "nvls": False, "transport": "shm", "op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 20.0}] * 3
+    bound = link_bound("shm", [{"e": "nvlink", "pairs": [], "links": LINKS}])
+    [row] = judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}], TABLE, past, bound)
+    assert (row["verdict"], row["low_gb_s"]) == ("fail", 18.0)

@@ -1,0 +1,77 @@
+"""Steps of gpu_bench.py about the node itself: facts, what collecting them costs beside nvidia-smi, agreement with it, and the whole audit."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from job_steps import running_job
+from smoke_bench import ROOT, Bench
+
+HERE = Path(__file__).resolve().parent
+STEP_LIMIT_S = 120
+ROUNDS = 5
+
+
+def printed(words: list[str], **options: object) -> tuple[int, str, str]:
+    """(exit code, standard output, standard error) of a program."""
+    done = subprocess.run(words, capture_output=True, text=True, timeout=STEP_LIMIT_S, stdin=subprocess.DEVNULL, check=False, **options)  # type: ignore[call-overload]
+    return done.returncode, done.stdout, done.stderr
+
+
+def step_facts(bench: Bench) -> None:
+    """What the collector says of this node; it is built first where it is missing."""
+    if not Path(bench.pyz).is_file():
+        code, _, errors = printed([sys.executable, str(ROOT / "tools" / "collector" / "build.py"), bench.pyz])
+        bench.expect("collector", code == 0, f"the one-file collector to be built, found {errors.strip()[-300:]}")
+    code, said, errors = printed([sys.executable, "-I", "-S", bench.pyz])
+    bench.expect("facts", code == 0, f"facts of this node, found exit code {code}: {errors.strip()[-300:]}")
+    bench.measured["facts"] = facts = json.loads(said or "{}")
+    sections = facts.get("sections", {})
+    unread = [f"{name}: {section['probe']['error']}" for name, section in sections.items() if section["probe"]["status"] in ("timeout", "error", "denied")]
+    bench.say("facts of the node", f"{len(said)} bytes, {len(sections)} sections; not read: {'; '.join(unread)[:300] or 'none'}")
+
+
+def step_collector(bench: Bench) -> None:
+    """Bench (a): the collector beside nvidia-smi -q and topo -m, in turn."""
+    code, said, errors = printed([sys.executable, str(HERE / "bench_collector.py"), bench.pyz, "--rounds", str(ROUNDS)])
+    bench.tables.append(said)
+    sys.stdout.write(said)
+    bench.expect("collector bench", code == 0, f"measurements of the collector, found {errors.strip()[-300:]}")
+
+
+def step_agreement(bench: Bench) -> None:
+    """The facts against what nvidia-smi says of the same GPUs."""
+    _, xml, _ = printed(["nvidia-smi", "-q", "-x"])
+    (bench.folder / "nvidia-smi-q.xml").write_text(xml, encoding="utf-8")
+    (bench.folder / "facts.json").write_text(json.dumps(bench.measured.get("facts", {})), encoding="utf-8")
+    code, said, errors = printed([sys.executable, str(HERE / "agreement.py"), str(bench.folder / "facts.json"), str(bench.folder / "nvidia-smi-q.xml")])
+    bench.measured["nvidia-smi -q -x"] = xml
+    bench.say("facts beside nvidia-smi -q -x", (said + errors).strip().splitlines()[-1][:300] if said or errors else "nothing said")
+    bench.expect("agreement with nvidia-smi", code == 0, said.strip()[-400:])
+
+
+def step_busy(bench: Bench) -> None:
+    """Facts while a job runs: who holds the GPUs, which libnccl is mapped."""
+    with running_job(bench):
+        code, said, errors = printed([sys.executable, "-I", "-S", bench.pyz])
+    bench.measured["facts of a busy node"] = json.loads(said or "{}")
+    bench.expect("facts of a busy node", code == 0, f"facts beside a job, found {errors.strip()[-300:]}")
+    bench.say("facts of a busy node", f"{len(said)} bytes")
+
+
+def step_audit(bench: Bench) -> None:
+    """The whole audit play on this machine, where Ansible is installed."""
+    if importlib.util.find_spec("ansible") is None:
+        bench.say("audit of this machine", "Ansible is not installed here")
+        return
+    path = os.pathsep.join(filter(None, [str(ROOT / "tools"), str(ROOT / "module_utils"), os.environ.get("PYTHONPATH")]))
+    words = [sys.executable, "-m", "unhang", "audit", "--inventory", str(ROOT / "inventory" / "local"), "--out", str(bench.folder / "runs")]
+    code, said, errors = printed(words, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
+    bench.measured["audit"] = said
+    bench.say("audit of this machine", f"exit code {code}")
+    bench.expect("audit", code in (0, 1), f"an audit, found exit code {code}: {errors.strip()[-300:]}")
