@@ -19,6 +19,16 @@ from .probe import run_sources
 from .root import Root
 from .version import VERSION
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from .probe import Answer, ReadSource
+    from .section import SourcePiece
+
+    Source = tuple[str, ReadSource, tuple[str, ...], dict[str, tuple[str, ...]]]
+
 SECTIONS = (
     "node",
     "kernel",
@@ -38,7 +48,7 @@ MINIMUM = ("node", "kernel")
 CHOICES = {"p2p_matrix": ("read", "full"), "carrier": ("ansible", "file", "local", None)}
 
 
-def _nvml(ctx):
+def _nvml(ctx: Context) -> Iterator[SourcePiece]:
     from .nvml.live import begin_warming  # alone, for the driver starts up while the rest is imported
 
     warmth = begin_warming(ctx)
@@ -47,37 +57,37 @@ def _nvml(ctx):
     return nvml.read(ctx, warmth)
 
 
-def _system(ctx):
+def _system(ctx: Context) -> Iterator[SourcePiece]:
     from .sources import system
 
     return system.read(ctx)
 
 
-def _kernel_log(ctx):
+def _kernel_log(ctx: Context) -> Iterator[SourcePiece]:
     from .sources import kernel_log
 
     return kernel_log.read(ctx)
 
 
-def _software(ctx):
+def _software(ctx: Context) -> Iterator[SourcePiece]:
     from .sources import software
 
     return software.read(ctx)
 
 
-def _libraries(ctx):
+def _libraries(ctx: Context) -> Iterator[SourcePiece]:
     from .sources import libraries
 
     return libraries.read(ctx)
 
 
-def _processes(ctx):
+def _processes(ctx: Context) -> Iterator[SourcePiece]:
     from .sources import processes
 
     return processes.read(ctx)
 
 
-def _import_ahead(names):
+def _import_ahead(names: Iterable[str]) -> None:
     for name in names:
         try:
             if name == "software":
@@ -95,7 +105,7 @@ def _import_ahead(names):
 
 
 # name, read, sections whose status it decides, fields that it adds to other sources' sections
-SOURCES = (
+SOURCES: tuple[Source, ...] = (
     ("nvml", _nvml, ("gpus", "interconnect"), {"driver": ("cuda_version", "nvml_version", "gsp_firmware")}),
     ("libraries", _libraries, ("nccl", "torch"), {}),
     ("software", _software, ("driver", "fabric_manager", "cuda", "packages"), {}),
@@ -105,7 +115,7 @@ SOURCES = (
 )
 
 
-def collect(options, load_pynvml):
+def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str, Any]:
     """The node-facts document (a dict that json.dumps takes as it is).
 
     options: any of context.DEFAULTS (None stands for the default). load_pynvml: returns nvidia-ml-py's module; called in the NVML child only, and only
@@ -117,9 +127,9 @@ def collect(options, load_pynvml):
     layers = [options["rootfs"]] if isinstance(options["rootfs"], str) else list(options["rootfs"])
     context = Context(Root(layers, options["procfs"], options["sysfs"]), options, wanted, load_pynvml)
     chosen = [source for source in SOURCES if wanted & (set(source[2]) | set(source[3]))]
-    sections = {}
+    sections: dict[str, dict[str, Any]] = {}
 
-    def merge(answers):
+    def merge(answers: list[Answer]) -> None:
         sections.update((name, _section(name, chosen, answers)) for name in SECTIONS if name in wanted)
 
     pairs = [(name, read) for name, read, _, _ in chosen]
@@ -142,7 +152,7 @@ def collect(options, load_pynvml):
     return document
 
 
-def check_options(options):
+def check_options(options: dict[str, Any]) -> dict[str, Any]:
     """DEFAULTS with the given options. Raises ValueError naming the option, what was found and what is allowed."""
     unknown = sorted(set(options) - set(DEFAULTS))
     if unknown:
@@ -155,11 +165,11 @@ def check_options(options):
     for name in ("silence_s", "deadline_s", "first_handle_s"):
         value = checked[name]
         if value is not None and not (isinstance(value, (int, float)) and 0 < value <= 3600):
-            raise ValueError("{}: found {!r}, allowed is a number of seconds above 0 and up to 3600".format(name, value))
+            raise ValueError(f"{name}: found {value!r}, allowed is a number of seconds above 0 and up to 3600")
     return checked
 
 
-def choose_sections(subset):
+def choose_sections(subset: Iterable[str]) -> frozenset[str]:
     """The frozenset of sections that a gather_subset names, read as setup reads it: names add, "!name" takes away, `all` is every section, `min` (node,
     kernel) is always read unless "!min" is said, and with nothing but exclusions everything else is read. A section that is both named and excluded is read.
     Raises ValueError on an unknown name."""
@@ -179,7 +189,7 @@ def choose_sections(subset):
     return frozenset((added | set(MINIMUM)) - (excluded - named))
 
 
-def _section(name, chosen, answers):
+def _section(name: str, chosen: list[Source], answers: list[Answer]) -> dict[str, Any]:
     own, others, adds = None, [], {}
     for index, (source, _, sections, extra) in enumerate(chosen):
         if name in sections:
@@ -190,7 +200,7 @@ def _section(name, chosen, answers):
     return merge_section(name, own, others, adds)
 
 
-def _tell_survivors(sections, chosen, answers):
+def _tell_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[Answer]) -> None:
     """A child that cannot even exit is told in the sections that it read."""
     for index, answer in enumerate(answers):
         for name in chosen[index][2]:
@@ -199,5 +209,5 @@ def _tell_survivors(sections, chosen, answers):
                 probe["error"] = "; ".join(filter(None, [probe.get("error"), answer.survivor]))
 
 
-def _cpu_s():
+def _cpu_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))

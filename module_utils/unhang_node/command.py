@@ -8,6 +8,12 @@ import sys
 from .collect import collect
 from .document import clean_text, encode
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+    from typing import Any
+
 # name, kind, help; as library/gpu_node_info.py has them. Kinds: text, list (comma or repeated), flag, seconds, or a tuple of choices.
 OPTIONS = (
     ("gather_subset", "list", "sections to read, as with Ansible's setup: all, min, names, !names"),
@@ -26,7 +32,7 @@ OPTIONS = (
 )
 
 
-def main(arguments):
+def main(arguments: list[str]) -> int:
     """Exit code of unhang-collect: 0 with a document on stdout, 2 and one line on stderr."""
     if not arguments:  # argparse costs 10 ms
         return write_document({"carrier": "file"})
@@ -39,7 +45,7 @@ def main(arguments):
     return write_document(dict(chosen_options(parser.parse_args(arguments)), carrier="file"))
 
 
-def add_options(parser):
+def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the collector's options to an argparse parser."""
     for name, kind, text in OPTIONS:
         flag = "--" + name.replace("_", "-")
@@ -53,7 +59,7 @@ def add_options(parser):
             parser.add_argument(flag, type=float if kind == "seconds" else str, metavar="S" if kind == "seconds" else "PATH", help=text)
 
 
-def chosen_options(parsed):
+def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
     """{option: value} of what was said on the command line."""
     chosen = {}
     for name, kind, _ in OPTIONS:
@@ -63,24 +69,24 @@ def chosen_options(parsed):
     return chosen
 
 
-def write_document(options, load_pynvml=None):
+def write_document(options: dict[str, Any], load_pynvml: Callable[[], Any] | None = None) -> int:
     """Collects and writes one line of JSON to stdout. Returns 0, or 2 with one line on stderr."""
     try:
         text = encode(collect(options, load_pynvml or load_nvidia_ml_py)) + "\n"
     except ValueError as problem:
-        sys.stderr.write("unhang collect: {}\n".format(clean_text(str(problem))))
+        sys.stderr.write(f"unhang collect: {clean_text(str(problem))}\n")
         return 2
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as problem:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's own flush at exit says nothing more
-        sys.stderr.write("unhang collect: could not write the document: {}\n".format(problem.strerror))
+        sys.stderr.write(f"unhang collect: could not write the document: {problem.strerror}\n")
         return 2
     return 0
 
 
-def load_nvidia_ml_py():
+def load_nvidia_ml_py() -> Any:
     """nvidia-ml-py's module, beside this package or installed."""
     import pynvml
 

@@ -10,6 +10,15 @@ import mmap
 import struct
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from .root import Root
+
+    MarkFunction = Callable[..., None]
+
 MARK_BYTES = 512
 _HEAD = struct.Struct("=ddH")  # when it was set (monotonic clock, s), how long the call may take (s; 0: as usual), length of the text
 
@@ -34,15 +43,15 @@ DEFAULTS = {
 class Mark:
     """The name of the call that is under way, in memory that parent and child share."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.memory = mmap.mmap(-1, MARK_BYTES)
 
-    def set(self, text, allow_s=0.0):
+    def set(self, text: str, allow_s: float = 0.0) -> None:
         """Says that `text` is about to be done; it may take allow_s seconds (0: as long as any call)."""
         name = text.encode("utf-8", "replace")[: MARK_BYTES - _HEAD.size]
         self.memory[: _HEAD.size + len(name)] = _HEAD.pack(time.monotonic(), allow_s, len(name)) + name
 
-    def get(self):
+    def get(self) -> tuple[str, float, float]:
         """(text, monotonic seconds when it was set, allowed seconds or 0)."""
         set_at, allow_s, length = _HEAD.unpack_from(self.memory, 0)
         name = self.memory[_HEAD.size : _HEAD.size + min(length, MARK_BYTES - _HEAD.size)]
@@ -53,7 +62,15 @@ class Context:
     """root: Root; options: DEFAULTS with what the caller changed; sections: frozenset of wanted names; load_pynvml: callable that returns the module;
     now_s: seconds since 1970 at the start; mark(text, allow_s=0.0): see Mark.set."""
 
-    def __init__(self, root, options, sections, load_pynvml, mark=None, now_s=None):
+    def __init__(
+        self,
+        root: Root,
+        options: dict[str, Any],
+        sections: Iterable[str],
+        load_pynvml: Callable[[], Any] | None,
+        mark: MarkFunction | None = None,
+        now_s: float | None = None,
+    ) -> None:
         self.root = root
         self.options = options
         self.sections = frozenset(sections)
@@ -61,14 +78,14 @@ class Context:
         self.now_s = time.time() if now_s is None else now_s
         self.mark = mark or no_mark
 
-    def wanted(self, section):
+    def wanted(self, section: str) -> bool:
         """True when the caller asked for this section."""
         return section in self.sections
 
-    def marking(self, mark):
+    def marking(self, mark: Mark) -> Context:
         """The same context for one child, which sets `mark`."""
         return Context(self.root, self.options, self.sections, self.load_pynvml, mark.set, self.now_s)
 
 
-def no_mark(_text, _allow_s=0.0):
+def no_mark(_text: str, _allow_s: float = 0.0) -> None:
     """For readers that run in nobody's child, as tests call them."""

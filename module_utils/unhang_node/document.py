@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 LIMIT_BYTES = 1024 * 1024
 TEXT_LIMIT = 4096
 DEPTH_LIMIT = 32
@@ -12,7 +16,7 @@ MOST_CUTS = 256
 ROOM_FOR_CUTS = 16 * 1024
 
 
-def clean_text(text, limit=TEXT_LIMIT):
+def clean_text(text: str, limit: int = TEXT_LIMIT) -> str:
     """Text on one line without control, format or surrogate characters, and not longer than `limit`."""
     text = text[:limit]
     if text.isprintable():
@@ -20,7 +24,7 @@ def clean_text(text, limit=TEXT_LIMIT):
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def clean_value(value, path="", refused=None, depth=0):
+def clean_value(value: Any, path: str = "", refused: list[str] | None = None, depth: int = 0) -> Any:
     """The value as plain JSON. Numbers that JSON has not (NaN, infinities, above 64 bits) become None; their paths are appended to `refused`."""
     if value is None or value is True or value is False:
         return value
@@ -34,23 +38,21 @@ def clean_value(value, path="", refused=None, depth=0):
             return value
     elif depth < DEPTH_LIMIT:
         if isinstance(value, dict):
-            return {
-                clean_text(str(key)): clean_value(item, "{}.{}".format(path, key) if path else str(key), refused, depth + 1) for key, item in value.items()
-            }
+            return {clean_text(str(key)): clean_value(item, f"{path}.{key}" if path else str(key), refused, depth + 1) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [clean_value(item, "{}[{}]".format(path, index), refused, depth + 1) for index, item in enumerate(value)]
+            return [clean_value(item, f"{path}[{index}]", refused, depth + 1) for index, item in enumerate(value)]
         return clean_text(str(value))
     if refused is not None:
         refused.append(path)
     return None
 
 
-def encode(document):
+def encode(document: Any) -> str:
     """The document as JSON text, ASCII only. Raises ValueError on NaN."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False)
 
 
-def cut_to_size(document, limit_bytes=LIMIT_BYTES):
+def cut_to_size(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
     """Halves the largest list until the document fits, and names each cut list in collector.cut. Changes and returns the document."""
     cut = document["collector"].setdefault("cut", [])
     while len(encode(document)) + ROOM_FOR_CUTS > limit_bytes and len(cut) < MOST_CUTS:
@@ -64,13 +66,13 @@ def cut_to_size(document, limit_bytes=LIMIT_BYTES):
     return document
 
 
-def _largest_list(value, path):
+def _largest_list(value: Any, path: str) -> tuple[int, str, list[Any]] | None:
     """(bytes, path, list) of the list that weighs most, an inner one rather than the list of objects around it when it weighs most of that; or None."""
     best = None
     if isinstance(value, dict):
-        children = [(item, "{}.{}".format(path, key) if path else key) for key, item in value.items()]
+        children = [(item, f"{path}.{key}" if path else key) for key, item in value.items()]
     elif isinstance(value, list):
-        children = [(item, "{}[{}]".format(path, index)) for index, item in enumerate(value)]
+        children = [(item, f"{path}[{index}]") for index, item in enumerate(value)]
     else:
         return None
     for item, place in children:

@@ -15,6 +15,13 @@ from .links import follow_links
 from .parse.mounts import is_network, mount_of
 from .sections.mounts import read_mounts
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .parse.mounts import Mount
+    from .root import Root
+
 CONFIG_LIMIT_BYTES = 1024 * 1024
 
 
@@ -22,16 +29,16 @@ class NotLocal(OSError):
     """A path that nobody named leads to a network file system."""
 
 
-def resolve_local(root, mounts, path):
+def resolve_local(root: Root, mounts: Sequence[Mount], path: str) -> str:
     """`path` with every symbolic link followed, one step at a time, without ever touching a network file system.
 
     mounts: what read_mounts_or_none gives. Raises NotLocal naming the mount before it is touched, OSError as lstat does.
     """
 
-    def target_of(here):
+    def target_of(here: str) -> str | None:
         mount = network_mount_of(mounts, here)
         if mount:
-            raise NotLocal(errno.EXDEV, "lies on {} at {}, which nobody named: not touched".format(mount.fs_type, mount.point), path)
+            raise NotLocal(errno.EXDEV, f"lies on {mount.fs_type} at {mount.point}, which nobody named: not touched", path)
         root.watch("lstat " + here)
         place = lstat_place(root, here)
         return os.readlink(place) if stat_bits.S_ISLNK(os.lstat(place).st_mode) else None
@@ -39,7 +46,7 @@ def resolve_local(root, mounts, path):
     return follow_links(path, target_of)
 
 
-def network_mount_of(mounts, path):
+def network_mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
     """The network mount that `path` lies on by its name, or None. A node whose very "/" is one (stateless nodes, some VMs) has no other: not counted."""
     for mount in mounts:
         if is_network(mount) and (path == mount.point or path.startswith(mount.point + "/")):
@@ -48,7 +55,7 @@ def network_mount_of(mounts, path):
     return None
 
 
-def read_mounts_or_none(root):
+def read_mounts_or_none(root: Root) -> list[Mount]:
     """The mounts to give to resolve_local: [] when the table cannot be read, for then nothing is known to be far."""
     try:
         return read_mounts(root)
@@ -56,7 +63,7 @@ def read_mounts_or_none(root):
         return []
 
 
-def lstat_place(root, path):
+def lstat_place(root: Root, path: str) -> str:
     """Where a path without links in its parents lies on this machine's disk; a link at its end is not followed. Raises FileNotFoundError, PermissionError."""
     for place in root.candidates(path):
         try:
@@ -67,7 +74,7 @@ def lstat_place(root, path):
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
-def open_regular(root, path, follow=True, owner=None):
+def open_regular(root: Root, path: str, follow: bool = True, owner: int | None = None) -> int:
     """A descriptor of a regular file, opened without ever waiting. The caller closes it.
 
     follow: False refuses a symbolic link as the last part of the path (ELOOP). owner: a uid; the file must be his. Raises OSError, ValueError.
@@ -91,33 +98,33 @@ def open_regular(root, path, follow=True, owner=None):
     return descriptor
 
 
-def _demand_regular(status, path, owner):
+def _demand_regular(status: os.stat_result, path: str, owner: int | None) -> None:
     if stat_bits.S_ISLNK(status.st_mode):
-        raise ValueError("{} is a symbolic link, not followed in a place that a user owns".format(path))
+        raise ValueError(f"{path} is a symbolic link, not followed in a place that a user owns")
     if not stat_bits.S_ISREG(status.st_mode):
-        raise ValueError("{} is no regular file".format(path))
+        raise ValueError(f"{path} is no regular file")
     if owner is not None and status.st_uid != owner:
-        raise ValueError("{} belongs to uid {}, not to uid {}".format(path, status.st_uid, owner))
+        raise ValueError(f"{path} belongs to uid {status.st_uid}, not to uid {owner}")
 
 
-def read_file(root, path, limit=CONFIG_LIMIT_BYTES, follow=True, owner=None):
+def read_file(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bool = True, owner: int | None = None) -> bytes:
     """A whole regular file of at most `limit` bytes. Raises OSError; ValueError when it is larger or no regular file."""
     descriptor = open_regular(root, path, follow, owner)
     try:
         size = os.fstat(descriptor).st_size
         if size > limit:
-            raise ValueError("{} has {} bytes, at most {} are read".format(path, size, limit))
+            raise ValueError(f"{path} has {size} bytes, at most {limit} are read")
         return _read_up_to(descriptor, limit)
     finally:
         os.close(descriptor)
 
 
-def read_text(root, path, limit=CONFIG_LIMIT_BYTES, follow=True, owner=None):
+def read_text(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bool = True, owner: int | None = None) -> str:
     """read_file as text; what is no UTF-8 is replaced."""
     return read_file(root, path, limit, follow, owner).decode("utf-8", "replace")
 
 
-def _read_up_to(descriptor, limit):
+def _read_up_to(descriptor: int, limit: int) -> bytes:
     pieces, left = [], limit
     while left > 0:
         piece = os.read(descriptor, min(left, 1 << 20))
@@ -128,7 +135,7 @@ def _read_up_to(descriptor, limit):
     return b"".join(pieces)
 
 
-def read_tail(root, path, limit):
+def read_tail(root: Root, path: str, limit: int) -> bytes:
     """The last `limit` bytes of a regular file. Raises OSError, ValueError."""
     descriptor = open_regular(root, path)
     try:
@@ -139,7 +146,7 @@ def read_tail(root, path, limit):
         os.close(descriptor)
 
 
-def names_or_none(root, path):
+def names_or_none(root: Root, path: str) -> list[str]:
     """Sorted names in a folder; [] when there is no such folder. Raises OSError when it is there and cannot be read."""
     try:
         return root.names(path)

@@ -6,16 +6,24 @@ import re
 
 from .document import clean_text, clean_value
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .probe import Answer
+    from .section import UnreadRow
+
 MOST_UNREAD = 512
 # Lists whose rows are of one thing when these fields agree.
 PLACE = ("path", "where", "container")
-SAME_WHEN = {("gpus", "devices"): ("index",), ("nccl", "libraries"): PLACE, ("torch", "environments"): PLACE}
+SAME_WHEN: dict[tuple[str, ...], tuple[str, ...]] = {("gpus", "devices"): ("index",), ("nccl", "libraries"): PLACE, ("torch", "environments"): PLACE}
 # Fields in which a later source knows better: NVML itself met the mismatch.
 LATER_WINS = {("driver", "mismatch"), ("driver", "mismatch_text")}
 INDEX = re.compile(r"\[(\d+)\]")
 
 
-def merge_section(name, own, others, adds):
+def merge_section(name: str, own: Answer | None, others: list[Answer], adds: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """One section of the document.
 
     own: Answer of the source that decides the status, or None; others: Answers that add fields, each with `adds[answer.name]`, the fields that it
@@ -24,7 +32,7 @@ def merge_section(name, own, others, adds):
     section, unread, spent_ms = {"probe": {"status": "ok", "duration_ms": 0.0, "error": None, "unread": []}}, [], 0.0
     probe = section["probe"]
     for answer in ([own] if own else []) + others:
-        refused = []
+        refused: list[str] = []
         for piece in answer.pieces:
             if piece.section != name:
                 continue
@@ -42,7 +50,7 @@ def merge_section(name, own, others, adds):
     return section
 
 
-def _outcome(name, answer):
+def _outcome(name: str, answer: Answer) -> tuple[str | None, str | None]:
     """(status, error) of the section by its own source."""
     pieces = [piece for piece in answer.pieces if piece.section == name]
     for piece in pieces:
@@ -51,21 +59,20 @@ def _outcome(name, answer):
     if pieces and not pieces[-1].more:
         return "ok", None
     if answer.status == "ok":
-        return "error", "source {} ended without a word on it".format(answer.name)
+        return "error", f"source {answer.name} ended without a word on it"
     return answer.status, answer.error
 
 
-def _missing(name, answer, fields, section):
+def _missing(name: str, answer: Answer, fields: tuple[str, ...], section: dict[str, Any]) -> list[UnreadRow]:
     """Rows for the fields that another source should have added and did not."""
     failed = next(((piece.status, piece.error) for piece in answer.pieces if piece.section == name and piece.status), None)
-    if failed is None and answer.status != "ok":
-        failed = (answer.status, answer.error)
-    if failed is None:
+    status, error = failed or (answer.status or "error", answer.error)
+    if status == "ok":
         return []
-    return [{"field": field, "status": failed[0], "reason": failed[1] or failed[0]} for field in fields if section.get(field) is None]
+    return [{"field": field, "status": status, "reason": error or status} for field in fields if section.get(field) is None]
 
 
-def _merge(into, fields, path):
+def _merge(into: dict[str, Any], fields: dict[str, Any], path: tuple[str, ...]) -> None:
     for key, value in fields.items():
         here = path + (key,)
         if key not in into or into[key] is None or (here in LATER_WINS and value is not None):
@@ -76,7 +83,7 @@ def _merge(into, fields, path):
             _merge_lists(into[key], value, here)
 
 
-def _merge_lists(into, rows, path):
+def _merge_lists(into: list[Any], rows: list[Any], path: tuple[str, ...]) -> None:
     keys = SAME_WHEN.get(path)
     known = {tuple(row.get(key) for key in keys): row for row in into} if keys else {}
     for row in rows:
@@ -87,9 +94,9 @@ def _merge_lists(into, rows, path):
             into.append(row)
 
 
-def fold_unread(rows, section):
+def fold_unread(rows: Iterable[dict[str, Any]], section: dict[str, Any]) -> list[UnreadRow]:
     """Rows of probe.unread: a reason that every item of a list has is told once, as devices[*].field; cleaned, without repeats, at most 512."""
-    groups = {}
+    groups: dict[tuple[str, Any, str], list[str]] = {}
     for row in rows:
         field = clean_text(str(row.get("field")), 512)
         pattern = INDEX.sub("[*]", field, count=1)
@@ -97,11 +104,11 @@ def fold_unread(rows, section):
         fields = groups.setdefault(key, [])
         if field not in fields:
             fields.append(field)
-    folded = []
+    folded: list[UnreadRow] = []
     for (pattern, status, reason), fields in groups.items():
         whole = pattern != fields[0] and len(fields) == len(section.get(pattern.partition("[")[0]) or [])
         folded.extend({"field": field, "status": status, "reason": reason} for field in ([pattern] if whole else fields))
     if len(folded) > MOST_UNREAD:
         left = len(folded) - MOST_UNREAD + 1
-        folded[MOST_UNREAD - 1 :] = [{"field": "*", "status": "error", "reason": "{} more reasons left out".format(left)}]
+        folded[MOST_UNREAD - 1 :] = [{"field": "*", "status": "error", "reason": f"{left} more reasons left out"}]
     return folded

@@ -7,7 +7,7 @@ import collections
 TYPE_CHECKING = False  # what mypy takes for true, without the import
 
 if TYPE_CHECKING:
-    from typing import NamedTuple
+    from typing import NamedTuple as NamedTuple
 else:
     OWN_NAMES = ("__module__", "__qualname__", "__annotations__")
 

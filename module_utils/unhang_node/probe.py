@@ -18,6 +18,16 @@ from .context import Mark
 from .probe_child import be_child
 from .section import one_line
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from .context import Context
+    from .section import SourcePiece, UnreadRow
+
+    ReadSource = Callable[[Context], Iterator[SourcePiece]]
+
 ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
 EXIT_GRACE_S = 1.0  # closing a driver's files takes a while
 KILL_GRACE_S = 0.5
@@ -29,7 +39,9 @@ class Piece:
     more: the source has more to say of this section; should it not come to that, the section is not complete.
     """
 
-    def __init__(self, section, fields, unread, status, error, duration_ms, more=False):
+    def __init__(
+        self, section: str, fields: Any, unread: list[UnreadRow], status: str | None, error: str | None, duration_ms: float, more: bool = False
+    ) -> None:
         self.more = more
         self.section = section
         self.fields = fields
@@ -42,30 +54,37 @@ class Piece:
 class Answer:
     """What one source said: pieces in the order in which they came, then how it ended (status and one line, as in probe)."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.pieces = []
-        self.status = None
-        self.error = None
-        self.duration_ms = None
-        self.survivor = None  # a line when the child outlived SIGKILL
+        self.pieces: list[Piece] = []
+        self.status: str | None = None
+        self.error: str | None = None
+        self.duration_ms: float | None = None
+        self.survivor: str | None = None  # a line when the child outlived SIGKILL
 
 
 class _Child:
-    def __init__(self, name, limits):
+    def __init__(self, name: str, limits: tuple[float, float]) -> None:
         self.answer = Answer(name)
         self.mark = Mark()
         self.limits = limits
-        self.pid = None
-        self.pipe = None
+        self.pid = 0  # 0: not started
+        self.pipe = -1
         self.started = time.monotonic()
         self.received = 0
         self.rest = b""
         self.extra_s = 0.0
-        self.exit_status = None
+        self.exit_status: int | None = None
 
 
-def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None, then=None):
+def run_sources(
+    sources: Iterable[tuple[str, ReadSource]],
+    context: Context,
+    silence_s: float = 4.0,
+    deadline_s: float = 15.0,
+    meanwhile: Callable[[], None] | None = None,
+    then: Callable[[list[Answer]], None] | None = None,
+) -> list[Answer]:
     """[Answer] in the order of `sources`, a list of (name, read).
 
     read(context) yields (section, fields or exception, unread rows), with a fourth item where more pieces of that section follow.
@@ -81,33 +100,33 @@ def run_sources(sources, context, silence_s=4.0, deadline_s=15.0, meanwhile=None
             _start(child, read, context)
             if meanwhile and len(children) == 1:
                 meanwhile()
-        _listen([child for child in children if child.pipe is not None])
+        _listen([child for child in children if child.pipe >= 0])
         if then:
             then([child.answer for child in children])
-        _reap([child for child in children if child.pid is not None])
+        _reap([child for child in children if child.pid])
     finally:
         for child in children:
-            if child.pipe is not None:
+            if child.pipe >= 0:
                 os.close(child.pipe)
-            if child.pid is not None and child.exit_status is None and child.answer.survivor is None:
+            if child.pid and child.exit_status is None and child.answer.survivor is None:
                 _kill(child)
             child.mark.memory.close()
     return [child.answer for child in children]
 
 
-def _start(child, read, context):
+def _start(child: _Child, read: Callable[..., Any], context: Context) -> None:
     try:
         reader, writer = os.pipe()
     except OSError as problem:
-        _finish(child, "error", "could not start: {}".format(one_line(problem)))
+        _finish(child, "error", f"could not start: {one_line(problem)}")
         return
-    child.mark.set("start of {}".format(child.answer.name))
+    child.mark.set(f"start of {child.answer.name}")
     try:
         pid = os.fork()
     except OSError as problem:
         os.close(reader)
         os.close(writer)
-        _finish(child, "error", "could not start: {}".format(one_line(problem)))
+        _finish(child, "error", f"could not start: {one_line(problem)}")
         return
     if pid == 0:
         be_child(read, context.marking(child.mark), writer, child.limits[1])
@@ -116,13 +135,13 @@ def _start(child, read, context):
     child.pid, child.pipe = pid, reader
 
 
-def _finish(child, status, error):
+def _finish(child: _Child, status: str, error: str | None) -> None:
     child.answer.status = status
     child.answer.error = error
     child.answer.duration_ms = round((time.monotonic() - child.started) * 1000, 1)
 
 
-def _listen(children):
+def _listen(children: list[_Child]) -> None:
     """Until every child has ended, gone silent or run out of time."""
     open_pipes = {child.pipe: child for child in children}
     poll = select.poll()
@@ -140,7 +159,7 @@ def _listen(children):
                 del open_pipes[number]
 
 
-def _limit(child):
+def _limit(child: _Child) -> tuple[float, str]:
     """(monotonic seconds at which the child is out of time, what it is then said to have done)."""
     silence_s, deadline_s = child.limits
     call, set_at, allow_s = child.mark.get()
@@ -149,21 +168,21 @@ def _limit(child):
     total_s = deadline_s + child.extra_s
     by_call, by_total = set_at + call_s, child.started + total_s
     if by_call <= by_total:
-        return by_call, "{} did not return within {:g} s".format(call, call_s)
-    return by_total, "not done within {:g} s; last call: {}".format(total_s, call)
+        return by_call, f"{call} did not return within {call_s:g} s"
+    return by_total, f"not done within {total_s:g} s; last call: {call}"
 
 
-def _check_time(child):
+def _check_time(child: _Child) -> None:
     limit, reason = _limit(child)
     if time.monotonic() < limit:
         return
     _receive(child)
     if child.answer.status is None:
         _kill(child)
-        _finish(child, "timeout", reason if child.answer.survivor is None else "{}; {}".format(reason, child.answer.survivor))
+        _finish(child, "timeout", reason if child.answer.survivor is None else f"{reason}; {child.answer.survivor}")
 
 
-def _receive(child):
+def _receive(child: _Child) -> None:
     """Takes what the pipe holds; ends the child's answer at its end mark, at the end of the pipe, or when it says too much."""
     while child.answer.status is None:
         try:
@@ -176,7 +195,7 @@ def _receive(child):
         child.received += len(data)
         if child.received > ANSWER_LIMIT_BYTES:
             _kill(child)
-            _finish(child, "error", "answered more than {} bytes; last call: {}".format(ANSWER_LIMIT_BYTES, child.mark.get()[0]))
+            _finish(child, "error", f"answered more than {ANSWER_LIMIT_BYTES} bytes; last call: {child.mark.get()[0]}")
             return
         lines = (child.rest + data).split(b"\n")
         child.rest = lines.pop()
@@ -184,7 +203,7 @@ def _receive(child):
             _take(child, line)
 
 
-def _take(child, line):
+def _take(child: _Child, line: bytes) -> None:
     try:
         message = json.loads(line.decode("utf-8"))
         if message[0] is None:
@@ -193,28 +212,28 @@ def _take(child, line):
             child.answer.pieces.append(Piece(*message))
     except (ValueError, TypeError, IndexError, RecursionError) as problem:
         _kill(child)
-        _finish(child, "error", "answer not understood: {}".format(one_line(problem)))
+        _finish(child, "error", f"answer not understood: {one_line(problem)}")
 
 
-def _explain_death(child):
+def _explain_death(child: _Child) -> None:
     _wait(child, EXIT_GRACE_S)
     if child.exit_status is None:
         _kill(child)
     call, status = child.mark.get()[0], child.exit_status
     if status is not None and os.WIFSIGNALED(status):
-        _finish(child, "error", "killed by {} in {}".format(_signal_name(os.WTERMSIG(status)), call))
+        _finish(child, "error", f"killed by {_signal_name(os.WTERMSIG(status))} in {call}")
     else:
-        _finish(child, "error", "ended without an answer (wait status {}) in {}".format(status, call))
+        _finish(child, "error", f"ended without an answer (wait status {status}) in {call}")
 
 
-def _signal_name(number):
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return "signal {}".format(number)
+        return f"signal {number}"
 
 
-def _reap(children):
+def _reap(children: list[_Child]) -> None:
     """Takes leave of children that have said all; one that cannot even exit is a fact."""
     limit = time.monotonic() + EXIT_GRACE_S
     for child in children:
@@ -223,7 +242,7 @@ def _reap(children):
             _kill(child)
 
 
-def _kill(child):
+def _kill(child: _Child) -> None:
     for kill in (os.killpg, os.kill):  # the group exists only once the child has called setsid
         try:  # noqa: SIM105
             kill(child.pid, signal.SIGKILL)
@@ -231,10 +250,10 @@ def _kill(child):
             pass
     _wait(child, KILL_GRACE_S)
     if child.exit_status is None:
-        child.answer.survivor = "process {} survives SIGKILL (state {})".format(child.pid, _state(child.pid))
+        child.answer.survivor = f"process {child.pid} survives SIGKILL (state {_state(child.pid)})"
 
 
-def _wait(child, grace_s):
+def _wait(child: _Child, grace_s: float) -> None:
     """Sets exit_status when the child ends within grace_s."""
     limit, pause_s = time.monotonic() + grace_s, 0.0005
     while child.exit_status is None:
@@ -253,9 +272,9 @@ def _wait(child, grace_s):
             pause_s = min(pause_s * 2, 0.02)
 
 
-def _state(pid):
+def _state(pid: int) -> str:
     try:
-        with open("/proc/{}/stat".format(pid), "rb") as source:
+        with open(f"/proc/{pid}/stat", "rb") as source:
             return source.read(4096).rsplit(b")", 1)[1].split()[0].decode("ascii")
     except (OSError, IndexError):
         return "unknown"

@@ -11,8 +11,15 @@ import time
 
 from .section import one_line, status_of_error
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def be_child(read, context, writer, deadline_s):
+    from .context import Context
+    from .probe import ReadSource
+
+
+def be_child(read: ReadSource, context: Context, writer: int, deadline_s: float) -> None:
     """Answers through the descriptor `writer` and ends the process; never returns."""
     code = 1
     try:
@@ -34,11 +41,11 @@ def be_child(read, context, writer, deadline_s):
         os._exit(code)
 
 
-def _close_others(keep):
+def _close_others(keep: int) -> None:
     try:
         numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
-        numbers = range(3, 256)
+        numbers = list(range(3, 256))
     for number in numbers:
         if number > 2 and number != keep:
             try:  # noqa: SIM105 - contextlib would be imported for this alone
@@ -47,7 +54,7 @@ def _close_others(keep):
                 pass
 
 
-def _answer(read, context, writer):
+def _answer(read: ReadSource, context: Context, writer: int) -> None:
     before = time.monotonic()
     try:
         for section, answer, unread, *more in read(context):
@@ -63,7 +70,7 @@ def _answer(read, context, writer):
         _send(writer, [None, "ok", None])
 
 
-def _send(writer, message):
+def _send(writer: int, message: list[Any]) -> None:
     line = json.dumps(message, separators=(",", ":"), default=str).encode("utf-8") + b"\n"
     while line:
         line = line[os.write(writer, line) :]

@@ -16,11 +16,15 @@ import stat as stat_bits
 
 from .links import follow_links
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
 TEXT_LIMIT_BYTES = 4 * 1024 * 1024
 SPACE_FILE = "/.unhang/space.json"
 
 
-def unwatched(_text):
+def unwatched(_text: str) -> None:
     """For readers that nobody waits for."""
 
 
@@ -32,21 +36,21 @@ class Root:
     watch: called with one line before each call that may block ("open /etc/os-release"); a source sets it to its context's mark.
     """
 
-    def __init__(self, layers=("/",), procfs=None, sysfs=None):
+    def __init__(self, layers: Iterable[str] = ("/",), procfs: str | None = None, sysfs: str | None = None) -> None:
         self.layers = [os.path.abspath(layer) for layer in layers] or ["/"]
         self.mounts = {}
-        self.watch = unwatched
+        self.watch: Callable[[str], None] = unwatched
         if procfs:
             self.mounts["/proc"] = os.path.abspath(procfs)
         if sysfs:
             self.mounts["/sys"] = os.path.abspath(sysfs)
 
     @property
-    def is_live(self):
+    def is_live(self) -> bool:
         """True when the facts are those of the machine that runs this code."""
         return self.layers == ["/"]
 
-    def candidates(self, path):
+    def candidates(self, path: str) -> list[str]:
         """Places on disk that may hold `path` (absolute, of the node), most specific first; symbolic links not followed."""
         for mount, folder in self.mounts.items():
             if path == mount or path.startswith(mount + "/"):
@@ -55,9 +59,9 @@ class Root:
             return [path]
         return [layer + path if layer != "/" else path for layer in self.layers]
 
-    def _lstat(self, path):
+    def _lstat(self, path: str) -> tuple[str, os.stat_result]:
         """(place on disk, lstat) of one path whose parents hold no link; raises the last OSError."""
-        error = FileNotFoundError(errno.ENOENT, "no layer to look in", path)
+        error: OSError = FileNotFoundError(errno.ENOENT, "no layer to look in", path)
         for place in self.candidates(path):
             try:
                 return place, os.lstat(place)
@@ -69,7 +73,7 @@ class Root:
                 error = problem
         raise error
 
-    def resolve(self, path):
+    def resolve(self, path: str) -> str:
         """The node's own name of `path` with every symbolic link followed inside the root. Raises OSError."""
         path = os.path.normpath("/" + path.lstrip("/"))
         self.watch("resolve " + path)
@@ -77,12 +81,12 @@ class Root:
             return os.path.realpath(path)
         return follow_links(path, self._target)
 
-    def _target(self, path):
+    def _target(self, path: str) -> str | None:
         """What the symbolic link at a path points to, None where no link stands. Raises OSError."""
         place, status = self._lstat(path)
         return os.readlink(place) if stat_bits.S_ISLNK(status.st_mode) else None
 
-    def place(self, path):
+    def place(self, path: str) -> str:
         """Where `path` lies on this machine's disk, links followed inside the root. Raises OSError."""
         self.watch("open " + path)
         if self.is_live and not self.mounts:
@@ -90,7 +94,7 @@ class Root:
             return path
         return self._lstat(self.resolve(path))[0]
 
-    def data(self, path, limit=TEXT_LIMIT_BYTES):
+    def data(self, path: str, limit: int = TEXT_LIMIT_BYTES) -> bytes:
         """Up to `limit` bytes of a file. Raises OSError."""
         pieces, left = [], limit
         try:
@@ -106,19 +110,21 @@ class Root:
             raise
         return b"".join(pieces)
 
-    def text(self, path, limit=TEXT_LIMIT_BYTES):
+    def text(self, path: str, limit: int = TEXT_LIMIT_BYTES) -> str:
         """Up to `limit` bytes of a file as text; what is no UTF-8 is replaced. Raises OSError."""
         return self.data(path, limit).decode("utf-8", "replace")
 
-    def line(self, path):
+    def line(self, path: str) -> str:
         """A one-value file such as sysfs has them, stripped. Raises OSError."""
         return self.text(path, 65536).strip()
 
-    def names(self, path):
+    def names(self, path: str) -> list[str]:
         """Sorted names in a folder, all layers together. Raises OSError when no layer has it."""
         resolved = self.resolve(path)
         self.watch("list " + path)
-        found, error, seen = set(), FileNotFoundError(errno.ENOENT, "no layer to look in", path), False
+        found: set[str] = set()
+        error: OSError = FileNotFoundError(errno.ENOENT, "no layer to look in", path)
+        seen = False
         for place in self.candidates(resolved):
             try:
                 found.update(os.listdir(place))
@@ -132,17 +138,17 @@ class Root:
             raise error
         return sorted(found)
 
-    def link(self, path):
+    def link(self, path: str) -> str:
         """What a symbolic link says, verbatim. Raises OSError."""
         parent, name = os.path.split(os.path.normpath("/" + path.lstrip("/")))
         return os.readlink(self._lstat(os.path.join(self.resolve(parent), name))[0])
 
-    def stat(self, path):
+    def stat(self, path: str) -> os.stat_result:
         """os.stat_result, links followed inside the root. Raises OSError."""
         self.watch("stat " + path)
         return os.lstat(self.place(path)) if not self.is_live or self.mounts else os.stat(path)
 
-    def exists(self, path):
+    def exists(self, path: str) -> bool:
         """True when `path` leads to something. A denied parent raises PermissionError: not seen is not the same as not there."""
         try:
             self.stat(path)
@@ -150,11 +156,11 @@ class Root:
             return False
         return True
 
-    def is_dir(self, path):
+    def is_dir(self, path: str) -> bool:
         """True when `path` leads to a folder."""
         return self.exists(path) and stat_bits.S_ISDIR(self.stat(path).st_mode)
 
-    def space(self, path):
+    def space(self, path: str) -> tuple[int, int]:
         """(size_bytes, free_bytes) of the file system that `path` lies on; of a recorded tree, as recorded. Raises OSError and ValueError."""
         if not self.is_live and not self.has_kernel_procfs():
             return parse_space(self.text(SPACE_FILE), path)
@@ -162,7 +168,7 @@ class Root:
         found = os.statvfs(self.place(path))
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
-    def has_kernel_procfs(self):
+    def has_kernel_procfs(self) -> bool:
         """True when /proc is the kernel's own (a mounted host), not files: the first entry of every procfs is number 1, on a device of its own."""
         try:
             top, inside = self.stat("/"), self.stat("/proc")
@@ -171,7 +177,7 @@ class Root:
         return inside.st_ino == 1 and inside.st_dev != top.st_dev
 
 
-def parse_space(text, path):
+def parse_space(text: str, path: str) -> tuple[int, int]:
     """(size_bytes, free_bytes) that a recorded tree's space file gives for `path`. Raises FileNotFoundError and ValueError."""
     recorded = json.loads(text)
     row = recorded.get(path) if isinstance(recorded, dict) else None
@@ -179,5 +185,5 @@ def parse_space(text, path):
         raise FileNotFoundError(errno.ENOENT, "not recorded in " + SPACE_FILE, path)
     size, free = row.get("size_bytes"), row.get("free_bytes")
     if not isinstance(size, int) or not isinstance(free, int):
-        raise ValueError("{} of {}: expected two whole numbers, found {!r}".format(path, SPACE_FILE, row)[:200])
+        raise ValueError(f"{path} of {SPACE_FILE}: expected two whole numbers, found {row!r}"[:200])
     return size, free

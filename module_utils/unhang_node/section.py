@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import errno
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from .root import Root
+
+    T = TypeVar("T")
+    UnreadRow = dict[str, str]
+    SectionPiece = tuple[str, Any, list[UnreadRow]]
+    SourcePiece = SectionPiece | tuple[str, Any, list[UnreadRow], str]  # more pieces of that section follow
+
 
 class Absent(Exception):
     """A node has nothing of what a section describes: no driver, no package manager. Its text is one line saying what was looked for."""
@@ -12,20 +24,20 @@ class Absent(Exception):
 class Unread:
     """Fields of one section that stay null, each with its reason; becomes probe.unread."""
 
-    def __init__(self):
-        self.rows = []
+    def __init__(self) -> None:
+        self.rows: list[UnreadRow] = []
 
-    def add(self, field, status, reason):
+    def add(self, field: str, status: str, reason: object) -> None:
         """field: path inside the section; status: absent, denied, timeout or error; reason: one line."""
         row = {"field": field, "status": status, "reason": str(reason)[:1024]}
         if row not in self.rows:
             self.rows.append(row)
 
-    def of_error(self, field, error):
+    def of_error(self, field: str, error: BaseException) -> None:
         """Notes an OSError or ValueError under the status that it means."""
         self.add(field, status_of_error(error), one_line(error))
 
-    def attempt(self, field, read, *arguments):
+    def attempt(self, field: str, read: Callable[..., T], *arguments: Any) -> T | None:
         """read(*arguments), or None with the reason noted when it raises OSError or ValueError."""
         try:
             return read(*arguments)
@@ -34,7 +46,7 @@ class Unread:
             return None
 
 
-def read_section(name, read, root, *arguments):
+def read_section(name: str, read: Callable[..., Any], root: Root, *arguments: Any) -> SectionPiece:
     """(name, fragment, unread rows) of read(root, unread, *arguments), as a source yields it.
 
     A section that raises costs itself, not its neighbours: in its place stands the exception, which becomes probe.status and probe.error
@@ -47,7 +59,7 @@ def read_section(name, read, root, *arguments):
         return name, problem, unread.rows
 
 
-def status_of_error(error):
+def status_of_error(error: BaseException) -> str:
     """absent, denied, timeout or error."""
     if isinstance(error, Absent):
         return "absent"
@@ -61,7 +73,7 @@ def status_of_error(error):
     return "error"
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """An exception as one line without control characters."""
-    text = str(error) if isinstance(error, Absent) else "{}: {}".format(type(error).__name__, error)
+    text = str(error) if isinstance(error, Absent) else f"{type(error).__name__}: {error}"
     return "".join(character if character.isprintable() else " " for character in text)[:1024]

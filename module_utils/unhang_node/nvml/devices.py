@@ -9,6 +9,12 @@ from __future__ import annotations
 from ..section import Unread
 from .names import FIELDS, MEMORY_V2, NOT_SUPPORTED, error_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .asking import Asking, FieldAnswers
+
 MIB = 1024.0 * 1024.0
 ARCHITECTURES = {2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
@@ -30,7 +36,7 @@ RETIRED = tuple(FIELDS["NVML_FI_DEV_RETIRED_" + name] for name in ("SBE", "DBE",
 REPLAYS, LINK_COUNT = FIELDS["NVML_FI_DEV_PCIE_REPLAY_COUNTER"], FIELDS["NVML_FI_DEV_NVLINK_LINK_COUNT"]
 
 
-def read_identity(asking):
+def read_identity(asking: Asking) -> dict[str, Any]:
     """The fields that say which GPU it is: {uuid, minor, pci_address, model, ...}. asking.handle is set. Raises Lost."""
     handle = asking.handle
     pci = asking.ask("pci_address", "nvmlDeviceGetPciInfo", handle)
@@ -48,7 +54,7 @@ def read_identity(asking):
     }
 
 
-def read_state(asking, board):
+def read_state(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
     """The rest of a GPU but for its processes. board: a dict that this board's fixed values are taken from, or put into. Raises Lost."""
     handle = asking.handle
     fields = asking.fields(REMAPPED + (REPLAYS,) + (() if "no_retired_pages" in board else RETIRED))
@@ -76,14 +82,14 @@ def read_state(asking, board):
     return state
 
 
-def sysfs_address(bus_id):
+def sysfs_address(bus_id: Any) -> str:
     """0000:3b:00.0 of NVML's 00000000:3B:00.0."""
     text = bus_id.decode("ascii", "replace") if isinstance(bus_id, bytes) else str(bus_id)
     domain, _, rest = text.lower().partition(":")
-    return "{:04x}:{}".format(int(domain, 16), rest)
+    return f"{int(domain, 16):04x}:{rest}"
 
 
-def read_pcie(asking, fields):
+def read_pcie(asking: Asking, fields: FieldAnswers) -> dict[str, Any]:
     """{generation_now, generation_max, generation_card, width_now, width_max, replays}."""
     handle = asking.handle
     code, replays = fields.get(REPLAYS, (2, None))
@@ -99,20 +105,20 @@ def read_pcie(asking, fields):
     }
 
 
-def read_memory(asking):
+def read_memory(asking: Asking) -> dict[str, Any]:
     """{memory_total_mib, memory_used_mib, memory_reserved_mib}. Without the second form of the call, used holds what the driver reserves."""
     found, code = asking.try_ask("nvmlDeviceGetMemoryInfo", asking.handle, MEMORY_V2)
     if code:
         found = asking.ask("memory_total_mib", "nvmlDeviceGetMemoryInfo", asking.handle)
         if found is None:
             return {"memory_total_mib": None, "memory_used_mib": None, "memory_reserved_mib": None}
-        reason = "{} from nvmlDeviceGetMemoryInfo_v2; memory_used_mib includes it".format(error_name(code))
+        reason = f"{error_name(code)} from nvmlDeviceGetMemoryInfo_v2; memory_used_mib includes it"
         asking.unread.add(asking.prefix + "memory_reserved_mib", "absent", reason)
     reserved = None if code else found.reserved / MIB
     return {"memory_total_mib": found.total / MIB, "memory_used_mib": found.used / MIB, "memory_reserved_mib": reserved}
 
 
-def read_power_and_clocks(asking, board):
+def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
     """Power, clocks and temperature."""
     handle = asking.handle
     of_board(asking, board)
@@ -138,7 +144,7 @@ def read_power_and_clocks(asking, board):
     }
 
 
-def of_board(asking, board):
+def of_board(asking: Asking, board: dict[str, Any]) -> None:
     """Puts read_board's answer into `board`, asked once per board; its reasons are noted for each GPU."""
     if "rows" not in board:
         alone = asking.about("", asking.label, Unread())
@@ -148,7 +154,7 @@ def of_board(asking, board):
         asking.unread.add(asking.prefix + row["field"], row["status"], row["reason"])
 
 
-def read_board(asking):
+def read_board(asking: Asking) -> dict[str, Any]:
     """What board and VBIOS fix."""
     handle = asking.handle
     default = asking.ask("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", handle)
@@ -162,13 +168,13 @@ def read_board(asking):
     }
 
 
-def read_ecc(asking):
+def read_ecc(asking: Asking) -> dict[str, Any] | None:
     """ECC mode and totals, or None where the GPU has no ECC."""
     handle = asking.handle
     mode = asking.ask("ecc", "nvmlDeviceGetEccMode", handle)
     if mode is None:
         return None
-    ecc = {"enabled": bool(mode[0]), "pending": bool(mode[1])}
+    ecc: dict[str, Any] = {"enabled": bool(mode[0]), "pending": bool(mode[1])}
     for name, kind, counter in (
         ("corrected_volatile", 0, 0),
         ("uncorrected_volatile", 1, 0),
@@ -181,7 +187,7 @@ def read_ecc(asking):
     return ecc
 
 
-def read_row_remap(asking, fields):
+def read_row_remap(asking: Asking, fields: FieldAnswers) -> dict[str, Any] | None:
     """Remapped rows (from Ampere on), or None."""
     codes = [fields.get(number, (2, None))[0] for number in REMAPPED]
     if not any(codes):
@@ -203,7 +209,7 @@ def read_row_remap(asking, fields):
     }
 
 
-def read_retired_pages(asking, fields, board):
+def read_retired_pages(asking: Asking, fields: FieldAnswers, board: dict[str, Any]) -> dict[str, Any] | None:
     """Retired pages (before Ampere), or None. A board that has none is asked once."""
     code = board.get("no_retired_pages") or next((fields[number][0] for number in RETIRED if number in fields and fields[number][0]), 0 if fields else 13)
     if code:
@@ -214,12 +220,12 @@ def read_retired_pages(asking, fields, board):
     return {"single_bit": single, "double_bit": double, "pending": bool(pending)}
 
 
-def read_fabric(asking):
+def read_fabric(asking: Asking) -> dict[str, Any] | None:
     """Registration with the fabric manager, or None where the driver does not know of it."""
     found = asking.ask_first("fabric", ("nvmlDeviceGetGpuFabricInfoV", asking.handle, "v2"), ("nvmlDeviceGetGpuFabricInfo", asking.handle))
     if found is None:
         return None
-    cluster, state = "".join("{:02x}".format(byte) for byte in found.clusterUuid), FABRIC_STATES.get(found.state)
+    cluster, state = "".join(f"{byte:02x}" for byte in found.clusterUuid), FABRIC_STATES.get(found.state)
     return {
         "state": state,
         "status": "success" if found.status == 0 else error_name(found.status),

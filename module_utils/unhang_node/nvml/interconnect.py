@@ -6,6 +6,13 @@ from .asking import Lost
 from .devices import LINK_COUNT, sysfs_address
 from .names import ALL_LINKS, FIELDS, INVALID_ARGUMENT, NOT_SUPPORTED
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .asking import Asking, FieldAnswers
+
 MOST_LINKS = 18  # NVML_NVLINK_MAX_LINKS
 LINK_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0"}
 REMOTES = {0: "gpu", 1: "cpu", 2: "switch"}
@@ -27,9 +34,9 @@ P2P_STATES = {
 TOPOLOGIES = {0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system"}
 
 
-def read_links(asking, gpu):
+def read_links(asking: Asking, gpu: int) -> list[dict[str, Any]]:
     """[row of interconnect.links] of one GPU; [] when it has none. Raises Lost."""
-    states = []
+    states: list[bool | None] = []
     for link in range(count_links(asking)):
         state, code = asking.try_ask("nvmlDeviceGetNvLinkState", asking.handle, link)
         if code in (NOT_SUPPORTED, INVALID_ARGUMENT) and len(states) == link:
@@ -41,20 +48,29 @@ def read_links(asking, gpu):
     return rows
 
 
-def count_links(asking):
+def count_links(asking: Asking) -> int:
     """How many links to ask for: what the GPU says, else as many as NVML knows."""
     code, count = asking.fields((LINK_COUNT,)).get(LINK_COUNT, (NOT_SUPPORTED, 0))
     return MOST_LINKS if code else min(count, 64)
 
 
-def read_link(asking, gpu, link, active):
+def read_link(asking: Asking, gpu: int, link: int, active: bool | None) -> dict[str, Any]:
     """One row without speed and errors. What is at the other end is asked of links that are up."""
-    field = "links[gpu={},link={}].".format(gpu, link)
-    row = {"gpu": gpu, "link": link, "active": active, "version": None, "remote": None, "remote_pci_address": None, "speed_mb_s": None, "errors": None}
+    field = f"links[gpu={gpu},link={link}]."
+    row: dict[str, Any] = {
+        "gpu": gpu,
+        "link": link,
+        "active": active,
+        "version": None,
+        "remote": None,
+        "remote_pci_address": None,
+        "speed_mb_s": None,
+        "errors": None,
+    }
     if not active:
         return row
     version = asking.ask(field + "version", "nvmlDeviceGetNvLinkVersion", asking.handle, link)
-    row["version"] = LINK_VERSIONS.get(version, None if version is None else "enum {}".format(version))
+    row["version"] = LINK_VERSIONS.get(version, None if version is None else f"enum {version}")
     remote = asking.ask(field + "remote", "nvmlDeviceGetNvLinkRemoteDeviceType", asking.handle, link)
     row["remote"] = None if remote is None else REMOTES.get(remote, "unknown")
     if row["remote"] == "gpu":
@@ -63,7 +79,7 @@ def read_link(asking, gpu, link, active):
     return row
 
 
-def add_speeds_and_errors(asking, rows):
+def add_speeds_and_errors(asking: Asking, rows: list[dict[str, Any]]) -> None:
     """Sets speed_mb_s and errors of the links that are up.
 
     A link's three counters cost 2.5 ms, their sums over the links as much as one link's: the links are asked one by one only when a sum is not zero.
@@ -76,13 +92,13 @@ def add_speeds_and_errors(asking, rows):
         row["speed_mb_s"] = None if code else speed
         if code:
             status = "absent" if code in (NOT_SUPPORTED, INVALID_ARGUMENT) else "error"
-            asking.unread.add("links[*].speed_mb_s", status, "NVML cannot say the rate of a link: error {}".format(code))
+            asking.unread.add("links[*].speed_mb_s", status, f"NVML cannot say the rate of a link: error {code}")
     clean = bool(found) and all(found[entry] == (0, 0) for entry in sums)
     for row in up:
         row["errors"] = {name: 0 for name, _, _ in ERRORS} if clean else read_errors(asking, row["link"], found)
 
 
-def read_errors(asking, link, sums):
+def read_errors(asking: Asking, link: int, sums: FieldAnswers) -> dict[str, Any]:
     """{replay, recovery, crc} of one link."""
     errors = {}
     asked = asking.fields([(number, link) for _, number, _ in ERRORS]) if sums else {}
@@ -94,7 +110,7 @@ def read_errors(asking, link, sums):
     return errors
 
 
-def count_by_gpu(gpu, uuid, rows):
+def count_by_gpu(gpu: int, uuid: str | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Row of interconnect.by_gpu."""
     remotes = sorted({row["remote"] or "unknown" for row in rows if row["active"]})
     counts = [value for row in rows if row["errors"] for value in row["errors"].values()]
@@ -108,13 +124,13 @@ def count_by_gpu(gpu, uuid, rows):
     }
 
 
-def read_pair(asking, name, one, other, in_full):
+def read_pair(asking: Asking, name: str, one: tuple[int, Any], other: tuple[int, Any], in_full: bool) -> dict[str, Any]:
     """Row of interconnect.pairs. name: its place there, as pairs[3]; one, other: (index, handle) or (index, None) of a lost GPU; in_full: ask for write,
     NVLink and atomics even where read is ok."""
-    row = {"a": one[0], "b": other[0], "read": None, "write": None, "nvlink": None, "atomics": None, "topology": None, "nvlinks": None}
+    row: dict[str, Any] = {"a": one[0], "b": other[0], "read": None, "write": None, "nvlink": None, "atomics": None, "topology": None, "nvlinks": None}
     if one[1] is None or other[1] is None:
         return row
-    pair = asking.about(name + ".", "{},{}".format(one[0], other[0]))
+    pair = asking.about(name + ".", f"{one[0]},{other[0]}")
     try:
         for name, which in P2P:
             status = pair.ask(name, "nvmlDeviceGetP2PStatus", one[1], other[1], which)
@@ -127,7 +143,7 @@ def read_pair(asking, name, one, other, in_full):
     return row
 
 
-def count_between(links, addresses, a, b):
+def count_between(links: dict[int, list[dict[str, Any]]], addresses: dict[int, str | None], a: int, b: int) -> int | None:
     """Active NVLinks between two GPUs: direct ones, else the fewer of both GPUs' links to switches. None when a GPU's links were not read.
 
     links: {gpu: rows}; addresses: {gpu: PCI address}.
@@ -139,7 +155,7 @@ def count_between(links, addresses, a, b):
     return direct or min(switched)
 
 
-def judge_all_read(pairs):
+def judge_all_read(pairs: list[dict[str, Any]]) -> bool | None:
     """p2p_ok: every pair can read; None with no pair, or when one was not read and none is bad."""
     states = {row["read"] for row in pairs}
     if not states or states == {None}:
@@ -149,7 +165,7 @@ def judge_all_read(pairs):
     return None if None in states else True
 
 
-def sum_up_fabric(states):
+def sum_up_fabric(states: Iterable[str | None]) -> str | None:
     """fabric_state of the GPUs' fabric states."""
     known = {"none" if state == "not_supported" else state for state in states if state is not None}
     if not known:

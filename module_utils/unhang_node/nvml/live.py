@@ -16,23 +16,29 @@ from ..section import Absent
 from .names import FUNCTION_NOT_FOUND, MEMORY_V2
 from .waking import seconds_for_first_handle
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..context import Context, MarkFunction
+
 LIBRARY = "libnvidia-ml.so.1"
 SRAM_STATUS_VERSION = 0x1000068
 FABRIC_V2 = 0x02000024
 
 
-def begin_warming(ctx):
+def begin_warming(ctx: Context) -> Warmth | Exception | None:
     """A Warmth at work, or the exception that opening the library met: Absent without it, OSError when it cannot be loaded. None where there is a
     recording, or a root that is not this machine's."""
     if ctx.options.get("nvml_recording") or not ctx.root.is_live:
         return None
     first_handle_s = seconds_for_first_handle(ctx)
-    ctx.mark("dlopen {}".format(LIBRARY))
+    ctx.mark(f"dlopen {LIBRARY}")
     try:
         return Warmth(ctypes.CDLL(LIBRARY), ctx.mark, first_handle_s)
     except OSError as problem:
         if "cannot open shared object file" in str(problem) and LIBRARY + ":" in str(problem):
-            return Absent("{} is not in the loader's paths".format(LIBRARY))
+            return Absent(f"{LIBRARY} is not in the loader's paths")
         return problem
 
 
@@ -42,11 +48,11 @@ class Warmth:
     first_handle_s: how long init and each first handle may take (0: as any call).
     """
 
-    def __init__(self, library, mark, first_handle_s):
+    def __init__(self, library: Any, mark: MarkFunction, first_handle_s: float) -> None:
         self.library = library
         self.mark = mark
         self.first_handle_s = first_handle_s
-        self.first_handle_ms = None
+        self.first_handle_ms: float | None = None
         self.call = "nvmlInitWithFlags"
         self.handles_done = _thread.allocate_lock()
         self.topology_done = _thread.allocate_lock()
@@ -54,7 +60,7 @@ class Warmth:
         self.topology_done.acquire()
         _thread.start_new_thread(self._run, ())
 
-    def _run(self):
+    def _run(self) -> None:
         try:
             handles = self._open_handles()
         finally:
@@ -65,7 +71,7 @@ class Warmth:
         finally:
             self.topology_done.release()
 
-    def _open_handles(self):
+    def _open_handles(self) -> list[Any]:
         names = ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2")
         if not all(hasattr(self.library, name) for name in names):
             return []
@@ -74,7 +80,7 @@ class Warmth:
         if self.library.nvmlInitWithFlags(0) or self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return []
         for index in range(count.value):
-            self._say("nvmlDeviceGetHandleByIndex_v2({})".format(index))
+            self._say(f"nvmlDeviceGetHandleByIndex_v2({index})")
             handle = ctypes.c_void_p()
             if self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
                 handles.append(handle)
@@ -82,17 +88,17 @@ class Warmth:
                 self.first_handle_ms = (time.monotonic() - begun) * 1000.0
         return handles
 
-    def _say(self, call):
+    def _say(self, call: str) -> None:
         self.call = call
         self.mark(call, self.first_handle_s)
 
-    def wait_for_handles(self):
+    def wait_for_handles(self) -> None:
         if not self.handles_done.acquire(False):
             self.mark(self.call, self.first_handle_s)  # this thread has marked other things since
             self.handles_done.acquire()
         self.handles_done.release()
 
-    def wait_for_topology(self):
+    def wait_for_topology(self) -> None:
         with self.topology_done:
             pass
 
@@ -100,61 +106,61 @@ class Warmth:
 class LiveSession:
     """nvidia-ml-py's functions by their own names; those that take a structure to fill return it filled."""
 
-    def __init__(self, pynvml, warmth=None):
+    def __init__(self, pynvml: Any, warmth: Warmth | None = None) -> None:
         self.pynvml = pynvml
         self.warmth = warmth
         self.NVMLError = pynvml.NVMLError
 
     @property
-    def first_handle_ms(self):
+    def first_handle_ms(self) -> float | None:
         """What init and first handle took in the driver, or None when the thread did not get that far."""
         return self.warmth.first_handle_ms if self.warmth else None
 
     @property
-    def first_handle_s(self):
+    def first_handle_s(self) -> float:
         """How long each first handle may take (0: as any call)."""
         return self.warmth.first_handle_s if self.warmth else 0.0
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         try:
             return getattr(self.pynvml, name)
         except AttributeError:
             raise self.pynvml.NVMLError(FUNCTION_NOT_FOUND) from None
 
-    def nvmlInit(self):
+    def nvmlInit(self) -> None:
         if self.warmth:
             self.warmth.wait_for_handles()
         self.pynvml.nvmlInit()
 
-    def nvmlDeviceGetTopologyCommonAncestor(self, one, other):
+    def nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any) -> Any:
         if self.warmth:
             self.warmth.wait_for_topology()
         return self.pynvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
 
-    def nvmlDeviceGetMemoryInfo(self, handle, version=None):
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
         # Releases before 11.520 know no version; then the driver's first form is all there is.
         if version == MEMORY_V2 and not hasattr(self.pynvml, "nvmlMemory_v2"):
             raise self.pynvml.NVMLError(FUNCTION_NOT_FOUND)
         return self.pynvml.nvmlDeviceGetMemoryInfo(handle, version) if version else self.pynvml.nvmlDeviceGetMemoryInfo(handle)
 
-    def nvmlDeviceGetGpuFabricInfoV(self, handle, _version):
+    def nvmlDeviceGetGpuFabricInfoV(self, handle: Any, _version: str) -> Any:
         status = self._struct("c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfoV_t")
         status.version = FABRIC_V2
         self.pynvml.nvmlDeviceGetGpuFabricInfoV(handle, ctypes.byref(status))
         return status
 
-    def nvmlDeviceGetGpuFabricInfo(self, handle):
+    def nvmlDeviceGetGpuFabricInfo(self, handle: Any) -> Any:
         status = self._struct("c_nvmlGpuFabricInfo_t")
         self.pynvml.nvmlDeviceGetGpuFabricInfo(handle, ctypes.byref(status))
         return status
 
-    def nvmlDeviceGetSramEccErrorStatus(self, handle):
+    def nvmlDeviceGetSramEccErrorStatus(self, handle: Any) -> Any:
         status = self._struct("c_nvmlEccSramErrorStatus_v1_t")
         status.version = SRAM_STATUS_VERSION
         self.pynvml.nvmlDeviceGetSramEccErrorStatus(handle, ctypes.byref(status))
         return status
 
-    def _struct(self, *names):
+    def _struct(self, *names: str) -> Any:
         for name in names:
             if hasattr(self.pynvml, name):
                 return getattr(self.pynvml, name)()

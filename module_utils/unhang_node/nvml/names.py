@@ -66,6 +66,6 @@ ERROR_NAMES = {
 }
 
 
-def error_name(code):
+def error_name(code: int) -> str:
     """NVML_ERROR_NOT_SUPPORTED for 3."""
-    return ERROR_NAMES.get(code, "NVML error {}".format(code))
+    return ERROR_NAMES.get(code, f"NVML error {code}")

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from .asking import Asking
+
 MIB = 1024.0 * 1024.0
 MOST_ROWS = 256
 KINDS = (
@@ -14,7 +21,7 @@ KINDS = (
 CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|crio|lxc|enroot|apptainer|singularity|/machine\.slice/")
 
 
-def read_processes(asking, root, owners):
+def read_processes(asking: Asking, root: Root, owners: dict[int, dict[str, str | None]]) -> list[dict[str, Any]] | None:
     """[{pid, user, command, where, memory_mib, use}] of one GPU, or None with the reason noted. owners: a dict that keeps what procfs said."""
     rows, seen = [], False
     for use, name in KINDS:
@@ -34,10 +41,10 @@ def read_processes(asking, root, owners):
     return rows[:MOST_ROWS] if seen else None
 
 
-def read_owner(root, pid):
+def read_owner(root: Root, pid: int) -> dict[str, str | None]:
     """{user, command, where} by procfs; None for what is not there any more or not ours to read."""
-    folder = "/proc/{}".format(pid)
-    owner = {"user": None, "command": None, "where": None}
+    folder = f"/proc/{pid}"
+    owner: dict[str, str | None] = {"user": None, "command": None, "where": None}
     try:
         owner["command"] = root.line(folder + "/comm")
         owner["user"] = user_of(root, folder)
@@ -47,7 +54,7 @@ def read_owner(root, pid):
     return owner
 
 
-def user_of(root, folder):
+def user_of(root: Root, folder: str) -> str:
     """The name that /etc/passwd has for the process's real user id, else the number. No name service: it may hang."""
     status = root.text(folder + "/status", 65536)
     uid = next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))

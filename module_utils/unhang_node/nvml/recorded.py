@@ -9,6 +9,13 @@ import time
 from .names import ALL_LINKS, FIELDS, FUNCTION_NOT_FOUND, INVALID_ARGUMENT, MEMORY_V2, NOT_SUPPORTED
 from .recording import is_error
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from .asking import Entry
+
 FIELD_NAMES = {number: name for name, number in FIELDS.items()}
 LINK_ERRORS = {
     "NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY": "error:0",
@@ -22,22 +29,22 @@ SYSTEM_CALLS = ("nvmlInit", "nvmlSystem", "nvmlShutdown")
 class RecordedError(Exception):
     """Stands for pynvml.NVMLError; value is NVML's code."""
 
-    def __init__(self, value, text=None):
-        super().__init__(text or "error {}".format(value))
+    def __init__(self, value: Any, text: str | None = None) -> None:
+        super().__init__(text or f"error {value}")
         self.value = value
 
 
 class Struct:
     """Stands for a ctypes structure."""
 
-    def __init__(self, fields):
+    def __init__(self, fields: dict[str, Any]) -> None:
         self.__dict__.update(fields)
 
 
 class RecordedHandle:
     """Stands for a device handle."""
 
-    def __init__(self, index, device):
+    def __init__(self, index: int, device: dict[str, Any]) -> None:
         self.index = index
         self.device = device
 
@@ -49,61 +56,61 @@ class RecordedSession:
     first_handle_ms = None
     first_handle_s = 0.0
 
-    def __init__(self, recording):
+    def __init__(self, recording: dict[str, Any]) -> None:
         self.recording = recording
         self.missing = frozenset(recording["missing"])
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         if not name.startswith("nvml"):
             raise AttributeError(name)
         return lambda *arguments: self._answer(name, arguments)
 
     # ---- calls whose answer is not simply looked up
 
-    def nvmlInit(self):
+    def nvmlInit(self) -> None:
         self._behave("nvmlInitWithFlags", "")
         if "nvmlInitWithFlags" in self.recording["system"]:
             _value(self.recording["system"]["nvmlInitWithFlags"]["v"])
 
-    def nvmlDeviceGetCount(self):
+    def nvmlDeviceGetCount(self) -> int:
         return len(self.recording["devices"])
 
-    def nvmlDeviceGetHandleByIndex(self, index):
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> RecordedHandle:
         self._behave("nvmlDeviceGetHandleByIndex_v2", str(index))
         device = self.recording["devices"][index]
         _value(device.get("handle"))
         return RecordedHandle(index, device)
 
-    def nvmlDeviceGetFieldValues(self, handle, wanted):
+    def nvmlDeviceGetFieldValues(self, handle: Any, wanted: Iterable[Entry]) -> list[Struct]:
         self._behave("nvmlDeviceGetFieldValues", str(handle.index))
         if "fields" not in handle.device:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
         return [field_value(handle.device, *(entry if isinstance(entry, tuple) else (entry, None))) for entry in wanted]
 
-    def nvmlDeviceGetNvLinkState(self, handle, link):
+    def nvmlDeviceGetNvLinkState(self, handle: Any, link: int) -> Any:
         return self._of_link("nvmlDeviceGetNvLinkState", "state", handle, link)
 
-    def nvmlDeviceGetNvLinkVersion(self, handle, link):
+    def nvmlDeviceGetNvLinkVersion(self, handle: Any, link: int) -> Any:
         return self._of_link("nvmlDeviceGetNvLinkVersion", "version", handle, link)
 
-    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle, link):
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, link: int) -> Any:
         return self._of_link("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
 
-    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle, link):
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: Any, link: int) -> Any:
         return self._of_link("nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
 
-    def nvmlDeviceGetNvLinkErrorCounter(self, handle, link, counter):
-        return self._of_link("nvmlDeviceGetNvLinkErrorCounter", "error:{}".format(counter), handle, link)
+    def nvmlDeviceGetNvLinkErrorCounter(self, handle: Any, link: int, counter: int) -> Any:
+        return self._of_link("nvmlDeviceGetNvLinkErrorCounter", f"error:{counter}", handle, link)
 
-    def nvmlDeviceGetTopologyCommonAncestor(self, one, other):
+    def nvmlDeviceGetTopologyCommonAncestor(self, one: Any, other: Any) -> Any:
         return self._of_pair("nvmlDeviceGetTopologyCommonAncestor", "ancestor", one, other)
 
-    def nvmlDeviceGetP2PStatus(self, one, other, which):
-        return self._of_pair("nvmlDeviceGetP2PStatus", "p2p:{}".format(which), one, other)
+    def nvmlDeviceGetP2PStatus(self, one: Any, other: Any, which: int) -> Any:
+        return self._of_pair("nvmlDeviceGetP2PStatus", f"p2p:{which}", one, other)
 
     # ---- looking up
 
-    def _answer(self, name, arguments):
+    def _answer(self, name: str, arguments: tuple[Any, ...]) -> Any:
         handle, answers = None, self.recording["system"]
         if arguments and isinstance(arguments[0], RecordedHandle):
             handle, answers = arguments[0], arguments[0].device
@@ -114,7 +121,7 @@ class RecordedSession:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
         return _value(answers[key]["v"])
 
-    def _of_link(self, call, key, handle, link):
+    def _of_link(self, call: str, key: str, handle: RecordedHandle, link: int) -> Any:
         self._behave(call, str(handle.index))
         links = handle.device.get("nvlink", [])
         if link >= len(links):
@@ -123,14 +130,14 @@ class RecordedSession:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
         return _value(links[link][key]["v"])
 
-    def _of_pair(self, call, key, one, other):
-        self._behave(call, "{},{}".format(one.index, other.index))
-        answers = self.recording["pairs"].get("{}-{}".format(one.index, other.index), {})
+    def _of_pair(self, call: str, key: str, one: RecordedHandle, other: RecordedHandle) -> Any:
+        self._behave(call, f"{one.index},{other.index}")
+        answers = self.recording["pairs"].get(f"{one.index}-{other.index}", {})
         if key not in answers:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
         return _value(answers[key]["v"])
 
-    def _behave(self, name, arguments):
+    def _behave(self, name: str, arguments: str) -> None:
         """Is slow, stalls, crashes or misses the function, where the recording says so."""
         for said, seconds in self.recording["slow"].items():
             if _is_said(said, name, arguments):
@@ -145,23 +152,23 @@ class RecordedSession:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
 
 
-def base_name(name):
+def base_name(name: str) -> str:
     """nvmlDeviceGetMemoryInfo of nvmlDeviceGetMemoryInfo_v2: what is said of a call is said of it in each of its versions."""
     return name[:-3] if name[-3:-1] == "_v" else name
 
 
-def _is_said(said, name, arguments):
+def _is_said(said: str, name: str, arguments: str) -> bool:
     """Whether "name" or "name(3)" is said of this call."""
     function, _, rest = said.replace(" ", "").partition("(")
     return base_name(function) == base_name(name) and (not rest or rest == arguments + ")")
 
 
-def _c_name(key):
+def _c_name(key: str) -> str:
     """The C function behind a recording's key, which is what missing and stall name."""
     return {"nvmlDeviceGetMemoryInfo:v2": "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3"}.get(key, key.split(":")[0])
 
 
-def _value(value):
+def _value(value: Any) -> Any:
     if is_error(value):
         raise RecordedError(value["nvml_error"], value.get("text"))
     if isinstance(value, dict):
@@ -171,10 +178,10 @@ def _value(value):
     return value
 
 
-def field_value(device, number, scope):
+def field_value(device: dict[str, Any], number: int, scope: int | None) -> Struct:
     """What nvmlDeviceGetFieldValues answers for one field: a structure with nvmlReturn and value.ullVal. scope: a link, ALL_LINKS or None."""
     name = FIELD_NAMES.get(number)
-    said = device.get("fields", {}).get("{}:{}".format(name, scope)) or device.get("fields", {}).get(name)
+    said = device.get("fields", {}).get(f"{name}:{scope}") or device.get("fields", {}).get(name)
     links = device.get("nvlink", [])
     if said is None:
         code, value = INVALID_ARGUMENT, 0

@@ -33,11 +33,15 @@ import copy
 import json
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 SPECIAL = ("missing", "stall", "crash", "slow")
 MAX_BASES = 16
 
 
-def load_recording(path):
+def load_recording(path: str) -> dict[str, Any]:
     """{system, devices: [...], pairs, missing: [..], stall: [..], crash: [..], slow: {..}} of a recording with its bases merged in.
 
     Raises OSError; ValueError with file and place when the file is no recording.
@@ -48,22 +52,22 @@ def load_recording(path):
             try:
                 layer = json.load(source)
             except ValueError as problem:
-                raise ValueError("{}: {}".format(seen, problem)) from None
+                raise ValueError(f"{seen}: {problem}") from None
         if not isinstance(layer, dict):
-            raise ValueError("{}: expected an object with devices or base, found {}".format(seen, type(layer).__name__))
+            raise ValueError(f"{seen}: expected an object with devices or base, found {type(layer).__name__}")
         chain.append(layer)
         if "base" not in layer:
             break
         if len(chain) > MAX_BASES:
-            raise ValueError("{}: more than {} bases one on another".format(path, MAX_BASES))
+            raise ValueError(f"{path}: more than {MAX_BASES} bases one on another")
         seen = os.path.join(os.path.dirname(seen), layer["base"])
-    recording = {"system": {}, "devices": [], "pairs": {}, "missing": [], "stall": [], "crash": [], "slow": {}}
+    recording: dict[str, Any] = {"system": {}, "devices": [], "pairs": {}, "missing": [], "stall": [], "crash": [], "slow": {}}
     for layer in reversed(chain):
         recording = apply_layer(recording, layer)
     return recording
 
 
-def apply_layer(recording, layer):
+def apply_layer(recording: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:
     """The recording with one layer's differences; neither argument is changed."""
     merged = copy.deepcopy(recording)
     for name, answer in layer.get("system", {}).items():
@@ -75,8 +79,8 @@ def apply_layer(recording, layer):
     del merged["devices"][count:]
     for index in range(before, count):
         merged["devices"].append(_copied_device(merged["devices"], index))
-    for changes_of in (lambda _: layer.get("all_devices"), lambda index: _by_index(layer.get("devices"), index)):
-        merged["devices"] = [_merge_device(device, changes_of(index) or {}) for index, device in enumerate(merged["devices"])]
+    merged["devices"] = [_merge_device(device, layer.get("all_devices") or {}) for device in merged["devices"]]
+    merged["devices"] = [_merge_device(device, _by_index(layer.get("devices"), index) or {}) for index, device in enumerate(merged["devices"])]
     merged["pairs"] = _merge_pairs(merged["pairs"], layer.get("pairs", {}), count)
     for name in ("missing", "stall", "crash"):
         said = layer.get(name, [])
@@ -85,18 +89,18 @@ def apply_layer(recording, layer):
     return merged
 
 
-def is_error(value):
+def is_error(value: Any) -> bool:
     """True for {"nvml_error": code, "text": ...}."""
     return isinstance(value, dict) and "nvml_error" in value
 
 
-def _by_index(changes, index):
+def _by_index(changes: Any, index: int) -> Any:
     if isinstance(changes, dict):
         return changes.get(str(index))
     return changes[index] if changes and index < len(changes) else None
 
 
-def _merge_answer(answer, change):
+def _merge_answer(answer: dict[str, Any] | None, change: Any) -> Any:
     """An ANSWER with a change in full or short form."""
     if isinstance(change, dict) and "v" in change:
         return change
@@ -106,7 +110,7 @@ def _merge_answer(answer, change):
     return dict(answer or {}, v=change)
 
 
-def _merge_device(device, changes):
+def _merge_device(device: dict[str, Any], changes: Any) -> dict[str, Any]:
     merged = dict(device)
     for name, change in changes.items():
         if name == "fields":
@@ -125,7 +129,7 @@ def _merge_device(device, changes):
     return merged
 
 
-def _merge_links(links, changes):
+def _merge_links(links: Any, changes: Any) -> list[Any]:
     if isinstance(changes, list) and not links:
         links = [{} for _ in changes]
     merged = []
@@ -138,14 +142,14 @@ def _merge_links(links, changes):
     return merged
 
 
-def _merge_pairs(pairs, changes, count):
+def _merge_pairs(pairs: dict[str, Any], changes: Any, count: int) -> dict[str, Any]:
     merged = {}
     example = next(iter(pairs.values()), None)
     for a in range(count):
         for b in range(count):
             if a == b:
                 continue
-            name, mirror = "{}-{}".format(a, b), "{}-{}".format(b, a)
+            name, mirror = f"{a}-{b}", f"{b}-{a}"
             pair = dict(pairs.get(name) or example or {})
             for change in (changes.get("all"), changes.get(name, changes.get(mirror))):
                 for call, answer in (change or {}).items():
@@ -155,14 +159,14 @@ def _merge_pairs(pairs, changes, count):
     return merged
 
 
-def _copied_device(devices, index):
+def _copied_device(devices: list[dict[str, Any]], index: int) -> dict[str, Any]:
     """A copy of one of the devices that differs from each of them where two GPUs always differ."""
     device = copy.deepcopy(devices[index % len(devices)]) if devices else {}
-    address = "{:08X}:{:02X}:00.0".format(0, 0x80 + index)
+    address = f"{0:08X}:{0x80 + index:02X}:00.0"
     place = {"busIdLegacy": address[4:], "domain": 0, "bus": 0x80 + index, "device": 0, "busId": address}
     for name in ("nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v3"):
         device[name] = _merge_answer(device.get(name), place)
-    device["nvmlDeviceGetUUID"] = {"v": "GPU-{:08x}-0000-4000-8000-{:012x}".format(0xC0000000 + index, index)}
+    device["nvmlDeviceGetUUID"] = {"v": f"GPU-{0xC0000000 + index:08x}-0000-4000-8000-{index:012x}"}
     for name in ("nvmlDeviceGetMinorNumber", "nvmlDeviceGetIndex"):
         device[name] = {"v": index}
     return device

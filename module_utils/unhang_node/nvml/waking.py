@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..context import Context
+    from ..root import Root
+
 SLEEPING_HANDLE_S = 20.0
 GPUS = "/proc/driver/nvidia/gpus"
 PERSISTENCED = "/run/nvidia-persistenced/nvidia-persistenced.pid"
 
 
-def seconds_for_first_handle(ctx):
+def seconds_for_first_handle(ctx: Context) -> float:
     """Seconds for one such call, or 0 for as long as any call may take.
 
     The option first_handle_s decides where it is set. Else 20 s, unless the driver's own files show every GPU awake: the daemon that keeps them so
@@ -15,10 +20,10 @@ def seconds_for_first_handle(ctx):
     """
     said = ctx.options.get("first_handle_s")
     if said is not None:
-        return said
+        return float(said)
     if ctx.options.get("nvml_recording"):
         return 0.0
-    ctx.mark("list {}".format(GPUS))
+    ctx.mark(f"list {GPUS}")
     try:
         addresses = ctx.root.names(GPUS)
     except OSError:
@@ -28,15 +33,15 @@ def seconds_for_first_handle(ctx):
     return SLEEPING_HANDLE_S
 
 
-def is_awake(root, address):
+def is_awake(root: Root, address: str) -> bool:
     """True when procfs shows a GPU that has been started and not put to sleep again."""
-    folder = "{}/{}".format(GPUS, address)
+    folder = f"{GPUS}/{address}"
     try:
         return "??" not in root.text(folder + "/information", 65536) and "Video Memory:" in active_memory(root.text(folder + "/power", 65536))
     except OSError:
         return False
 
 
-def active_memory(text):
+def active_memory(text: str) -> str:
     """The line of /proc/driver/nvidia/gpus/*/power that says the video memory is active, or ""."""
     return next((line for line in text.splitlines() if line.startswith("Video Memory:") and line.split()[-1] == "Active"), "")

@@ -13,7 +13,7 @@ REQUEST_DUMP = 0x301
 IFA_ADDRESS, IFA_LOCAL = 1, 2
 
 
-def parse_routes(text):
+def parse_routes(text: str) -> list[tuple[str, int, int, bool]]:
     """[(interface, network, mask, is_direct)] of /proc/net/route, numbers as host integers; routes that are down or rejecting left out."""
     routes = []
     for line in text.splitlines()[1:65537]:
@@ -29,12 +29,12 @@ def parse_routes(text):
     return routes
 
 
-def swap(number):
+def swap(number: int) -> int:
     """/proc/net/route prints addresses in the byte order of the network as if it were the host's (little endian)."""
-    return struct.unpack("<I", struct.pack(">I", number))[0]
+    return int.from_bytes(number.to_bytes(4, "big"), "little")
 
 
-def parse_default_interfaces(text, text6=""):
+def parse_default_interfaces(text: str, text6: str = "") -> list[str]:
     """Names of the interfaces that hold a default route, by /proc/net/route and ipv6_route."""
     names = [name for name, network, mask, _direct in parse_routes(text) if network == 0 and mask == 0]
     for line in text6.splitlines()[:65536]:
@@ -44,7 +44,7 @@ def parse_default_interfaces(text, text6=""):
     return sorted(set(names))
 
 
-def parse_local_addresses(text):
+def parse_local_addresses(text: str) -> set[int]:
     """{address as host integer} of the local addresses in /proc/net/fib_trie: the lines "|-- a.b.c.d" followed by "/32 host LOCAL"."""
     found, last = set(), None
     for line in text.splitlines()[:262144]:
@@ -58,7 +58,7 @@ def parse_local_addresses(text):
     return found
 
 
-def ipv4_number(text):
+def ipv4_number(text: str) -> int | None:
     """The host integer of a dotted address, or None."""
     try:
         return struct.unpack(">I", socket.inet_aton(text))[0] if text.count(".") == 3 else None
@@ -66,17 +66,18 @@ def ipv4_number(text):
         return None
 
 
-def ipv4_text(number):
+def ipv4_text(number: int) -> str:
     """The dotted text of a host integer."""
     return socket.inet_ntoa(struct.pack(">I", number))
 
 
-def match_ipv4(locals_, routes):
+def match_ipv4(locals_: set[int], routes: list[tuple[str, int, int, bool]]) -> tuple[dict[str, list[str]], list[str]]:
     """({interface: ["10.0.0.1/24"]}, [address that two interfaces could have]): which interface each local address belongs to.
 
     An address belongs to the interface whose direct route, the most specific one, covers it. Two interfaces in one network cannot be told apart.
     """
-    found, unclear = {}, []
+    found: dict[str, list[str]] = {}
+    unclear = []
     for number in sorted(locals_):
         if number >> 24 == 127:
             found.setdefault("lo", []).append(ipv4_text(number) + "/8")
@@ -91,21 +92,21 @@ def match_ipv4(locals_, routes):
     return found, unclear
 
 
-def parse_if_inet6(text):
+def parse_if_inet6(text: str) -> dict[str, list[str]]:
     """{interface: ["fe80::1/64"]} of /proc/net/if_inet6."""
-    found = {}
+    found: dict[str, list[str]] = {}
     for line in text.splitlines()[:65536]:
         words = line.split()
         if len(words) == 6 and len(words[0]) == 32:
             try:
                 address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))
-                found.setdefault(words[5], []).append("{}/{}".format(address, int(words[2], 16)))
+                found.setdefault(words[5], []).append(f"{address}/{int(words[2], 16)}")
             except ValueError:
                 continue
     return found
 
 
-def is_routable(address):
+def is_routable(address: str) -> bool:
     """True for an address that another node could answer: neither loopback, nor link-local, nor unspecified."""
     host = address.partition("/")[0].lower()
     if ":" in host:
@@ -113,14 +114,15 @@ def is_routable(address):
     return not host.startswith(("127.", "169.254.", "0."))
 
 
-def netlink_request():
+def netlink_request() -> bytes:
     """The message that asks for all addresses of all families: rtnetlink(7), RTM_GETADDR."""
     return NETLINK_HEAD.pack(NETLINK_HEAD.size + ADDRESS_HEAD.size, GET_ADDRESS, REQUEST_DUMP, 1, 0) + ADDRESS_HEAD.pack(0, 0, 0, 0, 0)
 
 
-def parse_netlink(data):
+def parse_netlink(data: bytes) -> tuple[list[tuple[int, str]], bool]:
     """([(interface number, "10.0.0.1/24")], is_done) of one netlink datagram. Raises OSError when it carries the kernel's error."""
-    found, offset = [], 0
+    found: list[tuple[int, str]] = []
+    offset = 0
     while offset + NETLINK_HEAD.size <= len(data):
         length, kind = NETLINK_HEAD.unpack_from(data, offset)[:2]
         if length < NETLINK_HEAD.size:
@@ -137,7 +139,7 @@ def parse_netlink(data):
     return found, False
 
 
-def parse_address_message(body):
+def parse_address_message(body: bytes) -> tuple[int, str] | None:
     """(interface number, "address/prefix") of one RTM_NEWADDR, or None."""
     if len(body) < ADDRESS_HEAD.size:
         return None
@@ -154,4 +156,4 @@ def parse_address_message(body):
     raw = attributes.get(IFA_LOCAL) or attributes.get(IFA_ADDRESS)
     if size is None or raw is None or len(raw) != size:
         return None
-    return index, "{}/{}".format(socket.inet_ntop(family, raw), prefix)
+    return index, f"{socket.inet_ntop(family, raw)}/{prefix}"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from ..named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 PREFIXES = ("NCCL_", "TORCH_", "CUDA_", "GLOO_", "OFI_NCCL_", "PYTORCH_CUDA_", "FI_EFA_", "RDMAV_", "ENABLE_NCCL_", "NVIDIA_IMEX_")
 NAMES = frozenset(
@@ -21,16 +26,19 @@ VALUE_LIMIT = 4096
 NAME_LIMIT = 256
 
 
-class Assignment(namedtuple("Assignment", "name value line certain", defaults=(True,))):
+class Assignment(NamedTuple):
     """NAME=value as a file says it. line: its number, None where there are none. value None: the name is taken away.
 
     certain False: the file computes it, and value is its text as it stands.
     """
 
-    __slots__ = ()
+    name: str
+    value: str | None
+    line: int | None
+    certain: bool = True
 
 
-def is_allowed(name):
+def is_allowed(name: str) -> bool:
     """True for a variable whose value may be told. Case is not looked at: nccl_debug is a mistake worth telling. A "#" or blanks before it neither."""
     bare = name.strip(" \t#").upper()
     if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT or bare in NOT_SETTINGS:
@@ -38,7 +46,7 @@ def is_allowed(name):
     return bare.startswith(PREFIXES) or bare in NAMES or bare in PATH_LISTS
 
 
-def value_to_tell(name, value):
+def value_to_tell(name: str, value: Any) -> str | None:
     """The part of an allowed variable's value that may be told, None when nothing of it may."""
     if value is None or name.strip(" \t#").upper() not in PATH_LISTS:
         return value if value is None else value[:VALUE_LIMIT]
@@ -46,7 +54,7 @@ def value_to_tell(name, value):
     return ":".join(parts)[:VALUE_LIMIT] or None
 
 
-def told(assignments):
+def told(assignments: Iterable[Assignment]) -> list[Assignment]:
     """Those of `assignments` whose names are allowed, values cut down to what may be told."""
     rows = []
     for assignment in assignments:
@@ -54,5 +62,5 @@ def told(assignments):
             continue
         value = value_to_tell(assignment.name, assignment.value)
         if value is not None or assignment.value is None:
-            rows.append(Assignment(assignment.name, value, assignment.line, assignment.certain))
+            rows.append(Assignment(name=assignment.name, value=value, line=assignment.line, certain=assignment.certain))
     return rows

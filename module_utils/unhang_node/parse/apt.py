@@ -10,17 +10,24 @@ import re
 
 from ..versions.packages import deb_version_key
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    AptSettings = dict[str, list[str]]
+
 _TOKENS = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|\#(?!clear\b|include\b)[^\n]*|"((?:[^"\\\n]|\\.)*)"|([{};])|([^\s{};"]+)', re.S)
 SETTING_SCOPES = ("APT::Periodic::", "Unattended-Upgrade::")
 
 
-def parse_apt_conf(text, settings=None):
+def parse_apt_conf(text: str, settings: AptSettings | None = None) -> AptSettings:
     """{name in lower case: [values]} of one apt.conf file added to `settings` of the files before it.
 
     A plain name replaces its value, a list (Name:: "x"; or Name { "x"; };) grows, #clear empties. Broken places are passed over.
     """
     settings = {} if settings is None else settings
-    scopes, words, opens = [], [], 0
+    scopes: list[str] = []
+    words: list[tuple[str, str]] = []
     for string, mark, word in (found.groups() for found in _TOKENS.finditer(text)):
         if string is not None:
             words.append(('"', string))
@@ -28,7 +35,7 @@ def parse_apt_conf(text, settings=None):
             words.append(("", word))
         elif mark == "{":
             scopes.append(_plain(words))
-            words, opens = [], opens + 1
+            words = []
         elif mark == ";":
             _assign(settings, "::".join(scope for scope in scopes if scope), words)
             words = []
@@ -39,11 +46,11 @@ def parse_apt_conf(text, settings=None):
     return settings
 
 
-def _plain(words):
+def _plain(words: list[tuple[str, str]]) -> str:
     return words[0][1] if words else ""
 
 
-def _assign(settings, scope, words):
+def _assign(settings: AptSettings, scope: str, words: list[tuple[str, str]]) -> None:
     if not words:
         return
     if words[0] == ("", "#clear"):
@@ -65,7 +72,7 @@ def _assign(settings, scope, words):
         settings[name.lower()] = [words[1][1]]
 
 
-def setting_values(settings, name):
+def setting_values(settings: AptSettings, name: str) -> list[str]:
     """All values of a list setting, those of its named items (Name::x "y";) included."""
     name = name.lower()
     values = list(settings.get(name, []))
@@ -75,13 +82,13 @@ def setting_values(settings, name):
     return values
 
 
-def setting_word(settings, name, default=""):
+def setting_word(settings: AptSettings, name: str, default: str = "") -> str:
     """The one value of a setting."""
     values = settings.get(name.lower()) or []
     return values[-1] if values else default
 
 
-def is_conf_name(name, endings=("", ".conf")):
+def is_conf_name(name: str, endings: tuple[str, ...] = ("", ".conf")) -> bool:
     """True for a file name that apt reads in a *.d folder: no dot-file, no backup, no ending or one of `endings`."""
     if not re.match(r"^[A-Za-z0-9_\-.:]+$", name) or name.startswith("."):
         return False
@@ -89,9 +96,10 @@ def is_conf_name(name, endings=("", ".conf")):
     return (dot + ending if dot and stem else "") in endings
 
 
-def parse_preferences(text):
+def parse_preferences(text: str) -> list[dict[str, Any]]:
     """[{package, pin, priority, line}] of one preferences file: a row for each package word, with the line of its `Package:`."""
-    rows, fields = [], {}
+    fields: dict[str, tuple[str, int]] = {}
+    rows = []
     for number, line in enumerate(text.splitlines() + [""], 1):
         if line.startswith("#"):
             continue
@@ -108,18 +116,18 @@ def parse_preferences(text):
     return rows
 
 
-def _pins(fields):
+def _pins(fields: dict[str, tuple[str, int]]) -> list[dict[str, Any]]:
     if "package" not in fields or "pin" not in fields:
         return []
     try:
-        priority = int(fields.get("pin-priority", ("", 0))[0])
+        priority: int | None = int(fields.get("pin-priority", ("", 0))[0])
     except ValueError:
         priority = None
     words, line = fields["package"]
     return [{"package": word, "pin": fields["pin"][0], "priority": priority, "line": line} for word in words.split()]
 
 
-def pin_priority(pins, package, version, default):
+def pin_priority(pins: list[dict[str, Any]], package: str, version: str, default: int) -> int:
     """Priority of one version of a package under the version pins: the first pin that names the package itself wins over globs (apt_preferences(5))."""
     for exact in (True, False):
         for pin in pins:
@@ -127,11 +135,11 @@ def pin_priority(pins, package, version, default):
             if pin["priority"] is None or len(words) != 2 or words[0] != "version" or (pin["package"] == package) != exact:
                 continue
             if (exact or _names(pin["package"], package)) and fnmatch.fnmatchcase(version, words[1].strip()):
-                return pin["priority"]
+                return int(pin["priority"])
     return default
 
 
-def _names(pattern, package):
+def _names(pattern: str, package: str) -> bool:
     if len(pattern) > 1 and pattern[0] == pattern[-1] == "/":
         try:
             return re.search(pattern[1:-1], package) is not None
@@ -140,24 +148,25 @@ def _names(pattern, package):
     return fnmatch.fnmatchcase(package, pattern)
 
 
-def release_priority(release_head):
+def release_priority(release_head: str) -> int:
     """Default priority of what a Release file lists: 1 with NotAutomatic, 100 with ButAutomaticUpgrades too, else 500."""
     if not re.search(r"^NotAutomatic:\s*yes", release_head, re.M | re.I):
         return 500
     return 100 if re.search(r"^ButAutomaticUpgrades:\s*yes", release_head, re.M | re.I) else 1
 
 
-def candidate_of(installed, offers):
+def candidate_of(installed: str, offers: list[tuple[str, int]]) -> str | None:
     """The version that apt would upgrade to, or None when it would leave the installed one.
 
     offers: [(version, priority)]. The highest priority wins, then the newest; a downgrade needs more than 1000; a negative priority bars.
     """
     here = deb_version_key(installed)
-    best = (max([priority for version, priority in offers if version == installed] + [100]), here), None
+    best_key = (max([priority for version, priority in offers if version == installed] + [100]), here)
+    best = None
     for version, priority in offers:
         key = deb_version_key(version)
         if priority < 0 or (key < here and priority <= 1000):
             continue
-        if (priority, key) > best[0]:
-            best = (priority, key), version
-    return best[1]
+        if (priority, key) > best_key:
+            best_key, best = (priority, key), version
+    return best

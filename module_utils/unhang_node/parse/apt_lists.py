@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Collection
+
 _VERSION = re.compile(rb"^Version: (\S+)", re.M)
 STANZA_LIMIT_BYTES = 65536
 
 
-def offered_versions(content, names):
+def offered_versions(content: bytes | mmap.mmap, names: Collection[str]) -> dict[str, list[str]]:
     """{name: [version]} for those of `names` that the list offers.
 
     content: bytes, or a memory map, of an uncompressed Packages file. 50 MB take about 20 ms.
@@ -19,7 +24,7 @@ def offered_versions(content, names):
     # A literal beginning lets the search run over the bytes at memory speed: hence the first stanza, which has no line before it, apart.
     matches = [re.compile(rb"Package: (" + names_pattern + rb")\n").match(content)]
     matches.extend(re.compile(rb"\nPackage: (" + names_pattern + rb")\n").finditer(content))
-    offers = {}
+    offers: dict[str, list[str]] = {}
     for found in matches:
         if not found:
             continue

@@ -6,7 +6,12 @@ Format: deb822 stanzas (dpkg-status is written by dpkg itself: `Package:` first,
 from __future__ import annotations
 
 import re
-from collections import namedtuple
+
+from ..named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 STATUS_LIMIT_BYTES = 64 << 20
 _STATUS = re.compile(rb"^Status: (\S+) (\S+) (\S+)", re.M)
@@ -17,31 +22,37 @@ USUAL = b"\nStatus: install ok installed\n"
 _GONE = frozenset(["not-installed", "config-files"])
 
 
-class Package(namedtuple("Package", "name version architecture held state")):
+class Package(NamedTuple):
     """One installed package; held: selected for hold; state: dpkg's word (installed, half-configured …)."""
 
-    __slots__ = ()
+    name: str
+    version: str
+    architecture: str
+    held: bool
+    state: str
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """As the schema's package_list has it."""
         return {"name": self.name, "version": self.version, "architecture": self.architecture, "held": self.held, "state": self.state}
 
 
-class Database(namedtuple("Database", "packages holds unfinished", defaults=((), (), (),))):
+class Database(NamedTuple):
     """packages: those asked for, sorted by name; holds, unfinished: names of all packages that are on hold, or not configured to the end."""
 
-    __slots__ = ()
+    packages: tuple[Package, ...] = ()
+    holds: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
-    def version(self, name):
+    def version(self, name: str) -> str | None:
         """Version of an installed package, or None."""
         return next((package.version for package in self.packages if package.name == name), None)
 
-    def named(self, prefixes):
+    def named(self, prefixes: tuple[str, ...]) -> list[Package]:
         """Packages whose name begins with one of `prefixes` (a tuple)."""
         return [package for package in self.packages if package.name.startswith(prefixes)]
 
 
-def parse_status(content, wanted):
+def parse_status(content: bytes, wanted: tuple[str, ...]) -> Database:
     """Database of a status file. content: bytes; wanted: a tuple of name prefixes to look into."""
     prefixes = tuple(prefix.encode("ascii") for prefix in wanted)
     packages, holds, unfinished = [], set(), set()
@@ -65,12 +76,12 @@ def parse_status(content, wanted):
         if state in _UNFINISHED or status.group(2) == b"reinstreq":
             unfinished.add(text)
         if matters and state not in _GONE:
-            packages.append(Package(text, _field(_VERSION, stanza), _field(_ARCHITECTURE, stanza), held, state))
+            packages.append(Package(name=text, version=_field(_VERSION, stanza), architecture=_field(_ARCHITECTURE, stanza), held=held, state=state))
     packages.sort(key=lambda package: (package.name, package.architecture))
-    return Database(tuple(packages), tuple(sorted(holds)), tuple(sorted(unfinished)))
+    return Database(packages=tuple(packages), holds=tuple(sorted(holds)), unfinished=tuple(sorted(unfinished)))
 
 
-def _name_of(stanza):
+def _name_of(stanza: bytes) -> bytes:
     """The package's name; dpkg writes it first, other writers may not."""
     stanza = stanza.lstrip(b"\n") if stanza[:1] == b"\n" else stanza
     if stanza.startswith(b"Package: "):
@@ -79,6 +90,6 @@ def _name_of(stanza):
     return stanza[place + 10 :].split(b"\n", 1)[0].strip() if place >= 0 else b""
 
 
-def _field(pattern, stanza):
+def _field(pattern: re.Pattern[bytes], stanza: bytes) -> str:
     found = pattern.search(stanza)
     return found.group(1).decode("utf-8", "replace") if found else ""

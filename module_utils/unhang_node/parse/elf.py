@@ -9,7 +9,12 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections import namedtuple
+
+from ..named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 MAX_SECTIONS = 4096
 MAX_NAMES_BYTES = 1 << 20
@@ -24,13 +29,16 @@ NCCL_BANNER = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}[0-9A-Za-z.\-]{0,32})"
 NCCL_BANNER_WITH_CUDA = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}[0-9A-Za-z.\-]{0,32})\+cuda(\d{1,3}(?:\.\d{1,3}){0,3})")
 
 
-class Section(namedtuple("Section", "name kind offset size")):
+class Section(NamedTuple):
     """name; kind: sh_type; offset and size in bytes, inside the file."""
 
-    __slots__ = ()
+    name: str
+    kind: int
+    offset: int
+    size: int
 
 
-def read_sections(descriptor):
+def read_sections(descriptor: int) -> list[Section]:
     """Sections of an open ELF file, 32 or 64 bit, either byte order. Raises ValueError when it is no ELF file or cut short."""
     length = os.fstat(descriptor).st_size
     head = os.pread(descriptor, 64, 0)
@@ -52,15 +60,15 @@ def read_sections(descriptor):
     place, names_size = rows[names_index][4:6]
     names = os.pread(descriptor, min(names_size, MAX_NAMES_BYTES), place) if place <= length else b""
     inside = [row for row in rows if row[1] != NOBITS and row[4] <= length]
-    return [Section(_name_at(names, row[0]), row[1], row[4], min(row[5], length - row[4])) for row in inside]
+    return [Section(name=_name_at(names, row[0]), kind=row[1], offset=row[4], size=min(row[5], length - row[4])) for row in inside]
 
 
-def _name_at(names, offset):
+def _name_at(names: bytes, offset: int) -> str:
     end = names.find(b"\0", offset, offset + MAX_NAME_BYTES)
     return names[offset : end if end >= 0 else offset].decode("ascii", "replace")
 
 
-def section_bytes(descriptor, section, limit=SEARCH_LIMIT_BYTES):
+def section_bytes(descriptor: int, section: Section, limit: int = SEARCH_LIMIT_BYTES) -> Iterator[bytes]:
     """Chunks of a section, each with the last OVERLAP_BYTES of the one before, so that a short text is never cut in two."""
     position, end = section.offset, section.offset + min(section.size, limit)
     tail = b""
@@ -73,7 +81,7 @@ def section_bytes(descriptor, section, limit=SEARCH_LIMIT_BYTES):
         position += len(piece)
 
 
-def find_banner(descriptor, sections):
+def find_banner(descriptor: int, sections: Iterable[Section]) -> tuple[str, str | None] | None:
     """(version, cuda or None) of NCCL's banner "NCCL version 2.21.5+cuda12.4", or None when no read-only data section holds it.
 
     The banner with its +cuda wins over other texts that begin alike ("NCCL version mismatch", or a bare version).
@@ -90,7 +98,7 @@ def find_banner(descriptor, sections):
     return (bare.group(1).decode("ascii"), None) if bare else None
 
 
-def find_build_id(descriptor, sections):
+def find_build_id(descriptor: int, sections: Iterable[Section]) -> str | None:
     """The GNU build id in hex, or None."""
     for section in sections:
         if section.name == ".note.gnu.build-id" and 16 < section.size <= 4096:
@@ -98,7 +106,7 @@ def find_build_id(descriptor, sections):
     return None
 
 
-def parse_build_id(note):
+def parse_build_id(note: bytes) -> str | None:
     """The build id in a note section: sizes of name and text, type 3, "GNU\\0", the id. None when it is none."""
     for order in ("<", ">"):
         name_size, id_size, kind = struct.unpack_from(order + "III", note)
@@ -107,9 +115,9 @@ def parse_build_id(note):
     return None
 
 
-def find_modinfo(descriptor, sections, limit=1 << 20):
+def find_modinfo(descriptor: int, sections: Iterable[Section], limit: int = 1 << 20) -> dict[str, str]:
     """The name=value pairs of a kernel module's .modinfo, {} when it has none. Of repeated names the first stands."""
-    pairs = {}
+    pairs: dict[str, str] = {}
     for section in sections:
         if section.name == ".modinfo":
             for entry in os.pread(descriptor, min(section.size, limit), section.offset).split(b"\0"):

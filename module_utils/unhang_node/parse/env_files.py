@@ -7,11 +7,15 @@ import re
 
 from .allowed_names import Assignment
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _PAM = re.compile(r"(DEFAULT|OVERRIDE)=(\"[^\"]*\"|\S*)")
 _TOML_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"|\'([^\']*)\'')
 
 
-def parse_environment(text):
+def parse_environment(text: str) -> list[Assignment]:
     """[Assignment] of /etc/environment as pam_env reads it: NAME=value, an "export " before it passed over, "#" begins a comment, quotes taken off.
 
     pam_env computes nothing here: a "$" stands for itself (pam_env(8)).
@@ -23,11 +27,11 @@ def parse_environment(text):
         if equals and name and not re.search(r"\W", name):
             if value[:1] in ("'", '"'):
                 value = value[1:-1] if len(value) > 1 and value[-1] == value[0] else value[1:]
-            rows.append(Assignment(name, value, number))
+            rows.append(Assignment(name=name, value=value, line=number))
     return rows
 
 
-def parse_pam_env_conf(text):
+def parse_pam_env_conf(text: str) -> list[Assignment]:
     """[Assignment] of /etc/security/pam_env.conf: NAME DEFAULT=value OVERRIDE=value; what refers to others is not certain."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -37,11 +41,11 @@ def parse_pam_env_conf(text):
         parts = {key: value.strip('"') for key, value in _PAM.findall(words[1])}
         value = parts.get("OVERRIDE") or parts.get("DEFAULT")
         if value is not None:
-            rows.append(Assignment(words[0], value, number, "$" not in value and "@" not in value))
+            rows.append(Assignment(name=words[0], value=value, line=number, certain="$" not in value and "@" not in value))
     return rows
 
 
-def parse_sshd_setenv(text):
+def parse_sshd_setenv(text: str) -> list[Assignment]:
     """[Assignment] of SetEnv lines of sshd_config; those under a Match are not certain."""
     rows, matched = [], False
     for number, line in enumerate(text.splitlines(), 1):
@@ -50,12 +54,13 @@ def parse_sshd_setenv(text):
             matched = rest.strip().lower() != "all"
         elif word.lower() == "setenv":
             for found in re.finditer(r'"([^"=\s]+=[^"]*)"|([^\s"=]+)=("[^"]*"|\S*)', rest):
-                name, _, value = (found.group(1) or "{}={}".format(found.group(2), found.group(3).strip('"'))).partition("=")
-                rows.append(Assignment(name, value, number, not matched))
+                bare = f"{found.group(2)}={(found.group(3) or '').strip(chr(34))}"
+                name, _, value = (found.group(1) or bare).partition("=")
+                rows.append(Assignment(name=name, value=value, line=number, certain=not matched))
     return rows
 
 
-def parse_slurm_conf(text):
+def parse_slurm_conf(text: str) -> dict[str, tuple[str, int]]:
     """{key in lower case: (value, line)} of slurm.conf's plain `Key=Value` lines (nodes and partitions are left out)."""
     pairs = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -65,17 +70,17 @@ def parse_slurm_conf(text):
     return pairs
 
 
-def parse_enroot_env(text):
+def parse_enroot_env(text: str) -> list[Assignment]:
     """[Assignment] of enroot's environ.d/*.env: NAME=value; what names other variables is not certain."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.strip().partition("=")
         if equals and name and not name.startswith("#"):
-            rows.append(Assignment(name, value, number, "$" not in value))
+            rows.append(Assignment(name=name, value=value, line=number, certain="$" not in value))
     return rows
 
 
-def parse_containers_conf(text):
+def parse_containers_conf(text: str) -> list[Assignment]:
     """[Assignment] of `env = ["NAME=value", …]` in [containers] of Podman's containers.conf."""
     rows, section, inside = [], "", False
     for number, raw in enumerate(text.splitlines(), 1):
@@ -90,12 +95,12 @@ def parse_containers_conf(text):
         for found in _TOML_STRING.finditer(line):
             name, equals, value = (found.group(1) or found.group(2) or "").partition("=")
             if equals:
-                rows.append(Assignment(name, value, number))
+                rows.append(Assignment(name=name, value=value, line=number))
         inside = "]" not in _TOML_STRING.sub("", line)
     return rows
 
 
-def parse_docker_container(text):
+def parse_docker_container(text: str) -> tuple[str, bool, list[Assignment]]:
     """(name, running, [Assignment]) of a container's config.v2.json. Raises ValueError when it is of another shape."""
     container = json.loads(text)
     if not isinstance(container, dict):
@@ -105,16 +110,16 @@ def parse_docker_container(text):
     for entry in (config.get("Env") if isinstance(config, dict) else None) or []:
         name, equals, value = entry.partition("=") if isinstance(entry, str) else ("", "", "")
         if equals:
-            rows.append(Assignment(name, value, None))
-    name = container.get("Name")
-    return name.strip("/") if isinstance(name, str) else "", bool(isinstance(state, dict) and state.get("Running") is True), rows
+            rows.append(Assignment(name=name, value=value, line=None))
+    called = container.get("Name")
+    return called.strip("/") if isinstance(called, str) else "", bool(isinstance(state, dict) and state.get("Running") is True), rows
 
 
-def container_prefixed(assignments):
+def container_prefixed(assignments: Iterable[Assignment]) -> list[Assignment]:
     """What APPTAINERENV_NAME and SINGULARITYENV_NAME set inside Apptainer's containers, under the bare name."""
     rows = []
     for row in assignments:
         for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):
             if row.name.startswith(prefix):
-                rows.append(Assignment(row.name[len(prefix) :], row.value, row.line, row.certain))
+                rows.append(Assignment(name=row.name[len(prefix) :], value=row.value, line=row.line, certain=row.certain))
     return rows

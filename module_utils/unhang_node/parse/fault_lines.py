@@ -9,10 +9,23 @@ kernel/watchdog.c, mm/oom_kill.c, arch/x86/mm/fault.c, drivers/net/bonding/bond_
 from __future__ import annotations
 
 import re
-from collections import namedtuple
 
-# code: integer or None; pci_address, subject, severity: text or None
-Fault = namedtuple("Fault", "kind code pci_address subject severity")
+from ..named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Fault(NamedTuple):
+    """What one line of the kernel's log says went wrong. subject: a process, a device or a library."""
+
+    kind: str
+    code: int | None
+    pci_address: str | None
+    subject: str | None
+    severity: str | None
+
 
 MESSAGE_LIMIT = 1024  # as long as one printk record
 _PCI = r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:?[0-9a-fA-F]{0,2}(?:\.[0-7])?)"
@@ -58,7 +71,7 @@ GPU_LIBRARIES = ("libnccl", "libcuda", "libnvidia", "libtorch_cuda", "libc10_cud
 AER_SEVERITIES = {"Corrected": "corrected", "Correctable": "corrected"}
 
 
-def parse_fault(message):
+def parse_fault(message: str) -> Fault | None:
     """Fault of one message (without its time stamp), or None. What a healthy machine prints is None."""
     line = message[:MESSAGE_LIMIT]
     for kind, needles, pattern in PATTERNS:
@@ -69,33 +82,33 @@ def parse_fault(message):
     return None
 
 
-def fault_of(kind, named, line):
+def fault_of(kind: str, named: dict[str, Any], line: str) -> Fault | None:
     """The Fault of a matched line, or None when the match turns out to be of no interest. named: the pattern's groups."""
     subject, severity = named.get("subject"), named.get("severity")
     if kind == "xid":
         subject = process_of_xid(line)
-    elif kind == "segfault" and not subject.startswith(GPU_LIBRARIES):
+    elif kind == "segfault" and not (subject or "").startswith(GPU_LIBRARIES):
         return None
     elif kind == "aer":
-        subject, severity = named["driver"], aer_severity(severity)
+        subject, severity = named["driver"], aer_severity(severity or "")
     code = int(named["code"]) if named.get("code") else None
-    return Fault(kind, code, normal_address(named.get("pci")), subject, severity.lower() if severity else None)
+    return Fault(kind=kind, code=code, pci_address=normal_address(named.get("pci")), subject=subject, severity=severity.lower() if severity else None)
 
 
-def process_of_xid(line):
+def process_of_xid(line: str) -> str | None:
     """The process name that newer drivers put into an Xid line ("pid=1234, name=python3,"), or None."""
     name = line.partition(", name=")[2].partition(",")[0].strip()
     return name if name and not name.startswith("<") and len(name) <= 64 else None
 
 
-def aer_severity(text):
+def aer_severity(text: str) -> str:
     """corrected, non-fatal or fatal of aer.c's words: Corrected, Uncorrected (Non-Fatal), Uncorrectable (Fatal)."""
     if text in AER_SEVERITIES:
         return AER_SEVERITIES[text]
     return "non-fatal" if "Non-Fatal" in text else "fatal"
 
 
-def normal_address(text):
+def normal_address(text: str | None) -> str | None:
     """0000:3b:00.0 as sysfs writes it, of the driver's 0000:3b:00, 00000000:3B:00.0 or 0000:3b. None of None."""
     if not text:
         return None

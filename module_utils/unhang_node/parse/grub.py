@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import re
-from collections import namedtuple
 
+from ..named_tuple import NamedTuple
 from .values import parse_assignments
 
-# title, identifier: text; kernel: path of the image or None; children: [Entry] of a submenu, else None
-Entry = namedtuple("Entry", "title identifier kernel children")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Entry(NamedTuple):
+    """An entry of GRUB's menu. kernel: path of the image, where it has one; children: the entries of a submenu, None of anything else."""
+
+    title: str
+    identifier: str
+    kernel: str | None
+    children: list[Entry] | None
+
 
 ENTRY_LIMIT = 4096
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"|(\S+)")
 
 
-def words_of(line):
+def words_of(line: str) -> list[str]:
     """The words of one line of grub.cfg, quotes taken off."""
     return [single or double or bare for single, double, bare in _QUOTED.findall(line[:8192])]
 
 
-def parse_menu(text):
+def parse_menu(text: str) -> list[Entry]:
     """[Entry] of grub.cfg in the order of the file. Other blocks (functions, if) are passed over."""
-    top, stack, count = [], [], 0
+    top: list[Entry] = []
+    stack: list[list[Any] | None] = []
+    count = 0
     for raw in text.splitlines():
         line = raw.strip()
         first = line.partition(" ")[0]
@@ -42,7 +55,7 @@ def parse_menu(text):
     return top
 
 
-def identifier_of(words):
+def identifier_of(words: list[str]) -> str:
     """The entry's id: what follows --id or $menuentry_id_option, or ""."""
     for option in ("--id", "$menuentry_id_option"):
         if option in words[:-1]:
@@ -50,7 +63,7 @@ def identifier_of(words):
     return ""
 
 
-def parse_default(text):
+def parse_default(text: str) -> str | None:
     """What `set default=` says for an ordinary boot (not the one-shot branch): "0", "saved" for ${saved_entry}, an id; None when nothing is set."""
     found = None
     for raw in text.splitlines():
@@ -64,12 +77,12 @@ def parse_default(text):
     return found
 
 
-def parse_grubenv(data):
+def parse_grubenv(data: bytes) -> dict[str, str]:
     """{name: value} of GRUB's environment block (1024 bytes, lines, padded with #)."""
     return parse_assignments(data[:65536].decode("utf-8", "replace"))
 
 
-def find_entry(menu, choice):
+def find_entry(menu: list[Entry], choice: str) -> Entry | None:
     """The Entry that GRUB takes for `choice` ("0", "1>2", a title or an id, ">" between levels), or None.
 
     A submenu itself means its first entry, as GRUB enters it at 0.
@@ -87,7 +100,7 @@ def find_entry(menu, choice):
     return None
 
 
-def pick(level, step):
+def pick(level: list[Entry], step: str) -> Entry | None:
     """The entry of one level by id, title or number."""
     for entry in level:
         if step and step in (entry.identifier, entry.title):
@@ -97,7 +110,7 @@ def pick(level, step):
     return None
 
 
-def release_of_image(path):
+def release_of_image(path: str | None) -> str | None:
     """6.8.0-45-generic of /boot/vmlinuz-6.8.0-45-generic, None of another name."""
     name = (path or "").rpartition("/")[2]
     for stem in ("vmlinuz-", "vmlinux-", "Image-", "kernel-"):
@@ -106,9 +119,9 @@ def release_of_image(path):
     return None
 
 
-def parse_loader_entry(text):
+def parse_loader_entry(text: str) -> dict[str, str]:
     """{title, version, linux, …} of a Boot Loader Specification entry; the first of repeated keys."""
-    values = {}
+    values: dict[str, str] = {}
     for line in text.splitlines():
         key, _space, value = line.strip().partition(" ")
         if key and not key.startswith("#"):

@@ -10,6 +10,12 @@ import re
 
 from .fault_lines import MESSAGE_LIMIT, NEEDLES, parse_fault
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .fault_lines import Fault
+
 CANDIDATES = 10000  # lines looked at closely: a hostile log may have a million
 GROUPS = 512  # the schema's bound
 ORDER = ("xid", "sxid", "driver_mismatch", "nvlink", "aer", "segfault", "link_down", "hung_task", "soft_lockup", "oom", "other")
@@ -22,7 +28,7 @@ _SYSLOG = r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d "
 _TAG = r"\S{1,255} ([^\s:\[]{1,64})(?:\[\d{1,10}\])?: "
 
 
-def find_faults(log, boot_time_s=None):
+def find_faults(log: bytes, boot_time_s: float | None = None) -> dict[str, Any]:
     """{"events": [...], "lines_read": n, "complete": bool, "cut": reason or None} of the log's newest boot.
 
     log: bytes. boot_time_s: seconds since 1970 at boot, which turns wall-clock stamps with a zone into seconds since boot
@@ -31,7 +37,7 @@ def find_faults(log, boot_time_s=None):
     """
     start, reaches_boot = find_boot(log)
     offsets, cut = find_candidates(log, start)
-    groups = {}
+    groups: dict[Any, dict[str, Any]] = {}
     for offset in offsets:
         line = line_at(log, offset)
         stamp_s, message = split_line(line, boot_time_s)
@@ -41,11 +47,11 @@ def find_faults(log, boot_time_s=None):
             add_to_group(groups, fault, stamp_s, message if re.match(_KMSG, line) else line)
     events = sorted(groups.values(), key=lambda event: ORDER.index(event["kind"]))  # a stable sort: by time within a kind
     if len(events) > GROUPS:
-        cut = "{} different events, the first {} kept, most telling kinds first".format(len(events), GROUPS)
+        cut = f"{len(events)} different events, the first {GROUPS} kept, most telling kinds first"
     return {"events": events[:GROUPS], "lines_read": log.count(b"\n", start), "complete": reaches_boot and cut is None, "cut": cut}
 
 
-def find_boot(log):
+def find_boot(log: bytes) -> tuple[int, bool]:
     """(offset of the newest boot's first line, True) or (0, False) when no boot is in the log: logs kept in files hold several boots."""
     end = len(log)
     for _ in range(64):
@@ -59,7 +65,7 @@ def find_boot(log):
     return 0, False
 
 
-def find_candidates(log, start):
+def find_candidates(log: bytes, start: int) -> tuple[list[int], str | None]:
     """(offsets of the lines that hold one of the needles, in order, newest CANDIDATES of them; reason when some were passed over)."""
     offsets = set()
     cut = None
@@ -75,17 +81,17 @@ def find_candidates(log, start):
         else:
             cut = "more than {} lines speak of {!r}; the newest were read".format(CANDIDATES, needle.decode("ascii"))
     if len(offsets) > CANDIDATES:
-        cut = "more than {} lines speak of faults; the newest were read".format(CANDIDATES)
+        cut = f"more than {CANDIDATES} lines speak of faults; the newest were read"
     return sorted(offsets)[-CANDIDATES:], cut
 
 
-def line_at(log, offset):
+def line_at(log: bytes, offset: int) -> str:
     """The line that begins at `offset` as text, at most a record long."""
     end = log.find(b"\n", offset, offset + MESSAGE_LIMIT + 512)
     return log[offset : end if end >= 0 else offset + MESSAGE_LIMIT + 512].decode("utf-8", "replace")
 
 
-def split_line(line, boot_time_s):
+def split_line(line: str, boot_time_s: float | None) -> tuple[float | None, str]:
     """(seconds since boot or None, the kernel's message or "" when the line is not the kernel's)."""
     match = re.match(_KMSG, line)
     if match:
@@ -107,7 +113,7 @@ def split_line(line, boot_time_s):
     return (float(stamp.group(1)), message[stamp.end() :]) if stamp else (wall_s, message)
 
 
-def untagged(text, may_be_bare=True):
+def untagged(text: str, may_be_bare: bool = True) -> str:
     """The message after "host kernel: "; "" when another program's tag stands there; the text itself when none does and none must."""
     match = re.match(_TAG, text)
     if match and match.group(1) == "kernel":
@@ -115,7 +121,7 @@ def untagged(text, may_be_bare=True):
     return text if may_be_bare else ""
 
 
-def since_boot(moment, boot_time_s):
+def since_boot(moment: tuple[str, ...], boot_time_s: float | None) -> float | None:
     """Seconds since boot of (year, month, day, hour, minute, second, zone) as texts; None when it cannot be told."""
     year, month, day, hour, minute, second = (int(text) for text in moment[:6])
     if boot_time_s is None or not 1 <= month <= 12 or not 1 <= day <= 31 or year < 1970:
@@ -128,7 +134,7 @@ def since_boot(moment, boot_time_s):
     return max(0.0, float(days * 86400 + hour * 3600 + minute * 60 + second - offset_s - boot_time_s))
 
 
-def add_to_group(groups, fault, stamp_s, line):
+def add_to_group(groups: dict[Any, dict[str, Any]], fault: Fault, stamp_s: float | None, line: str) -> None:
     """Counts a fault under its like (all but the time), in place."""
     event = groups.get(fault)
     if event is None:
@@ -141,6 +147,6 @@ def add_to_group(groups, fault, stamp_s, line):
     event["last_s"] = stamp_s if stamp_s is not None else event["last_s"]
 
 
-def printable(line):
+def printable(line: str) -> str:
     """The line with each control character written as \\x1b, so that no terminal obeys it."""
-    return "".join(each if each.isprintable() else "\\x{:02x}".format(ord(each)) for each in line)[:2048]
+    return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in line)[:2048]

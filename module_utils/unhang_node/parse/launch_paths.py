@@ -7,7 +7,12 @@ winning value is None: known to be set, not known to what.
 
 from __future__ import annotations
 
-from collections import namedtuple
+from ..named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 PATHS = ("login", "ssh", "systemd", "slurm", "container")
 FILE_SOURCES = ("nccl_conf", "user_nccl_conf")
@@ -15,13 +20,20 @@ MAX_VARIABLES = 512
 _UNDECIDED = object()
 
 
-class Setting(namedtuple("Setting", "name value file line source launch_paths certain everyone", defaults=(True, True,))):
+class Setting(NamedTuple):
     """One assignment with its place. launch_paths: those that it reaches. value None: the name is taken away. everyone False: one user's own file,
     or one unit of several."""
 
-    __slots__ = ()
+    name: str
+    value: str | None
+    file: str
+    line: int | None
+    source: str
+    launch_paths: tuple[str, ...]
+    certain: bool = True
+    everyone: bool = True
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """As the schema's settings have it."""
         return {
             "name": self.name,
@@ -34,13 +46,13 @@ class Setting(namedtuple("Setting", "name value file line source launch_paths ce
         }
 
 
-def judge_effective(settings):
+def judge_effective(settings: Iterable[Setting]) -> dict[str, dict[str, str | None]]:
     """{launch path: {name: value that wins, or None}}. settings: [Setting] in the order in which the files are read."""
     return {path: _of_path(path, settings) for path in PATHS}
 
 
-def _of_path(path, settings):
-    winners = {}
+def _of_path(path: str, settings: Iterable[Setting]) -> dict[str, str | None]:
+    winners: dict[str, Any] = {}  # a value, or _UNDECIDED
     for setting in settings:
         if path in setting.launch_paths and setting.source not in FILE_SOURCES:
             _put(winners, setting)
@@ -59,7 +71,7 @@ def _of_path(path, settings):
     return _told(winners)
 
 
-def _put(winners, setting):
+def _put(winners: dict[str, Any], setting: Setting) -> None:
     before = winners.get(setting.name)
     if not setting.certain:
         winners[setting.name] = _UNDECIDED
@@ -72,5 +84,5 @@ def _put(winners, setting):
         winners[setting.name] = setting.value
 
 
-def _told(winners):
+def _told(winners: dict[str, Any]) -> dict[str, str | None]:
     return {name: (None if value is _UNDECIDED else value) for name, value in sorted(winners.items())[:MAX_VARIABLES]}

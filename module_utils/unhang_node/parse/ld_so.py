@@ -17,7 +17,7 @@ CACHE_LIMIT_BYTES = 16 << 20
 WIDE_FLAGS = {0x0300: "x86_64", 0x0A00: "aarch64", 0x0500: "ppc64le", 0x0400: "s390x", 0x1000: "riscv64"}
 
 
-def parse_cache(content, prefixes):
+def parse_cache(content: bytes, prefixes: tuple[str, ...]) -> list[tuple[str, str]]:
     """[(soname, path)] of the 64-bit libraries in a ld.so.cache whose name begins with one of `prefixes`, in the linker's order of choice.
 
     Raises ValueError when it is no cache of glibc's new format (2.2 and later) or cut short.
@@ -40,21 +40,21 @@ def parse_cache(content, prefixes):
     return rows
 
 
-def _new_cache_after_old(content):
+def _new_cache_after_old(content: bytes) -> int:
     """Where the new cache begins when an old one stands before it: 12 bytes of magic, a count, 12 bytes an entry, then aligned to 8."""
     if not content.startswith(OLD_MAGIC):
         return -1
     return content.find(MAGIC)
 
 
-def _text_at(content, offset):
+def _text_at(content: bytes, offset: int) -> str:
     end = content.find(b"\0", offset, offset + 4096)
     return content[offset : end if end >= 0 else offset].decode("utf-8", "replace")
 
 
-def parse_conf(text):
+def parse_conf(text: str) -> list[tuple[str, str]]:
     """(folders, include patterns) of one ld.so.conf, in the order of the file as [("folder"|"include", text)]."""
-    rows = []
+    rows: list[tuple[str, str]] = []
     for line in text.splitlines():
         words = line.split("#")[0].strip()
         if not words:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from ..named_tuple import NamedTuple
 
-# point, fs_type, source: text; options: [text]; device: "major:minor"; subtree: which folder of the file system is mounted, "/" for all of it
-Mount = namedtuple("Mount", "point fs_type source options device subtree")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Mount(NamedTuple):
+    """One line of the mount table. device: "major:minor"; subtree: which folder of the file system is mounted, "/" for all of it."""
+
+    point: str
+    fs_type: str
+    source: str
+    options: list[str]
+    device: str
+    subtree: str
+
 
 # A call on one of these can wait for a server that is gone.
 NETWORK_FS = frozenset(
@@ -44,7 +57,7 @@ NETWORK_FS = frozenset(
 ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
-def parse_mountinfo(text):
+def parse_mountinfo(text: str) -> list[Mount]:
     """[Mount] of /proc/<pid>/mountinfo, in mount order; lines of another shape are left out."""
     mounts = []
     for line in text.splitlines():
@@ -52,11 +65,15 @@ def parse_mountinfo(text):
         left, right = before.split(" "), after.split(" ")
         if separator and len(left) >= 6 and len(right) >= 2:
             options = left[5] + ("," + right[2] if len(right) > 2 else "")
-            mounts.append(Mount(unescape(left[4]), right[0], unescape(right[1]), options.split(","), left[2], unescape(left[3])))
+            mounts.append(
+                Mount(
+                    point=unescape(left[4]), fs_type=right[0], source=unescape(right[1]), options=options.split(","), device=left[2], subtree=unescape(left[3])
+                )
+            )
     return mounts
 
 
-def unescape(word):
+def unescape(word: str) -> str:
     """A path as the mount table escapes it, in plain characters."""
     if "\\" in word:
         for escaped, plain in ESCAPES:
@@ -64,7 +81,7 @@ def unescape(word):
     return word
 
 
-def mount_of(mounts, path):
+def mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
     """The Mount that `path` lies on (the last one mounted at the longest point), or None."""
     best = None
     for mount in mounts:
@@ -74,6 +91,6 @@ def mount_of(mounts, path):
     return best
 
 
-def is_network(mount):
+def is_network(mount: Mount | None) -> bool:
     """True when the mount is a network file system, or one that mounts such on demand."""
     return mount is not None and mount.fs_type in NETWORK_FS

@@ -13,15 +13,15 @@ from .allowed_names import Assignment
 FIELD_BYTES = 1023
 
 
-def parse_nccl_conf(content):
+def parse_nccl_conf(content: bytes) -> list[Assignment]:
     """[Assignment] of a configuration file, in its order. content: bytes."""
     rows = []
     for number, line in enumerate(content.split(b"\n"), 1):
         name, equals, value = line.split(b"\0")[0].partition(b"=")
         if equals and name:
-            rows.append(Assignment(_text(name), _text(value), number))
+            rows.append(Assignment(name=_text(name), value=_text(value), line=number))
     return rows
 
 
-def _text(field):
+def _text(field: bytes) -> str:
     return field[:FIELD_BYTES].decode("utf-8", "replace")

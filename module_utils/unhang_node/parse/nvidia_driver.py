@@ -10,7 +10,7 @@ _SO_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 _UPSTREAM = re.compile(r"^(?:\d+:)?(\d+(?:\.\d+)+)")
 
 
-def parse_loaded(text):
+def parse_loaded(text: str) -> tuple[str, str | None, str | None]:
     """(line, version, flavour) of /proc/driver/nvidia/version; version None when the line is of another shape.
 
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build …" is the open flavour,
@@ -24,7 +24,7 @@ def parse_loaded(text):
     return line, found.group(1) if found else None, flavour
 
 
-def parse_params(text):
+def parse_params(text: str) -> dict[str, str]:
     """{name: value} of /proc/driver/nvidia/params, quotes taken off."""
     pairs = {}
     for line in text.splitlines():
@@ -37,24 +37,24 @@ def parse_params(text):
     return pairs
 
 
-def driver_version_of_file(name):
+def driver_version_of_file(name: str) -> str | None:
     """535.104.05 of libcuda.so.535.104.05, None of libcuda.so.1."""
     found = _FILE_VERSION.search(name)
     return found.group(1) if found else None
 
 
-def version_of_file(name):
+def version_of_file(name: str) -> str | None:
     """9.14.0 of libcudnn.so.9.14.0, None where the name ends in one number or none."""
     found = _SO_VERSION.search(name)
     return found.group(1) if found else None
 
 
-def upstream_version(package_version):
+def upstream_version(package_version: str | None) -> str | None:
     """535.161.08 of 535.161.08-0ubuntu3, 3:580.65.06-1.el9; None when it does not begin with numbers."""
     found = _UPSTREAM.match(package_version or "")
     return found.group(1) if found else None
 
 
-def branch_of(version):
+def branch_of(version: str | None) -> str | None:
     """535 of 535.104.05, None of None."""
     return version.split(".")[0] if version else None

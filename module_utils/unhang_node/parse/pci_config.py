@@ -15,7 +15,7 @@ SOURCE_VALIDATION, REQUEST_REDIRECT, COMPLETION_REDIRECT = 0x01, 0x04, 0x08
 REDIRECTS = SOURCE_VALIDATION | REQUEST_REDIRECT | COMPLETION_REDIRECT
 
 
-def find_extended_capability(config, wanted):
+def find_extended_capability(config: bytes, wanted: int) -> int | None:
     """Offset of an extended capability in a configuration space of up to 4096 bytes, or None. A loop in the list ends the search."""
     offset, seen = EXTENDED_START, set()
     while EXTENDED_START <= offset <= len(config) - 4 and offset not in seen:
@@ -29,7 +29,7 @@ def find_extended_capability(config, wanted):
     return None
 
 
-def parse_acs(config):
+def parse_acs(config: bytes) -> tuple[bool, int | None]:
     """(capable, control word or None) of a bridge's configuration space. Raises PermissionError when only the 64 bytes for everybody were given."""
     if len(config) <= 64:
         raise PermissionError(1, "only root reads PCI configuration beyond its first 64 bytes")
@@ -39,7 +39,7 @@ def parse_acs(config):
     return True, struct.unpack_from("<H", config, offset + 6)[0]
 
 
-def parse_ats(config):
+def parse_ats(config: bytes) -> bool:
     """True when a device translates addresses itself, False when it is off or not able to. Raises PermissionError as parse_acs does."""
     if len(config) <= 64:
         raise PermissionError(1, "only root reads PCI configuration beyond its first 64 bytes")
@@ -49,6 +49,6 @@ def parse_ats(config):
     return bool(struct.unpack_from("<H", config, offset + 6)[0] & ATS_ENABLE)
 
 
-def is_redirecting(control):
+def is_redirecting(control: int) -> bool:
     """True when an ACS control word keeps devices from speaking to each other directly."""
     return bool(control & REDIRECTS)

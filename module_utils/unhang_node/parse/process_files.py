@@ -6,6 +6,10 @@ import re
 
 from .allowed_names import Assignment
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _NEEDLES = (b"/libnccl", b"/torch/lib/libtorch_cuda.so\n", b"/torch/lib/libtorch_cpu.so\n")
 _DELETED = " (deleted)"
 _CONTAINERS = (
@@ -19,21 +23,21 @@ _CONTAINERS = (
 NUMBERED = re.compile(r"/dev/nvidia\d+$")
 
 
-def held_devices(targets):
+def held_devices(targets: Iterable[str]) -> list[str]:
     """The GPU devices among what a process' descriptors point to: /dev/nvidia0 …, else the first of the others (/dev/nvidiactl); sorted, each once."""
     devices = sorted({target for target in targets if target.startswith("/dev/nvidia")}, key=_device_order)
     numbered = [device for device in devices if NUMBERED.match(device)]
     return numbered or devices[:1]
 
 
-def _device_order(device):
+def _device_order(device: str) -> tuple[int, int, str]:
     number = device[len("/dev/nvidia") :]
     return (0, int(number), "") if number.isdigit() and len(number) < 9 else (1, 0, device)
 
 
-def mapped_libraries(maps):
+def mapped_libraries(maps: bytes) -> dict[str, bool]:
     """{path: replaced} of the libraries of interest in /proc/<pid>/maps (bytes); replaced: the file was deleted or overwritten since it was mapped."""
-    found = {}
+    found: dict[str, bool] = {}
     for needle in _NEEDLES:
         at = maps.find(needle)  # a search at memory speed: a training process has a megabyte of these lines
         while at >= 0:
@@ -48,7 +52,7 @@ def mapped_libraries(maps):
     return found
 
 
-def site_packages_of(path):
+def site_packages_of(path: str) -> str | None:
     """The site-packages folder of …/site-packages/torch/lib/libtorch_cuda.so, or None."""
     for ending in ("/torch/lib/libtorch_cuda.so", "/torch/lib/libtorch_cpu.so"):
         if path.endswith(ending):
@@ -56,32 +60,32 @@ def site_packages_of(path):
     return None
 
 
-def container_of(cgroup):
+def container_of(cgroup: str) -> str | None:
     """docker:0123456789ab of /proc/<pid>/cgroup, or None when it names no container."""
     for pattern, runtime in _CONTAINERS:
         found = pattern.search(cgroup)
         if found:
-            return "{}:{}".format(runtime, found.group(1))
+            return f"{runtime}:{found.group(1)}"
     return None
 
 
-def parse_environ(content):
+def parse_environ(content: bytes) -> list[Assignment]:
     """[Assignment] of /proc/<pid>/environ (bytes), line None."""
     rows = []
     for entry in content.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         if equals and name:
-            rows.append(Assignment(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"), None))
+            rows.append(Assignment(name=name.decode("utf-8", "replace"), value=value.decode("utf-8", "replace"), line=None))
     return rows
 
 
-def parse_parent(status):
+def parse_parent(status: str) -> int | None:
     """The parent's process id of /proc/<pid>/status, or None."""
     found = re.search(r"^PPid:\s+(\d+)", status, re.M)
     return int(found.group(1)) if found else None
 
 
-def parse_uid(status):
+def parse_uid(status: str) -> int | None:
     """The real user id of /proc/<pid>/status, or None."""
     found = re.search(r"^Uid:\s+(\d+)", status, re.M)
     return int(found.group(1)) if found else None

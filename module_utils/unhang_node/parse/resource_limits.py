@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from .values import integer_or_none
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 UNLIMITED = -1
 KEYS = ("memlock_soft_bytes", "memlock_hard_bytes", "nofile_soft", "nofile_hard", "stack_soft_bytes", "stack_hard_bytes")
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
@@ -16,7 +20,7 @@ CONF_NAMES = {"memlock": ("memlock_{}_bytes", 1024), "nofile": ("nofile_{}", 1),
 ROWS = 48
 
 
-def parse_proc_limits(text):
+def parse_proc_limits(text: str) -> dict[str, int | None]:
     """{key: number} for each of KEYS, of /proc/<pid>/limits; None for what it does not say."""
     values = dict.fromkeys(KEYS)
     for line in text.splitlines():
@@ -28,7 +32,7 @@ def parse_proc_limits(text):
     return values
 
 
-def parse_limit(word):
+def parse_limit(word: str) -> int | None:
     """A limit in its own unit: "unlimited" and "infinity" are -1; None for what is no limit."""
     if word.lower() in ("unlimited", "infinity", "-1"):
         return UNLIMITED
@@ -36,12 +40,12 @@ def parse_limit(word):
     return number if number is not None and number >= 0 else None
 
 
-def parse_limits_conf(text, path):
+def parse_limits_conf(text: str, path: str) -> list[dict[str, Any]]:
     """[{domain, evidence, key: value …}] of a limits.conf, one row per domain with memlock, nofile or stack, evidence path:line of its last such line.
 
     memlock and stack stand there in KiB; "-" sets soft and hard: limits.conf(5).
     """
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
         if len(words) != 4 or words[2] not in CONF_NAMES or words[1] not in ("soft", "hard", "-"):
@@ -52,20 +56,20 @@ def parse_limits_conf(text, path):
         name, unit = CONF_NAMES[words[2]]
         value = value * unit if value >= 0 else value
         row = rows.setdefault(words[0], {"domain": words[0]})
-        row["evidence"] = "{}:{}".format(path, number)
+        row["evidence"] = f"{path}:{number}"
         for kind in ("soft", "hard") if words[1] == "-" else (words[1],):
             row[name.format(kind)] = value
     return list(rows.values())
 
 
-def parse_systemd_limit(value):
+def parse_systemd_limit(value: Any) -> tuple[int | None, int | None]:
     """(soft, hard) of systemd's "infinity", "8M" or "1024:524288"; None for a part that is no limit: systemd.exec(5), K is 1024."""
     soft, colon, hard = value.partition(":")
     first = parse_sized(soft)
     return first, parse_sized(hard) if colon else first
 
 
-def parse_sized(word):
+def parse_sized(word: str) -> int | None:
     """A number with systemd's size suffix; "infinity" is -1; None for what is neither."""
     word = word.strip()
     if word.lower() in ("infinity", "unlimited"):

@@ -7,7 +7,7 @@ import re
 _NEVRA = re.compile(r"^(?:(?P<epoch_first>\d+):)?(?P<name>\S+?)-(?:(?P<epoch>\d+):)?(?P<version>[^-\s]+)-(?P<release>[^-\s]+?)(?:\.(?P<arch>[A-Za-z0-9_*]+))?$")
 
 
-def parse_versionlock(text):
+def parse_versionlock(text: str) -> list[tuple[int, str, str]]:
     """versionlock.list: one name-epoch:version-release.arch a line, "!" before what is barred."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -24,9 +24,10 @@ def parse_versionlock(text):
     return rows
 
 
-def parse_versionlock_toml(text):
+def parse_versionlock_toml(text: str) -> list[tuple[int, str, str]]:
     """dnf5's versionlock.toml: [[packages]] with a name and conditions; only what dnf writes itself is understood."""
-    rows, name, line, conditions = [], None, 0, []
+    conditions: list[str] = []
+    rows, name, line = [], None, 0
     for number, raw in enumerate(text.splitlines() + ["[[packages]]"], 1):
         entry = raw.split("#")[0].strip() if not raw.strip().startswith("#") else ""
         if entry == "[[packages]]":
@@ -43,7 +44,7 @@ def parse_versionlock_toml(text):
     return rows
 
 
-def parse_zypp_locks(text):
+def parse_zypp_locks(text: str) -> list[tuple[int, str, str]]:
     """zypper's locks: stanzas of `solvable_name: nvidia*`, with a version at times."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -55,9 +56,9 @@ def parse_zypp_locks(text):
     return rows
 
 
-def parse_exclude_lines(text):
+def parse_exclude_lines(text: str) -> list[tuple[int, str, str]]:
     """exclude= and excludepkgs= of dnf.conf's [main]."""
-    rows = []
+    rows: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
         if equals and name.strip() in ("exclude", "excludepkgs"):

@@ -10,6 +10,12 @@ import re
 
 from .allowed_names import Assignment
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    ShellWord = tuple[str, bool]
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPENING = frozenset(["if", "case", "for", "while", "until", "select", "{", "(", "function"])
 _CLOSING = frozenset(["fi", "esac", "done", "}", ")"])
@@ -22,27 +28,28 @@ _ALL_EXPORTED = re.compile(r"^\s*set\s+(-a\b|-o\s+allexport)", re.M)
 MAX_LINES = 20000
 
 
-def parse_shell(text):
+def parse_shell(text: str) -> list[Assignment]:
     """[Assignment] of a file that sh or bash sources, in its order."""
     rows = list(_walk(text))
     exported = {row.name for row, kind in rows if kind == "exported"} | {row.name for row, kind in rows if kind == "named"}
     everything = _ALL_EXPORTED.search(text) is not None
     # A variable that is set and never exported stays in the shell, unless it came exported from outside.
     return [
-        Assignment(row.name, row.value, row.line, row.certain and (kind == "exported" or everything or row.name in exported))
+        Assignment(name=row.name, value=row.value, line=row.line, certain=row.certain and (kind == "exported" or everything or row.name in exported))
         for row, kind in rows
         if kind in ("exported", "plain")
     ]
 
 
-def parse_task_prolog(text):
+def parse_task_prolog(text: str) -> list[Assignment]:
     """[Assignment] of a Slurm TaskProlog: only what it prints as `export NAME=value` or `unset NAME` reaches the task."""
     return [row for row, kind in _walk(text) if kind == "printed"]
 
 
-def _walk(text):
+def _walk(text: str) -> Iterator[tuple[Assignment, str]]:
     """(Assignment, kind) in the order of the file; kind as _assignments gives it."""
-    blocks, left, until = [], False, None  # blocks: "function" or "block", innermost last; left: the file may have ended by a return
+    blocks: list[str] = []
+    left, until = False, None  # blocks: "function" or "block", innermost last; left: the file may have ended by a return
     for number, line in _logical_lines(text):
         if until is not None:
             until = None if line.strip() == until else until
@@ -57,10 +64,10 @@ def _walk(text):
                 left = True
             sure = not (joined or blocks or left)
             for row, kind in _assignments(words, number):
-                yield Assignment(row.name, row.value, row.line, row.certain and sure), kind
+                yield Assignment(name=row.name, value=row.value, line=row.line, certain=row.certain and sure), kind
 
 
-def _without_keywords(words, blocks):
+def _without_keywords(words: list[ShellWord], blocks: list[str]) -> list[ShellWord]:
     """The words after the shell's own keywords; `blocks` is changed as they open and close."""
     words = list(words)
     is_function = False
@@ -89,7 +96,7 @@ def _without_keywords(words, blocks):
     return words
 
 
-def _logical_lines(text):
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """(number of the first line, line) with lines that end in a backslash joined."""
     number, pending = 0, ""
     for position, line in enumerate(text.splitlines()[:MAX_LINES], 1):
@@ -103,9 +110,10 @@ def _logical_lines(text):
         yield number, pending
 
 
-def _commands(line):
+def _commands(line: str) -> Iterator[tuple[list[ShellWord], bool]]:
     """([(word, computed)], joined by && or ||) of each simple command on a line; quotes taken off."""
-    words, word, computed, started, joined = [], [], False, False, False
+    word: list[str] = []
+    words, computed, started, joined = [], False, False, False
     position, size = 0, len(line)
     while position <= size:
         character = line[position] if position < size else "\n"
@@ -134,7 +142,7 @@ def _commands(line):
         yield words, joined
 
 
-def _piece(line, position):
+def _piece(line: str, position: int) -> tuple[str, bool, int]:
     """(text, computed, next position) of one quoted part or one character of a word."""
     character = line[position]
     if character == "'":
@@ -160,7 +168,7 @@ def _piece(line, position):
     return character, character == "$", position + 1
 
 
-def _double_quoted(line, position):
+def _double_quoted(line: str, position: int) -> tuple[str, bool, int]:
     pieces, computed = [], False
     while position < len(line) and line[position] != '"':
         if line[position] == "\\" and line[position + 1 : position + 2] in ('"', "\\", "$", "`"):
@@ -173,7 +181,7 @@ def _double_quoted(line, position):
     return "".join(pieces), computed, position + 1
 
 
-def _assignments(words, number):
+def _assignments(words: list[ShellWord], number: int) -> Iterator[tuple[Assignment, str]]:
     """(Assignment, kind) of one simple command; kind is exported, plain, named (exported without a value) or printed."""
     if not words:
         return
@@ -184,7 +192,7 @@ def _assignments(words, number):
     if first == "unset":
         for word, computed in words[1:]:
             if _NAME.fullmatch(word):
-                yield Assignment(word, None, number, not computed), "exported"
+                yield Assignment(name=word, value=None, line=number, certain=not computed), "exported"
         return
     exports = first in _EXPORTS
     if not exports and not all("=" in word for word, _computed in words):
@@ -195,17 +203,17 @@ def _assignments(words, number):
         if not _NAME.fullmatch(bare):
             continue
         if equals:
-            yield Assignment(bare, value, number, not (computed or name != bare)), "exported" if exports else "plain"
+            yield Assignment(name=bare, value=value, line=number, certain=not (computed or name != bare)), "exported" if exports else "plain"
         elif exports:
-            yield Assignment(bare, None, number, False), "named"
+            yield Assignment(name=bare, value=None, line=number, certain=False), "named"
 
 
-def _printed(words, number):
+def _printed(words: list[ShellWord], number: int) -> Iterator[tuple[Assignment, str]]:
     """`echo export NAME=value` and `echo "export NAME=value"`, as TaskProlog speaks to slurmstepd."""
     text = " ".join(word for word, _computed in words).strip()
     computed = any(each for _word, each in words)
     found = re.match(r"(?:-\w+\s+)?(export\s+([A-Za-z_]\w*)=(.*)|unset\s+([A-Za-z_]\w*))$", text.replace("\\n", ""))
     if found and found.group(2):
-        yield Assignment(found.group(2), found.group(3), number, not computed), "printed"
+        yield Assignment(name=found.group(2), value=found.group(3), line=number, certain=not computed), "printed"
     elif found:
-        yield Assignment(found.group(4), None, number, not computed), "printed"
+        yield Assignment(name=found.group(4), value=None, line=number, certain=not computed), "printed"

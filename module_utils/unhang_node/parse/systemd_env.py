@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from .allowed_names import Assignment
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'"}
 
 
-def parse_unit(text, section="Service", key="Environment"):
+def parse_unit(text: str, section: str = "Service", key: str = "Environment") -> tuple[list[Assignment], list[str]]:
     """([Assignment], [environment file]) of one unit file or drop-in, in its order.
 
     An empty Environment= takes away what stood before it: told as assignments with value None. "-" before a file's name is kept off.
     section, key: "Manager" and "DefaultEnvironment" for the manager's own files.
     """
-    rows, files, inside = [], [], False
+    rows: list[Assignment] = []
+    files: list[str] = []
+    inside = False
     for number, line in _logical_lines(text):
         if line.startswith("[") and line.endswith("]"):
             inside = line[1:-1] == section
@@ -23,20 +29,20 @@ def parse_unit(text, section="Service", key="Environment"):
             continue
         if name.strip() == key:
             if not value.strip():
-                rows.extend(Assignment(row.name, None, number) for row in list(rows) if row.value is not None)
+                rows.extend(Assignment(name=row.name, value=None, line=number) for row in list(rows) if row.value is not None)
             rows.extend(_assignment(word, number) for word in split_words(value) if "=" in word)
         elif name.strip() == "EnvironmentFile":
             files = files + [value.strip().lstrip("-")] if value.strip() else []
     return rows, files
 
 
-def _assignment(word, number):
+def _assignment(word: str, number: int) -> Assignment:
     name, _equals, value = word.partition("=")
     computed = "%" in value.replace("%%", "")  # specifiers such as %h
-    return Assignment(name.strip(), value.replace("%%", "%"), number, not computed)
+    return Assignment(name=name.strip(), value=value.replace("%%", "%"), line=number, certain=not computed)
 
 
-def _logical_lines(text):
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """(number, line) without comments, lines that end in a backslash joined by a blank."""
     number, pending = 0, ""
     for position, raw in enumerate(text.splitlines(), 1):
@@ -53,7 +59,7 @@ def _logical_lines(text):
         yield number, pending.strip()
 
 
-def split_words(text):
+def split_words(text: str) -> list[str]:
     """Words of a unit's value, quotes and C escapes taken off."""
     words, word, quote, started = [], [], "", False
     position = 0
@@ -84,7 +90,7 @@ def split_words(text):
     return words
 
 
-def parse_environment_file(text):
+def parse_environment_file(text: str) -> list[Assignment]:
     """[Assignment] of a file that EnvironmentFile= names: NAME=value, quotes taken off, "#" and ";" begin comments, nothing is computed."""
     rows = []
     for number, line in _logical_lines(text):
@@ -93,5 +99,5 @@ def parse_environment_file(text):
             value = value.strip()
             if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
                 value = value[1:-1]
-            rows.append(Assignment(name.strip(), value, number))
+            rows.append(Assignment(name=name.strip(), value=value, line=number))
     return rows

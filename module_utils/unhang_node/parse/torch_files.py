@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _VERSION = re.compile(r"^__version__ {0,8}(?::[^=\n]{0,64})?= {0,8}['\"]([^'\"]{1,128})['\"]", re.M)
 _CUDA = re.compile(r"^cuda {0,8}(?::[^=\n]{0,64})?= {0,8}(?:['\"]([^'\"]{1,64})['\"]|(None))", re.M)
 _DISTRIBUTION = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._]*?)-([0-9][^-]*?)(?:-py[0-9.]+)?\.(?:dist-info|egg-info)$")
@@ -12,18 +16,18 @@ PACKAGES = frozenset(
     ["torch", "torchvision", "triton", "numpy", "accelerate", "lightning", "pytorch-lightning", "deepspeed", "transformers", "peft", "trl", "fairscale"]
     + ["megatron-core", "flash-attn", "apex", "xformers", "horovod", "ninja", "vllm", "ray", "torchtitan", "torchtune", "nemo-toolkit", "mpi4py"]
 )
-WHEELS = ("nvidia-nccl-", "nvidia-cudnn-", "nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-nvshmem")
+WHEELS: tuple[str, ...] = ("nvidia-nccl-", "nvidia-cudnn-", "nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-nvshmem")
 WHEELS += ("nvidia-nvjitlink", "transformer-engine", "flash-attn")
 
 
-def parse_version_py(text):
+def parse_version_py(text: str) -> tuple[str | None, str | None, bool | None]:
     """(torch, cuda, has_cuda) of torch/version.py. cuda None and has_cuda False for a build without CUDA; has_cuda None when the file does not say."""
     version, cuda = _VERSION.search(text), _CUDA.search(text)
     has_cuda = None if cuda is None else cuda.group(1) is not None
     return version.group(1) if version else None, cuda.group(1) if cuda else None, has_cuda
 
 
-def parse_distributions(names):
+def parse_distributions(names: Iterable[str]) -> dict[str, str]:
     """{package: version} of the dist-info and egg-info folders among `names` that matter here; names as PyPI writes them, lower case with dashes."""
     found = {}
     for name in names:
@@ -35,12 +39,12 @@ def parse_distributions(names):
     return dict(sorted(found.items())[:64])
 
 
-def wheel_version(packages, prefix):
+def wheel_version(packages: dict[str, str], prefix: str) -> str | None:
     """Version of the one wheel whose name begins with `prefix` (nvidia-nccl-), or None."""
     return next((version for name, version in packages.items() if name.startswith(prefix)), None)
 
 
-def python_of(site_packages):
+def python_of(site_packages: str) -> str | None:
     """3.11 of …/lib/python3.11/site-packages, None where the path does not say."""
     found = re.search(r"/python(3\.\d+)(?:t)?/", site_packages)
     return found.group(1) if found else None

@@ -6,29 +6,29 @@ TEXT_LIMIT = 4096  # the schema's bound of one text
 INTEGER_DIGITS = 20  # 2**64 has 20; more is no number that a kernel writes
 
 
-def clean(text, limit=TEXT_LIMIT):
+def clean(text: str, limit: int = TEXT_LIMIT) -> str:
     """One line without control characters (each becomes a space), stripped, at most `limit` characters."""
     text = text[: limit * 2]
     return "".join(character if character.isprintable() else " " for character in text).strip()[:limit]
 
 
-def clean_or_none(text, limit=TEXT_LIMIT):
+def clean_or_none(text: str, limit: int = TEXT_LIMIT) -> str | None:
     """As clean; None when nothing is left."""
     return clean(text, limit) or None
 
 
-def parse_integer(text, base=10):
+def parse_integer(text: str, base: int = 10) -> int:
     """A whole number as sysfs and procfs write it. Raises ValueError that quotes what was found."""
     word = text.strip()
     if not word or len(word) > INTEGER_DIGITS or not word.isascii() or "_" in word:
-        raise ValueError("no number: {!r}".format(word[:40]))
+        raise ValueError(f"no number: {word[:40]!r}")
     try:
         return int(word, base)
     except ValueError:
-        raise ValueError("no number: {!r}".format(word[:40])) from None
+        raise ValueError(f"no number: {word[:40]!r}") from None
 
 
-def integer_or_none(text, base=10):
+def integer_or_none(text: str, base: int = 10) -> int | None:
     """As parse_integer; None for what is no number."""
     try:
         return parse_integer(text, base)
@@ -36,7 +36,7 @@ def integer_or_none(text, base=10):
         return None
 
 
-def parse_assignments(text):
+def parse_assignments(text: str) -> dict[str, str]:
     """{name: value} of NAME=value lines (os-release, grubenv, uevent); quotes taken off, comments left out."""
     values = {}
     for line in text.splitlines():
@@ -50,7 +50,7 @@ def parse_assignments(text):
     return values
 
 
-def parse_meminfo(text):
+def parse_meminfo(text: str) -> dict[str, int]:
     """{name: bytes, or a plain count where the line has no kB} of /proc/meminfo."""
     values = {}
     for line in text.splitlines():
@@ -62,9 +62,9 @@ def parse_meminfo(text):
     return values
 
 
-def parse_cpu_list(text, most=8192):
+def parse_cpu_list(text: str, most: int = 8192) -> list[int]:
     """Sorted CPU numbers of "0-3,8". Raises ValueError for what is no such list or names more than `most` CPUs."""
-    numbers = set()
+    numbers: set[int] = set()
     for piece in text.strip().split(","):
         if not piece.strip():
             continue
@@ -72,12 +72,12 @@ def parse_cpu_list(text, most=8192):
         low = parse_integer(first)
         high = parse_integer(last) if dash else low
         if low < 0 or high - low >= most or len(numbers) > most:
-            raise ValueError("no CPU list: {!r}".format(text[:40]))
+            raise ValueError(f"no CPU list: {text[:40]!r}")
         numbers.update(range(low, high + 1))
     return sorted(numbers)
 
 
-def parse_systemd_settings(text, section):
+def parse_systemd_settings(text: str, section: str) -> list[tuple[str, str]]:
     """[(name, value)] of one section of a systemd configuration file, in the order of the file."""
     settings, inside = [], False
     for raw in text.splitlines():
@@ -91,7 +91,7 @@ def parse_systemd_settings(text, section):
     return settings
 
 
-def parse_flag_word(text):
+def parse_flag_word(text: str) -> bool | None:
     """True or False of systemd's yes/no words, None for another word."""
     word = text.strip().lower()
     if word in ("1", "yes", "y", "true", "t", "on"):
@@ -99,7 +99,7 @@ def parse_flag_word(text):
     return False if word in ("0", "no", "n", "false", "f", "off") else None
 
 
-def release_key(release):
+def release_key(release: str) -> list[tuple[int, int, str]]:
     """Sort key of kernel releases: 6.8.0-45-generic after 6.8.0-9-generic. Numbers before words."""
     pieces, number, word = [], "", ""
     for character in release[:256]:

@@ -9,6 +9,14 @@ from ..parse.mounts import mount_of
 from ..parse.values import clean_or_none, integer_or_none, release_key
 from .reading import first_there, names_if_there, there
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
 GRUB_FOLDERS = ("/boot/grub", "/boot/grub2")
 LOADER_FOLDERS = ("/efi/loader", "/boot/loader", "/boot/efi/loader")
 OTHER_MARKS = ("/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg", "/boot/refind_linux.conf", "/etc/zipl.conf")
@@ -18,7 +26,7 @@ CFG_LIMIT_BYTES = 4 * 1024 * 1024
 ENTRY_FILES = 256
 
 
-def read_boot(root, unread, mounts):
+def read_boot(root: Root, unread: Unread, mounts: list[Mount] | None) -> dict[str, Any]:
     """{loader, default_entry, default_release, one_shot_pending, one_shot_entry, can_clear_one_shot, why_not}. Raises OSError."""
     empty = dict.fromkeys(("default_entry", "default_release", "one_shot_pending", "one_shot_entry", "can_clear_one_shot", "why_not"))
     if (read_efi_text(root, "LoaderInfo") or "").startswith("systemd-boot"):
@@ -38,7 +46,7 @@ def read_boot(root, unread, mounts):
     return dict(empty, loader="other")
 
 
-def read_grub(root, unread, mounts, cfg):
+def read_grub(root: Root, unread: Unread, mounts: list[Mount] | None, cfg: str) -> dict[str, Any]:
     """GRUB's part of the boot facts. cfg: path of grub.cfg."""
     folder = cfg.rpartition("/")[0]
     environment = unread.attempt("boot.one_shot_entry", read_grubenv, root, folder)
@@ -49,7 +57,7 @@ def read_grub(root, unread, mounts, cfg):
         if choice == "saved":
             # Without an environment block that can be read the saved entry is not known, and not 0.
             choice = None if environment is None else environment.get("saved_entry") or "0"
-    release = release_of_choice(root, unread, text, choice) if choice is not None else None
+    release = release_of_choice(root, unread, text, choice) if text is not None and choice is not None else None
     can_clear, why_not = can_grub_write(root, mounts, folder)
     one_shot = None if environment is None else environment.get("next_entry", "")
     return {
@@ -63,7 +71,7 @@ def read_grub(root, unread, mounts, cfg):
     }
 
 
-def read_grubenv(root, folder):
+def read_grubenv(root: Root, folder: str) -> dict[str, str]:
     """{name: value} of the environment block; {} when there is none. Raises OSError when it may not be read."""
     try:
         return parse_grubenv(root.data(folder + "/grubenv", 65536))
@@ -71,18 +79,18 @@ def read_grubenv(root, folder):
         return {}
 
 
-def release_of_choice(root, unread, text, choice):
+def release_of_choice(root: Root, unread: Unread, text: str, choice: str) -> str | None:
     """The kernel release that GRUB's choice leads to, or None with the reason noted."""
     entry = find_entry(parse_menu(text), choice)
     release = release_of_image(entry.kernel) if entry else None
     if release is None and "blscfg" in text:
         release = release_of_loader_choice(read_loader_entries(root, "/boot/loader/entries"), choice)
     if release is None:
-        unread.add("boot.default_release", "absent", "no menu entry with a versioned kernel image answers to {!r}".format(choice)[:512])
+        unread.add("boot.default_release", "absent", f"no menu entry with a versioned kernel image answers to {choice!r}"[:512])
     return release
 
 
-def can_grub_write(root, mounts, folder):
+def can_grub_write(root: Root, mounts: list[Mount] | None, folder: str) -> tuple[bool | None, str | None]:
     """(True, None) when GRUB can clear next_entry itself; (False, reason); (None, None) when the mounts do not tell.
 
     GRUB writes its environment block through plain partitions only, never through LVM, RAID, encryption, ZFS or btrfs:
@@ -91,7 +99,7 @@ def can_grub_write(root, mounts, folder):
     if mounts is None or not mounts:
         return None, None
     if not there(root, folder + "/grubenv"):
-        return False, "no {}/grubenv".format(folder)
+        return False, f"no {folder}/grubenv"
     mount = mount_of(mounts, folder + "/grubenv")
     if mount is None:
         return None, None
@@ -108,7 +116,7 @@ def can_grub_write(root, mounts, folder):
     return True, None
 
 
-def read_systemd_boot(root, unread, folder):
+def read_systemd_boot(root: Root, unread: Unread, folder: str | None) -> dict[str, Any]:
     """systemd-boot's part of the boot facts. It removes a one-shot entry before it starts it, whatever the disk."""
     one_shot = read_efi_text(root, "LoaderEntryOneShot")
     entries = read_loader_entries(root, folder + "/entries") if folder else []
@@ -118,7 +126,7 @@ def read_systemd_boot(root, unread, folder):
         choice = parse_loader_entry(text or "").get("default")
     release = release_of_loader_choice(entries, choice)
     if release is None:
-        unread.add("boot.default_release", "absent", "no loader entry with a version answers to {!r}".format(choice)[:512])
+        unread.add("boot.default_release", "absent", f"no loader entry with a version answers to {choice!r}"[:512])
     efi = there(root, EFIVARS)
     return {
         "loader": "systemd-boot",
@@ -130,7 +138,7 @@ def read_systemd_boot(root, unread, folder):
     }
 
 
-def read_efi_text(root, name):
+def read_efi_text(root: Root, name: str) -> str | None:
     """The text of one of the loader's EFI variables (4 attribute bytes, then UTF-16), or None without it."""
     try:
         return root.data(EFIVARS + name + "-" + VENDOR_UUID, 8192)[4:].decode("utf-16-le", "replace").rstrip("\0") or None
@@ -138,7 +146,7 @@ def read_efi_text(root, name):
         return None
 
 
-def read_loader_entries(root, folder):
+def read_loader_entries(root: Root, folder: str) -> list[tuple[str, str | None]]:
     """[(file name without .conf, release or None)] of Boot Loader Specification entries, newest release first."""
     entries = []
     for name in names_if_there(root, folder)[:ENTRY_FILES]:
@@ -152,7 +160,7 @@ def read_loader_entries(root, folder):
     return sorted(entries, key=lambda entry: release_key(entry[1] or ""), reverse=True)
 
 
-def release_of_loader_choice(entries, choice):
+def release_of_loader_choice(entries: list[tuple[str, str | None]], choice: str | None) -> str | None:
     """The release of the entry that a number, a name or a pattern picks; without a choice the newest."""
     if not entries:
         return None

@@ -5,17 +5,25 @@ from __future__ import annotations
 from ..parse.values import clean_or_none, parse_cpu_list
 from .reading import integer_if_there
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 CPUINFO_BYTES = 16384  # one block is 1 to 3 kB
 VENDOR_KEYS = ("vendor_id", "CPU implementer")
 MODEL_KEYS = ("model name", "Model", "cpu model", "cpu")
 
 
-def read_cpuinfo(root):
+def read_cpuinfo(root: Root) -> str:
     """The beginning of /proc/cpuinfo, at least its first block. Raises OSError."""
     return root.text("/proc/cpuinfo", CPUINFO_BYTES)
 
 
-def read_cpu(root, unread, cpuinfo):
+def read_cpu(root: Root, unread: Unread, cpuinfo: str | None) -> dict[str, Any]:
     """{vendor, model, sockets, logical_cpus}. cpuinfo: the first block of /proc/cpuinfo or None."""
     values = parse_cpuinfo_block(cpuinfo or "")
     online = unread.attempt("cpu.logical_cpus", read_online_cpus, root)
@@ -27,9 +35,9 @@ def read_cpu(root, unread, cpuinfo):
     }
 
 
-def parse_cpuinfo_block(text):
+def parse_cpuinfo_block(text: str) -> dict[str, str]:
     """{key: value} of the first block of /proc/cpuinfo."""
-    values = {}
+    values: dict[str, str] = {}
     for line in text.partition("\n\n")[0].splitlines():
         key, colon, value = line.partition(":")
         if colon:
@@ -37,7 +45,7 @@ def parse_cpuinfo_block(text):
     return values
 
 
-def first_value(values, keys):
+def first_value(values: dict[str, str], keys: Iterable[str]) -> str | None:
     """The first of these keys that has a value, or None."""
     for key in keys:
         if values.get(key):
@@ -45,17 +53,17 @@ def first_value(values, keys):
     return None
 
 
-def read_online_cpus(root):
+def read_online_cpus(root: Root) -> list[int]:
     """[CPU number] that are on line. Raises OSError and ValueError."""
     return parse_cpu_list(root.text("/sys/devices/system/cpu/online", 65536))
 
 
-def count_sockets(root, cpus):
+def count_sockets(root: Root, cpus: list[int]) -> int:
     """Number of CPU packages. cpus: [CPU number] that are on line. Reads one list per package, not one file per CPU. Raises OSError and ValueError."""
     left, packages = set(cpus), set()
     while left:
         cpu = min(left)
-        folder = "/sys/devices/system/cpu/cpu{}".format(cpu)
+        folder = f"/sys/devices/system/cpu/cpu{cpu}"
         package = integer_if_there(root, folder + "/topology/physical_package_id")
         if package is None:
             raise FileNotFoundError(2, "the CPU does not name its package", folder + "/topology/physical_package_id")
@@ -66,7 +74,7 @@ def count_sockets(root, cpus):
     return len(packages)
 
 
-def read_members(root, path):
+def read_members(root: Root, path: str) -> set[int] | None:
     """Set of the CPUs that a sysfs list names, or None."""
     try:
         return set(parse_cpu_list(root.text(path, 65536)))
@@ -74,6 +82,6 @@ def read_members(root, path):
         return None
 
 
-def count_numa_nodes(root):
+def count_numa_nodes(root: Root) -> int:
     """Number of NUMA nodes. Raises OSError."""
     return len([name for name in root.names("/sys/devices/system/node") if name.startswith("node") and name[4:].isdigit()])

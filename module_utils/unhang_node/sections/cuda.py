@@ -10,6 +10,16 @@ from ..parse.cuda import parse_cuda_header, parse_cudnn_header, parse_version_js
 from ..parse.nvidia_driver import driver_version_of_file, upstream_version, version_of_file
 from .loader import find_in_loader, taken_for
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..parse.dpkg import Database
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+    from .loader import Loader
+
 PARENT = "/usr/local"
 DEFAULT = "/usr/local/cuda"
 DISTRO_NVCC = "/usr/bin/nvcc"
@@ -20,7 +30,7 @@ CUDNN_HEADERS = ("/usr/include/cudnn_version.h", "/usr/include/x86_64-linux-gnu/
 _TOOL_VERSION = re.compile(r"-(\d+(?:\.\d+)*)$")
 
 
-def read_cuda(root, unread, loader, mounts, database):
+def read_cuda(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], database: Database | None) -> dict[str, Any]:
     """Section cuda. loader: of loader.read_loader for libcuda and libcudnn; database: of package_database, or None."""
     toolkits = read_toolkits(root, unread, mounts, database)
     default = next((toolkit for toolkit in toolkits if toolkit["is_default"]), None)
@@ -33,11 +43,11 @@ def read_cuda(root, unread, loader, mounts, database):
     }
 
 
-def read_toolkits(root, unread, mounts, database):
+def read_toolkits(root: Root, unread: Unread, mounts: list[Mount], database: Database | None) -> list[dict[str, Any]]:
     """[{path, version, is_default, nvcc}], each folder once, links followed; the distribution's own toolkit counts as one at /usr."""
     chosen = _resolved(root, unread, mounts, DEFAULT)
     names = unread.attempt("toolkits", names_or_none, root, PARENT) or []
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in names:
         if not name.startswith("cuda"):
             continue
@@ -46,7 +56,7 @@ def read_toolkits(root, unread, mounts, database):
             continue
         version = read_toolkit_version(root, path)
         if version is None:
-            unread.add("toolkits[{}].version".format(path), "absent", "no version.json, version.txt or include/cuda.h names it")
+            unread.add(f"toolkits[{path}].version", "absent", "no version.json, version.txt or include/cuda.h names it")
         rows.append({"path": path, "version": version, "is_default": path == chosen, "nvcc": _there(root, path + "/bin/nvcc")})
     if _there(root, DISTRO_NVCC) and _resolved(root, unread, mounts, DISTRO_NVCC) in (DISTRO_NVCC, "/usr/lib/nvidia-cuda-toolkit/bin/nvcc"):
         version = version_of_distro_package(database.version(DISTRO_PACKAGE) if database else None)
@@ -54,11 +64,11 @@ def read_toolkits(root, unread, mounts, database):
     return rows[:64]
 
 
-def _looks_like_toolkit(root, path):
+def _looks_like_toolkit(root: Root, path: str) -> bool:
     return any(_there(root, path + part) for part in ("/version.json", "/version.txt", "/bin/nvcc", "/include/cuda.h", "/lib64/libcudart.so"))
 
 
-def read_toolkit_version(root, path):
+def read_toolkit_version(root: Root, path: str) -> str | None:
     """Version of the toolkit at `path`, from the first of its files that names one; None when none does."""
     for name, parse in (("version.json", lambda text: parse_version_json(text)[0]), ("version.txt", parse_version_txt), ("include/cuda.h", parse_cuda_header)):
         try:
@@ -70,7 +80,7 @@ def read_toolkit_version(root, path):
     return version_of_folder(os.path.basename(path))
 
 
-def read_forward_compat(root, unread, loader, mounts):
+def read_forward_compat(root: Root, unread: Unread, loader: Loader, mounts: list[Mount]) -> dict[str, Any] | None:
     """The libcuda of a cuda-compat package, when the loader would take it before the driver's own; None when not."""
     taken = taken_for(root, loader, "libcuda.so.1")
     if taken is None:
@@ -78,18 +88,18 @@ def read_forward_compat(root, unread, loader, mounts):
         return None
     real = _resolved(root, unread, mounts, taken) or taken
     if "/compat" not in taken and "/compat" not in real:
-        unread.add("forward_compat", "absent", "the loader takes {}, which is no cuda-compat".format(taken))
+        unread.add("forward_compat", "absent", f"the loader takes {taken}, which is no cuda-compat")
         return None
     # .../cuda-12.4/compat/libcuda.so.550.54.15: the folder's name says which CUDA it brings.
     version = next((word for word in (version_of_folder(part) for part in real.split("/")) if word), None)
     if version is None:
-        unread.add("forward_compat.version", "absent", "{} (driver {}) does not name its CUDA".format(real, driver_version_of_file(real)))
+        unread.add("forward_compat.version", "absent", f"{real} (driver {driver_version_of_file(real)}) does not name its CUDA")
     return {"path": real, "version": version}
 
 
-def read_cudnn(root, unread, loader, mounts):
+def read_cudnn(root: Root, unread: Unread, loader: Loader, mounts: list[Mount]) -> list[dict[str, Any]]:
     """[{path, version}] of every libcudnn.so in the loader's paths; the header where only that is there."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in find_in_loader(loader, "libcudnn.so"):
         real = _resolved(root, unread, mounts, path)
         if real and not any(row["path"] == real for row in rows):
@@ -104,7 +114,7 @@ def read_cudnn(root, unread, loader, mounts):
     return rows[:64]
 
 
-def read_build_tools(root, unread, mounts, database, default):
+def read_build_tools(root: Root, unread: Unread, mounts: list[Mount], database: Database | None, default: dict[str, Any] | None) -> dict[str, Any]:
     """What a build of a CUDA extension needs; a tool is null when it is not installed."""
     nvcc = None
     if default and _there(root, (default["path"] if default["path"] != "/usr" else "/usr") + "/bin/nvcc"):
@@ -124,7 +134,7 @@ def read_build_tools(root, unread, mounts, database, default):
     }
 
 
-def _tool(root, unread, mounts, database, name, packages):
+def _tool(root: Root, unread: Unread, mounts: list[Mount], database: Database | None, name: str, packages: tuple[str, ...]) -> dict[str, Any] | None:
     """{path, version}: the package's version, else what the file's name says; None when there is no such program."""
     for folder in ("/usr/local/bin", "/usr/bin"):
         path = folder + "/" + name
@@ -134,7 +144,7 @@ def _tool(root, unread, mounts, database, name, packages):
         named = _TOOL_VERSION.search(real)
         version = None
         if database and folder == "/usr/bin":
-            wanted = ["{}-{}".format(package, named.group(1)) for package in packages if named] + list(packages)
+            wanted = [f"{package}-{named.group(1)}" for package in packages if named] + list(packages)
             wanted += ["gcc-c++"] if name == "g++" else []
             version = next((upstream_version(found) for found in (database.version(package) for package in wanted) if found), None)
         if version is None and named:
@@ -145,13 +155,13 @@ def _tool(root, unread, mounts, database, name, packages):
     return None
 
 
-def has_python_headers(root):
+def has_python_headers(root: Root) -> bool:
     """True when the headers of a system Python are there (those of a virtual environment's own base are not looked for). Raises OSError."""
     folders = [name for name in names_or_none(root, "/usr/include") if name.startswith("python3")]
-    return any(root.exists("/usr/include/{}/Python.h".format(name)) for name in folders)
+    return any(root.exists(f"/usr/include/{name}/Python.h") for name in folders)
 
 
-def _resolved(root, unread, mounts, path):
+def _resolved(root: Root, unread: Unread, mounts: list[Mount], path: str) -> str | None:
     """The path with links followed, or None where it is not there or lies on a network file system (noted)."""
     try:
         return resolve_local(root, mounts, path)
@@ -162,7 +172,7 @@ def _resolved(root, unread, mounts, path):
         return None
 
 
-def _there(root, path):
+def _there(root: Root, path: str) -> bool:
     try:
         return root.exists(path)
     except OSError:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..root import Root
+
 COMM_BYTES = 15  # the kernel cuts names of processes there
 CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
 
 
-def is_running(root, comm, unit, pid_files=(), socket=None):
+def is_running(root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), socket: str | None = None) -> bool | None:
     """True or False; None when nothing that could tell was readable.
 
     comm: the program's name; unit: its systemd service; socket: a path that it listens on.
@@ -16,7 +22,7 @@ def is_running(root, comm, unit, pid_files=(), socket=None):
             return True
     told = False
     for folder in CGROUPS:
-        members = _text(root, "{}/{}/cgroup.procs".format(folder, unit))
+        members = _text(root, f"{folder}/{unit}/cgroup.procs")
         if members:
             return bool(members.split())
         # With this folder and without the unit's, systemd runs and the unit does not.
@@ -30,28 +36,28 @@ def is_running(root, comm, unit, pid_files=(), socket=None):
     return False if told else find_comm(root, comm)
 
 
-def started_s(root, comm, unit, pid_files=()):
+def started_s(root: Root, comm: str, unit: str, pid_files: Iterable[str] = ()) -> int | None:
     """Whole seconds between the boot and the start of a running daemon, or None when its process is not found. Raises OSError and ValueError.
 
     Field 22 of /proc/<pid>/stat, in ticks of 1/100 s on every Linux that has GPUs (proc(5)).
     """
     words = [(_text(root, path) or "").strip() for path in pid_files]
     for folder in CGROUPS:
-        words += (_text(root, "{}/{}/cgroup.procs".format(folder, unit)) or "").split()[:16]
+        words += (_text(root, f"{folder}/{unit}/cgroup.procs") or "").split()[:16]
     pid = next((word for word in words if word.isdigit() and len(word) <= 10 and _comm(root, word) == comm[:COMM_BYTES]), None)
     if pid is None:
         return None
-    fields = root.text("/proc/{}/stat".format(pid), 4096).rpartition(")")[2].split()
+    fields = root.text(f"/proc/{pid}/stat", 4096).rpartition(")")[2].split()
     return int(fields[19]) // 100 if len(fields) > 19 else None
 
 
-def runs_under_pid_file(root, path, comm):
+def runs_under_pid_file(root: Root, path: str, comm: str) -> bool:
     """True when the process that a pid file names is there and has that name."""
     pid = (_text(root, path) or "").strip()
     return pid.isdigit() and len(pid) <= 10 and _comm(root, pid) == comm[:COMM_BYTES]
 
 
-def find_comm(root, comm):
+def find_comm(root: Root, comm: str) -> bool | None:
     """True when some process has that name; None when the processes cannot be listed."""
     try:
         pids = [name for name in root.names("/proc") if name.isdigit()]
@@ -60,18 +66,18 @@ def find_comm(root, comm):
     return any(_comm(root, pid) == comm[:COMM_BYTES] for pid in pids)
 
 
-def _comm(root, pid):
-    return (_text(root, "/proc/{}/comm".format(pid)) or "").rstrip("\n")
+def _comm(root: Root, pid: str) -> str:
+    return (_text(root, f"/proc/{pid}/comm") or "").rstrip("\n")
 
 
-def _text(root, path):
+def _text(root: Root, path: str) -> str | None:
     try:
         return root.text(path, 1 << 20)
     except OSError:
         return None
 
 
-def _there(root, path):
+def _there(root: Root, path: str) -> bool:
     try:
         return root.exists(path)
     except OSError:

@@ -16,6 +16,17 @@ from .installed_kernels import find_nvidia_module, read_dkms, read_nvidia_versio
 from .loader import find_in_loader
 from .package_database import driver_packages
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..parse.dpkg import Database, Package
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+    from .loader import Loader
+
 PROC = "/proc/driver/nvidia"
 MODULE = "/sys/module/nvidia"
 NOUVEAU = ("nouveau", "nova_core", "nova_drm", "nova")
@@ -24,7 +35,7 @@ NOT_THE_DRIVERS = ("/compat/", "/stubs/", "/cuda-compat")
 MAX_PARAMETERS = 128
 
 
-def read_driver(root, unread, loader, mounts, database):
+def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], database: Database | None) -> dict[str, Any]:
     """Section driver. loader: of loader.read_loader for USERSPACE; database: of package_database, or None. Raises Absent when there is no driver."""
     loaded = read_loaded(root, unread)
     userspace = {field: read_userspace(root, unread, loader, mounts, field, soname) for field, soname in USERSPACE}
@@ -60,13 +71,13 @@ def read_driver(root, unread, loader, mounts, database):
     }
 
 
-def read_running(root, unread):
+def read_running(root: Root, unread: Unread) -> dict[str, Any] | None:
     """The part of section driver that the kernel alone tells, and that stands whatever happens to the rest; None when nothing is loaded."""
     loaded = read_loaded(root, unread)
     return {"loaded": loaded, "branch": branch_of(loaded["version"])} if loaded["is_loaded"] else None
 
 
-def read_loaded(root, unread):
+def read_loaded(root: Root, unread: Unread) -> dict[str, Any]:
     """What /proc/driver/nvidia/version says; where that is hidden (some containers), /sys/module/nvidia."""
     try:
         line, version, flavour = parse_loaded(root.text(PROC + "/version", 65536))
@@ -81,11 +92,11 @@ def read_loaded(root, unread):
         return {"is_loaded": True, "version": version, "flavour": flavour, "line": line}
     if not _there(root, MODULE):
         return {"is_loaded": False, "version": None, "flavour": None, "line": None}
-    unread.add("loaded.flavour", "absent", "no {}/version".format(PROC))
+    unread.add("loaded.flavour", "absent", f"no {PROC}/version")
     return {"is_loaded": True, "version": unread.attempt("loaded.version", root.line, MODULE + "/version"), "flavour": None, "line": None}
 
 
-def read_userspace(root, unread, loader, mounts, field, soname):
+def read_userspace(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], field: str, soname: str) -> dict[str, Any] | None:
     """{path, version} of the library that a program would get, the version from the real file's name; None when there is none."""
     stem = soname[: soname.index(".so")] + ".so"
     for path in find_in_loader(loader, stem):
@@ -100,23 +111,23 @@ def read_userspace(root, unread, loader, mounts, field, soname):
             continue
         version = driver_version_of_file(os.path.basename(real))
         if version is None:
-            unread.add("userspace.{}.version".format(field), "absent", "{} does not name its version".format(real))
+            unread.add(f"userspace.{field}.version", "absent", f"{real} does not name its version")
         return {"path": real, "version": version}
     return None
 
 
-def read_on_disk(root, unread):
+def read_on_disk(root: Root, unread: Unread) -> dict[str, Any] | None:
     """{path, kernel, version} of the module that modprobe would load into the running kernel, or None when there is none. Raises OSError."""
     release = root.line("/proc/sys/kernel/osrelease")
     path = find_nvidia_module(root, release)
     if path is None:
-        unread.add("on_disk", "absent", "no nvidia module among those of {}".format(release))
+        unread.add("on_disk", "absent", f"no nvidia module among those of {release}")
         return None
     version = unread.attempt("on_disk.version", read_nvidia_version, root, release, read_dkms(root))
     return {"path": path, "kernel": release, "version": version or None}
 
 
-def read_parameters(root, unread):
+def read_parameters(root: Root, unread: Unread) -> dict[str, str] | None:
     """The loaded module's registry parameters (NVreg_*, without that prefix)."""
     text = unread.attempt("parameters", read_text, root, PROC + "/params")
     if text is None:
@@ -125,7 +136,7 @@ def read_parameters(root, unread):
     return {name: value[:1024] for name, value in pairs[:MAX_PARAMETERS]}
 
 
-def note_no_comparison(unread, loaded, userspace):
+def note_no_comparison(unread: Unread, loaded: dict[str, Any], userspace: dict[str, Any]) -> None:
     """Why nothing can be said of `mismatch`."""
     if not loaded["is_loaded"]:
         unread.add("mismatch", "absent", "no module is loaded")
@@ -137,7 +148,7 @@ def note_no_comparison(unread, loaded, userspace):
         unread.add("mismatch", "error", "no library of the driver names its version")
 
 
-def judge_mismatch(loaded, userspace):
+def judge_mismatch(loaded: dict[str, Any], userspace: dict[str, Any]) -> tuple[bool | None, str | None]:
     """(mismatch, text): True when the loaded module and a driver library differ, None when one of the versions is not known."""
     library = next((each for each in userspace.values() if each and each["version"]), None)
     if not loaded["version"] or library is None:
@@ -148,11 +159,11 @@ def judge_mismatch(loaded, userspace):
     return True, "kernel module {} is loaded, {} is {}".format(loaded["version"], different[0]["path"], different[0]["version"])
 
 
-def _userspace_version(userspace):
+def _userspace_version(userspace: dict[str, Any]) -> str | None:
     return next((each["version"] for each in userspace.values() if each and each["version"]), None)
 
 
-def _package_version(packages):
+def _package_version(packages: Iterable[Package] | None) -> str | None:
     """Of the package that carries libnvidia-ml or the module, not of helpers with versions of their own."""
     for package in packages or ():
         if package.name.startswith(("libnvidia-compute", "libnvidia-ml", "nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-utils")):
@@ -160,7 +171,7 @@ def _package_version(packages):
     return None
 
 
-def _there(root, path):
+def _there(root: Root, path: str) -> bool:
     try:
         return root.exists(path)
     except OSError:

@@ -6,6 +6,15 @@ import os
 
 from ..files import names_or_none, read_file, read_mounts_or_none
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..parse.dpkg import Package
+    from ..root import Root
+    from ..section import Unread
+
 INFO = "/var/lib/dpkg/info"
 OPERATOR = ("/run/nvidia/driver/usr/bin/nvidia-smi", "/run/nvidia/driver/usr/bin", "/run/nvidia/driver/lib/modules")
 RUNFILE = ("/usr/bin/nvidia-uninstall", "/var/log/nvidia-installer.log", "/var/lib/nvidia/log")
@@ -13,7 +22,7 @@ MAX_LISTS = 200
 LIST_LIMIT_BYTES = 4 << 20
 
 
-def read_install_method(root, unread, userspace, packages, has_module):
+def read_install_method(root: Root, unread: Unread, userspace: dict[str, Any], packages: list[Package] | None, has_module: bool) -> str | None:
     """packages, runfile, container, gpu_operator, unknown or none; None when it could not be told (noted)."""
     try:
         return _method(root, userspace, packages, has_module)
@@ -22,7 +31,7 @@ def read_install_method(root, unread, userspace, packages, has_module):
         return None
 
 
-def _method(root, userspace, packages, has_module):
+def _method(root: Root, userspace: dict[str, Any], packages: list[Package] | None, has_module: bool) -> str:
     paths = [library["path"] for library in userspace.values() if library]
     if any(path.startswith("/run/nvidia/driver/") for path in paths) or any(root.exists(path) for path in OPERATOR):
         return "gpu_operator"
@@ -37,15 +46,15 @@ def _method(root, userspace, packages, has_module):
     return "unknown" if paths or has_module else "none"
 
 
-def is_mounted_in(root, path):
+def is_mounted_in(root: Root, path: str) -> bool:
     """True when this very file is a mount of its own, or lies on one that holds nothing but the driver (/usr/local/nvidia): both come from outside."""
     points = [mount.point for mount in read_mounts_or_none(root)]
     return path in points or any("nvidia" in os.path.basename(point) and path.startswith(point + "/") for point in points)
 
 
-def owner_of(root, paths, packages):
+def owner_of(root: Root, paths: Iterable[str], packages: Iterable[str]) -> str | None:
     """The first of `packages` (names) whose dpkg file list holds one of `paths`, or None. /lib and /usr/lib count as one."""
-    wanted = set()
+    wanted: set[bytes] = set()
     for path in paths:
         bare = path[4:] if path.startswith("/usr/") else path
         wanted.update((b"\n" + bare.encode("utf-8") + b"\n", b"\n/usr" + bare.encode("utf-8") + b"\n"))

@@ -11,25 +11,39 @@ import stat as stat_bits
 
 from ..files import lstat_place, resolve_local
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
+    FileKey = tuple[int, int]
+    Lock = tuple[str, float, FileKey]
+
 CACHE = "/.cache/torch_extensions"
 MEGATRON_BUILDS = ("/megatron/fused_kernels/build", "/megatron/legacy/fused_kernels/build", "/fused_kernels/build")
 MAX_BUILDS = 512
 MAX_LOCKS = 128
 
 
-def read_cache(root, unread, mounts, path, user, now_s, owner=None):
+def read_cache(
+    root: Root, unread: Unread, mounts: Sequence[Mount], path: str, user: str | None, now_s: float, owner: int | None = None
+) -> dict[str, Any] | None:
     """A row of torch.extension_caches, or None when there is no such folder.
 
     owner: a uid; the folder must be his (a link of a user's own must not lead root's eyes elsewhere). mounts: () for a named path, which may lie anywhere.
     """
-    field = "extension_caches[{}]".format(path)
+    field = f"extension_caches[{path}]"
     try:
         folder = resolve_local(root, mounts, path)
         status = root.stat(folder)
         if not stat_bits.S_ISDIR(status.st_mode):
             return None
         if owner is not None and status.st_uid != owner:
-            raise ValueError("{} leads to {}, which belongs to uid {}".format(path, folder, status.st_uid))
+            raise ValueError(f"{path} leads to {folder}, which belongs to uid {status.st_uid}")
         builds, locks = _look(root, folder)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -42,9 +56,10 @@ def read_cache(root, unread, mounts, path, user, now_s, owner=None):
     return row
 
 
-def _look(root, folder):
+def _look(root: Root, folder: str) -> tuple[list[str], list[Lock]]:
     """([build], [(path of lock, time of change, (device, inode))]) one and two levels down; links are not followed."""
-    builds, locks, looked_into = [], [], 0
+    locks: list[Lock] = []
+    builds, looked_into = [], 0
     for first in root.names(folder)[:MAX_BUILDS]:
         top = folder + "/" + first
         if first == "lock":
@@ -65,7 +80,7 @@ def _look(root, folder):
     return builds, locks
 
 
-def _names_of_folder(root, path):
+def _names_of_folder(root: Root, path: str) -> list[str]:
     try:
         place = lstat_place(root, path)
         return sorted(os.listdir(place)) if stat_bits.S_ISDIR(os.lstat(place).st_mode) else []
@@ -73,7 +88,7 @@ def _names_of_folder(root, path):
         return []
 
 
-def _add_lock(root, locks, path):
+def _add_lock(root: Root, locks: list[Lock], path: str) -> None:
     try:
         status = os.lstat(lstat_place(root, path))
     except OSError:
@@ -82,7 +97,7 @@ def _add_lock(root, locks, path):
         locks.append((path, status.st_mtime, (status.st_dev, status.st_ino)))
 
 
-def _judge_locks(root, unread, field, rows, keys):
+def _judge_locks(root: Root, unread: Unread, field: str, rows: list[dict[str, Any]], keys: list[FileKey]) -> None:
     """Fills in held and stale: looks through the processes' open files, only when there is a lock at all."""
     if not rows:
         return
@@ -97,7 +112,7 @@ def _judge_locks(root, unread, field, rows, keys):
         unread.add(field + ".locks", "denied", "other users' open files need root")
 
 
-def held_files(keys, procfs):
+def held_files(keys: frozenset[FileKey], procfs: str) -> tuple[set[FileKey], bool]:
     """(those of `keys`, pairs of device and inode, that some process has open, whether every process could be seen).
 
     By inode, since a process in a container sees its files under other names. Only files named "lock" are looked at.
@@ -106,7 +121,7 @@ def held_files(keys, procfs):
     for pid in os.listdir(procfs):
         if not pid.isdigit():
             continue
-        folder = "{}/{}/fd".format(procfs, pid)
+        folder = f"{procfs}/{pid}/fd"
         try:
             descriptors = os.listdir(folder)
         except PermissionError:
@@ -124,7 +139,7 @@ def held_files(keys, procfs):
     return held, complete
 
 
-def megatron_builds(root, path):
+def megatron_builds(root: Root, path: str) -> list[str]:
     """Build folders of Megatron's fused kernels below a named path; the path itself when it is one."""
     if path.rstrip("/").endswith("/fused_kernels"):
         return [path.rstrip("/") + "/build"]

@@ -9,6 +9,14 @@ from ..parse.nvidia_driver import upstream_version
 from ..parse.values import clean
 from .daemons import is_running, started_s
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..parse.dpkg import Database, Package
+    from ..root import Root
+    from ..section import Unread
+
 BRIDGE_CLASS = "bc06sc80"  # PCI "bridge, other": what NVSwitches are
 NVIDIA_VENDOR = "pci:v000010DE"
 BINARY = "/usr/bin/nv-fabricmanager"
@@ -22,7 +30,7 @@ IMEX_CHANNELS = "/dev/nvidia-caps-imex-channels"
 PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
 
 
-def read_fabric_manager(root, unread, database):
+def read_fabric_manager(root: Root, unread: Unread, database: Database | None) -> dict[str, Any]:
     """Section fabric_manager. database: of package_database, or None."""
     switches = unread.attempt("nvswitch_count", count_switches, root)
     if switches is None:
@@ -31,7 +39,7 @@ def read_fabric_manager(root, unread, database):
     installed = _installed(root, unread, "installed", BINARY, package)
     version = upstream_version(package.version) if package else None
     if installed and version is None:
-        unread.add("version", "absent", "{} is not from a package that the package database knows".format(BINARY))
+        unread.add("version", "absent", f"{BINARY} is not from a package that the package database knows")
     running = _is_running(root, "nv-fabricmanager", UNIT, installed or switches, PID_FILE)
     return {
         "nvswitch_present": None if switches is None else switches > 0,
@@ -47,17 +55,17 @@ def read_fabric_manager(root, unread, database):
     }
 
 
-def count_switches(root):
+def count_switches(root: Root) -> int:
     """NVSwitches on the PCI bus, or those that their own driver lists, whichever is more. Raises OSError."""
     addresses = nvidia_addresses(root)
     on_bus = 0
     for address in addresses:
-        alias = root.line("/sys/bus/pci/devices/{}/modalias".format(address))
+        alias = root.line(f"/sys/bus/pci/devices/{address}/modalias")
         on_bus += alias.startswith(NVIDIA_VENDOR) and BRIDGE_CLASS in alias
     return max(on_bus, len(names_or_none(root, "/proc/driver/nvidia-nvswitch/devices")))
 
 
-def nvidia_addresses(root):
+def nvidia_addresses(root: Root) -> list[str]:
     """PCI addresses of devices that may be NVIDIA's: /proc/bus/pci/devices tells the vendors in one read; without it, all."""
     names = names_or_none(root, "/sys/bus/pci/devices")
     try:
@@ -73,17 +81,17 @@ def nvidia_addresses(root):
     return [name for name in names if _slot(name) in slots]
 
 
-def _slot(address):
+def _slot(address: str) -> str:
     """Bus and device-function of 0000:3b:00.0 as /proc/bus/pci/devices writes them: 3b00."""
     try:
         _domain, bus, rest = address.split(":")
         device, function = rest.split(".")
-        return "{}{:02x}".format(bus.lower(), (int(device, 16) << 3) | int(function, 16))
+        return f"{bus.lower()}{(int(device, 16) << 3) | int(function, 16):02x}"
     except ValueError:
         return ""
 
 
-def read_last_error(root, unread):
+def read_last_error(root: Root, unread: Unread) -> str | None:
     """The last line of the daemon's log that tells of an error, or None."""
     try:
         content = read_tail(root, LOG, LOG_TAIL_BYTES).decode("utf-8", "replace")
@@ -96,7 +104,7 @@ def read_last_error(root, unread):
     return last_error_of(content)
 
 
-def last_error_of(text):
+def last_error_of(text: str) -> str | None:
     """The last line marked [ERROR], [CRITICAL] or [FATAL] in a fabric manager's log, or None."""
     for line in reversed(text.splitlines()):
         if any(mark in line for mark in ("[ERROR]", "[CRITICAL]", "[FATAL]")):
@@ -104,7 +112,7 @@ def last_error_of(text):
     return None
 
 
-def read_imex(root, unread, database):
+def read_imex(root: Root, unread: Unread, database: Database | None) -> dict[str, Any]:
     """{installed, version, running} of the daemon that shares memory between nodes of one NVLink domain."""
     package = _package(database, ("nvidia-imex",))
     installed = _installed(root, unread, "imex.installed", IMEX_BINARY, package)
@@ -116,16 +124,16 @@ def read_imex(root, unread, database):
     }
 
 
-def read_channels(root):
+def read_channels(root: Root) -> list[dict[str, Any]]:
     """[{path, mode, open_to_all}] of the channels by which jobs share memory between nodes; [] without any. Raises OSError."""
     rows = []
     for name in names_or_none(root, IMEX_CHANNELS)[:64]:
         mode = root.stat(IMEX_CHANNELS + "/" + name).st_mode
-        rows.append({"path": IMEX_CHANNELS + "/" + name, "mode": "{:04o}".format(stat.S_IMODE(mode)), "open_to_all": bool(mode & stat.S_IWOTH)})
+        rows.append({"path": IMEX_CHANNELS + "/" + name, "mode": f"{stat.S_IMODE(mode):04o}", "open_to_all": bool(mode & stat.S_IWOTH)})
     return rows
 
 
-def _started(root, unread):
+def _started(root: Root, unread: Unread) -> int | None:
     """started_s, with the reason when it cannot be told."""
     seconds = unread.attempt("started_s", started_s, root, "nv-fabricmanager", UNIT, (PID_FILE, "/var" + PID_FILE))
     if seconds is None:
@@ -133,25 +141,25 @@ def _started(root, unread):
     return seconds
 
 
-def _is_running(root, comm, unit, expected, pid_file):
+def _is_running(root: Root, comm: str, unit: str, expected: object, pid_file: str) -> bool | None:
     """False without a search where nothing could run it: to look at every process is the most expensive way."""
     return is_running(root, comm, unit, (pid_file, "/var" + pid_file)) if expected else False
 
 
-def _installed(root, unread, field, binary, package):
+def _installed(root: Root, unread: Unread, field: str, binary: str, package: Package | None) -> bool | None:
     if package:
         return True
     return unread.attempt(field, root.exists, binary)
 
 
-def _package(database, prefixes):
+def _package(database: Database | None, prefixes: tuple[str, ...]) -> Package | None:
     """The package that carries the daemon: not its headers, not a meta package when the daemon's own is there."""
     found = [package for package in (database.named(prefixes) if database else []) if not package.name.endswith(("-dev", "-devel"))]
     found.sort(key=lambda package: next(index for index, prefix in enumerate(prefixes) if package.name.startswith(prefix)))
     return found[0] if found else None
 
 
-def _is_link(root, path):
+def _is_link(root: Root, path: str) -> bool:
     try:
         root.link(path)
     except OSError:

@@ -8,12 +8,19 @@ from ..parse.kernel_log import find_faults
 from ..parse.values import integer_or_none
 from ..section import Absent
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 RECORD_BYTES = 16384  # more than the longest record of /dev/kmsg
 KMSG = "/dev/kmsg"
 
 
-def read_faults(root, unread, kernel_log=None):
+def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> dict[str, Any]:
     """The section's fields, except probe. kernel_log: a file on this machine in place of the kernel's own log. Raises OSError, Absent.
 
     "complete" is false when the log no longer reaches back to the boot; then a fault that is not in it may still have happened.
@@ -29,20 +36,20 @@ def read_faults(root, unread, kernel_log=None):
     return {"source": source, "lines_read": found["lines_read"], "complete": found["complete"] and whole, "events": found["events"]}
 
 
-def read_tail(path):
+def read_tail(path: str) -> bytes:
     """The last LOG_LIMIT_BYTES of a regular file. Raises OSError; ValueError when it is none."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         if not os.path.isfile(path):
-            raise ValueError("{} is no regular file".format(path))
+            raise ValueError(f"{path} is no regular file")
         os.lseek(descriptor, max(0, status.st_size - LOG_LIMIT_BYTES), os.SEEK_SET)
         return read_pieces(descriptor, 1 << 20)[0]
     finally:
         os.close(descriptor)
 
 
-def read_kmsg(root):
+def read_kmsg(root: Root) -> tuple[bytes, str, bool]:
     """(log, "kmsg", True when no record was overwritten meanwhile) of the kernel's ring buffer, or of the file that stands for it in a recorded tree.
 
     One read gives one record, without waiting for the next. Raises PermissionError where kernel.dmesg_restrict keeps it from this user, Absent.
@@ -59,7 +66,7 @@ def read_kmsg(root):
     return log, "kmsg", whole
 
 
-def read_pieces(descriptor, size):
+def read_pieces(descriptor: int, size: int) -> tuple[bytes, bool]:
     """(everything up to LOG_LIMIT_BYTES, False when records were lost on the way)."""
     pieces, left, whole = [], LOG_LIMIT_BYTES, True
     while left > 0:
@@ -77,7 +84,7 @@ def read_pieces(descriptor, size):
     return b"".join(pieces), whole
 
 
-def read_boot_time(root):
+def read_boot_time(root: Root) -> float | None:
     """Seconds since 1970 at boot, by /proc/stat, or None."""
     try:
         text = root.text("/proc/stat", 1 << 20)

@@ -11,6 +11,13 @@ from ..parse.elf import find_modinfo, read_sections
 from ..parse.values import clean, clean_or_none, release_key
 from .reading import names_if_there, there
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 MODULES = "/lib/modules"
 DKMS = "/var/lib/dkms"
 KERNELS = 64  # the schema's bound
@@ -23,7 +30,7 @@ MODPROBE = "/etc/modprobe.d"
 _INSTALLS = re.compile(r"^install nvidia\s.*?modprobe\s+(?:-i|--ignore-install)\s+(nvidia[\w-]*)", re.M)
 
 
-def read_installed(root, unread, running, dkms):
+def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """[{release, image, headers, nvidia_module}], newest first. running: the running release or None; dkms: what read_dkms gives. Raises OSError."""
     images = {}
     for name in names_if_there(root, "/boot"):
@@ -31,8 +38,8 @@ def read_installed(root, unread, running, dkms):
             images[name[len("vmlinuz-") :]] = "/boot/" + name
     folders = [name for name in names_if_there(root, MODULES) if name[:1].isdigit()]
     for release in folders:
-        if release not in images and there(root, "{}/{}/vmlinuz".format(MODULES, release)):
-            images[release] = "{}/{}/vmlinuz".format(MODULES, release)
+        if release not in images and there(root, f"{MODULES}/{release}/vmlinuz"):
+            images[release] = f"{MODULES}/{release}/vmlinuz"
     if not folders and not images:
         if not root.exists("/lib") and not root.exists("/usr"):
             raise FileNotFoundError(2, "no such folder", MODULES)
@@ -41,24 +48,24 @@ def read_installed(root, unread, running, dkms):
     detailed = set(releases[:DETAILED]) | {running}
     rows = []
     for release in releases:
-        field = "installed[{}].nvidia_module".format(release)
+        field = f"installed[{release}].nvidia_module"
         if release in detailed:
             module = unread.attempt(field, read_nvidia_version, root, release, dkms or [])
         else:
             module = None
-            unread.add(field, "absent", "only the newest {} kernels and the running one are looked into".format(DETAILED))
+            unread.add(field, "absent", f"only the newest {DETAILED} kernels and the running one are looked into")
         rows.append(
             {
                 "release": clean(release, 256),
                 "image": clean_or_none(images.get(release, ""), 1024),
-                "headers": there(root, "{}/{}/build".format(MODULES, release)),
+                "headers": there(root, f"{MODULES}/{release}/build"),
                 "nvidia_module": module,
             }
         )
     return rows
 
 
-def read_nvidia_version(root, release, dkms):
+def read_nvidia_version(root: Root, release: str, dkms: list[dict[str, Any]]) -> str:
     """Version of the nvidia module that modprobe would load into `release`, "" when there is none. Raises OSError and ValueError when it cannot be told."""
     path = find_nvidia_module(root, release)
     if path is None:
@@ -68,26 +75,26 @@ def read_nvidia_version(root, release, dkms):
     # A compressed module of 50 MB costs a second to unpack; DKMS keeps the version in a folder's name.
     built = sorted({row["version"] for row in dkms if row["module"] in DKMS_NAMES and row["kernel"] == release and row["state"] == "installed"})
     if len(built) == 1 and ("/updates/" in path or "/extra/" in path):
-        return built[0]
+        return str(built[0])
     raise FileNotFoundError(errno.ENOENT, "the module is compressed, and no DKMS folder names its version", path)
 
 
-def find_nvidia_module(root, release):
+def find_nvidia_module(root: Root, release: str) -> str | None:
     """Path of the nvidia module that modules.dep names for `release`, or None. Raises OSError when that file cannot be read."""
-    folder = "{}/{}".format(MODULES, release)
+    folder = f"{MODULES}/{release}"
     try:
         listing = root.data(folder + "/modules.dep", DEP_LIMIT_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         return None
     for name in module_names(root):
-        line = line_of(listing, "/{}.ko".format(name).encode("ascii"))
+        line = line_of(listing, f"/{name}.ko".encode("ascii"))
         if line:
             path = line.decode("utf-8", "replace")
             return path if path.startswith("/") else folder + "/" + path
     return None
 
 
-def module_names(root):
+def module_names(root: Root) -> tuple[str, ...]:
     """File names under which `modprobe nvidia` may find its module. Debian has several beside one another, and its alternative names the one that is taken."""
     for name in names_if_there(root, MODPROBE):
         if name.startswith("nvidia") and name.endswith(".conf"):
@@ -100,7 +107,7 @@ def module_names(root):
     return NAMES
 
 
-def line_of(listing, stem, most=64):
+def line_of(listing: bytes, stem: bytes, most: int = 64) -> bytes | None:
     """The module (what stands before the colon) whose path holds `stem`, or None; a line may name it as another's need."""
     at = listing.find(stem)
     for _ in range(most):
@@ -114,7 +121,7 @@ def line_of(listing, stem, most=64):
     return None
 
 
-def version_of_file(root, path):
+def version_of_file(root: Root, path: str) -> str:
     """The version= of an uncompressed module's .modinfo. Raises OSError, ValueError."""
     descriptor = open_regular(root, path)
     try:
@@ -122,48 +129,48 @@ def version_of_file(root, path):
     finally:
         os.close(descriptor)
     if not version:
-        raise ValueError("{}: its .modinfo has no version".format(path))
+        raise ValueError(f"{path}: its .modinfo has no version")
     return clean(version, 64)
 
 
-def read_dkms(root):
+def read_dkms(root: Root) -> list[dict[str, Any]]:
     """[{module, version, kernel, state}] of /var/lib/dkms, told from its folders as `dkms status` does. Raises OSError other than "not there"."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     if not there(root, DKMS):
         return rows
     for module in root.names(DKMS)[:64]:
-        top = "{}/{}".format(DKMS, module)
+        top = f"{DKMS}/{module}"
         names = names_if_there(root, top)
         for version in names[:64]:
-            if version.startswith(("kernel-", "original_module")) or not there(root, "{}/{}/source".format(top, version)):
+            if version.startswith(("kernel-", "original_module")) or not there(root, f"{top}/{version}/source"):
                 continue
             rows.extend(dkms_rows(root, module, version, names))
     return rows[:128]
 
 
-def dkms_rows(root, module, version, names):
+def dkms_rows(root: Root, module: str, version: str, names: list[str]) -> list[dict[str, Any]]:
     """Rows of one module version: one per kernel that it was built for, else one that says added."""
-    top = "{}/{}/{}".format(DKMS, module, version)
+    top = f"{DKMS}/{module}/{version}"
     rows = []
     for kernel in names_if_there(root, top):
         if kernel in ("source", "build") or not kernel[:1].isdigit():
             continue
         for arch in names_if_there(root, top + "/" + kernel)[:8]:
-            if there(root, "{}/{}/{}/module".format(top, kernel, arch)):
-                installed = "kernel-{}-{}".format(kernel, arch) in names and is_link_to(root, module, kernel, arch, version)
+            if there(root, f"{top}/{kernel}/{arch}/module"):
+                installed = f"kernel-{kernel}-{arch}" in names and is_link_to(root, module, kernel, arch, version)
                 rows.append(dkms_row(module, version, kernel, "installed" if installed else "built"))
     return rows or [dkms_row(module, version, None, "added")]
 
 
-def is_link_to(root, module, kernel, arch, version):
+def is_link_to(root: Root, module: str, kernel: str, arch: str, version: str) -> bool:
     """True when DKMS' link for this kernel leads to this version."""
     try:
-        target = root.link("{}/{}/kernel-{}-{}".format(DKMS, module, kernel, arch))
+        target = root.link(f"{DKMS}/{module}/kernel-{kernel}-{arch}")
     except (OSError, ValueError):
         return False
     return target.strip("/").split("/")[-3:-2] == [version]
 
 
-def dkms_row(module, version, kernel, state):
+def dkms_row(module: str, version: str, kernel: str | None, state: str) -> dict[str, Any]:
     """One row of the facts."""
     return {"module": clean(module, 256), "version": clean(version, 256), "kernel": clean(kernel, 256) if kernel else None, "state": state}

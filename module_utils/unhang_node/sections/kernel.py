@@ -9,6 +9,15 @@ from .mounts import read_mounts
 from .reading import first_there, line_if_there, names_if_there, read_integer, read_line, there
 from .virtualization import container_kind
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
+    ModuleRow = tuple[str, int | None, str]
+
 # Bits of /proc/sys/kernel/tainted, from bit 0 on: Documentation/admin-guide/tainted-kernels.rst
 TAINT_LETTERS = "PFSRMBUDAWCIOELKXTNJ"
 INTEREST_NAMES = frozenset(
@@ -47,7 +56,7 @@ MODULES = 256
 SECRET_WORDS = ("passw", "secret", "token", "credential", "apikey", "api_key")
 
 
-def read_kernel(root, unread):
+def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
     """The section's fields, except probe."""
     release = unread.attempt("release", read_line, root, "/proc/sys/kernel/osrelease", 256)
     mounts = unread.attempt("boot.can_clear_one_shot", read_mounts, root)
@@ -76,25 +85,25 @@ def read_kernel(root, unread):
     }
 
 
-def read_cmdline(root):
+def read_cmdline(root: Root) -> str:
     """The kernel command line; values whose name speaks of a secret become ***, for run folders are passed around. Raises OSError."""
     words = read_line(root, "/proc/cmdline", 4096).split(" ")
     return " ".join(hide_secret(word) for word in words)
 
 
-def hide_secret(word):
+def hide_secret(word: str) -> str:
     """name=*** when the name of a name=value speaks of a secret, else the word."""
     name, equals, _value = word.partition("=")
     return name + "=***" if equals and any(secret in name.lower() for secret in SECRET_WORDS) else word
 
 
-def read_taints(root):
+def read_taints(root: Root) -> dict[str, Any]:
     """{value, letters}. Raises OSError and ValueError."""
     value = read_integer(root, "/proc/sys/kernel/tainted")
     return {"value": value, "letters": [letter for bit, letter in enumerate(TAINT_LETTERS) if value >> bit & 1]}
 
 
-def read_module_list(root):
+def read_module_list(root: Root) -> list[ModuleRow]:
     """[(name, users or None, taint letters)] of /proc/modules; [] for a kernel that cannot load any. Raises OSError."""
     try:
         text = root.text("/proc/modules")
@@ -105,7 +114,7 @@ def read_module_list(root):
     return [row for row in map(parse_module_line, text.splitlines()) if row]
 
 
-def parse_module_line(line):
+def parse_module_line(line: str) -> ModuleRow | None:
     """(name, users, taint letters) of "nvidia 56717312 42 nvidia_uvm, Live 0x0 (POE)", None of another shape."""
     words = line.split()
     if len(words) < 5:
@@ -114,18 +123,18 @@ def parse_module_line(line):
     return clean(words[0], 64), integer_or_none(words[2]), letters
 
 
-def is_of_interest(name):
+def is_of_interest(name: str) -> bool:
     """True for modules that GPUs, their network and their file systems hang on."""
     return name in INTEREST_NAMES or name.startswith(INTEREST_STEMS)
 
 
-def read_module(root, unread, row):
+def read_module(root: Root, unread: Unread, row: ModuleRow) -> dict[str, Any]:
     """One row of the facts of a loaded module."""
     name, users, letters = row
     folder = "/sys/module/" + name
     version = line_if_there(root, folder + "/version")
     if version is None:
-        unread.add("modules[{}].version".format(name), "absent", "no {}/version: the module states none".format(folder))
+        unread.add(f"modules[{name}].version", "absent", f"no {folder}/version: the module states none")
     return {
         "name": name,
         "version": version,
@@ -136,9 +145,9 @@ def read_module(root, unread, row):
     }
 
 
-def read_parameters(root, unread, name, folder):
+def read_parameters(root: Root, unread: Unread, name: str, folder: str) -> dict[str, str] | None:
     """{parameter: value}, {} without any; those that may not be read are left out and noted."""
-    field = "modules[{}].parameters".format(name)
+    field = f"modules[{name}].parameters"
     if name in SILENT_PARAMETERS:
         unread.add(field, "absent", "not read: hundreds of them, and no rule needs one")
         return None
@@ -153,7 +162,9 @@ def read_parameters(root, unread, name, folder):
     return values
 
 
-def read_reboot(root, unread, release, installed, boot):
+def read_reboot(
+    root: Root, unread: Unread, release: str | None, installed: list[dict[str, Any]] | None, boot: dict[str, Any] | None
+) -> tuple[bool | None, list[str]]:
     """(reboot_required or None, [reasons]): what asks for a reboot or will change at the next one."""
     reasons = []
     mark = unread.attempt("reboot_required", first_there, root, ("/run/reboot-required", "/var/run/reboot-required"))
@@ -162,18 +173,18 @@ def read_reboot(root, unread, release, installed, boot):
         reasons.append(mark + (": " + " ".join(packages) if packages else ""))
     following = (boot or {}).get("default_release")
     if release and following and following != release:
-        reasons.append("running {}, the default boot entry starts {}".format(release, following))
+        reasons.append(f"running {release}, the default boot entry starts {following}")
     elif release and not following:
         newest = next((row["release"] for row in installed or [] if row["image"]), None)
         if newest and release_key(newest) > release_key(release):
-            reasons.append("running {}, the newest kernel on the disk is {}".format(release, newest))
-    if (boot or {}).get("one_shot_pending"):
-        reasons.append("a one-shot boot entry waits: {}".format(boot["one_shot_entry"]))
+            reasons.append(f"running {release}, the newest kernel on the disk is {newest}")
+    if boot and boot.get("one_shot_pending"):
+        reasons.append(f"a one-shot boot entry waits: {boot['one_shot_entry']}")
     known = there(root, "/run") or there(root, "/var/run") or installed is not None
     return (bool(reasons) if reasons or known else None), [clean(reason, 1024) for reason in reasons]
 
 
-def line_list(root, path, most=64):
+def line_list(root: Root, path: str, most: int = 64) -> list[str]:
     """Distinct lines of a small file, [] without it."""
     try:
         lines = root.text(path, 65536).splitlines()

@@ -9,6 +9,15 @@ from .mounts import read_mounts
 from .reading import drop_ins, first_there, line_if_there, read_integer, there
 from .virtualization import container_kind
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
 # Under which a user's job is born, each with its units and pid files. Control groups name the pids: no walk through /proc.
 SERVICES = (
     ("sshd", ("ssh.service", "sshd.service"), ("/run/sshd.pid", "/var/run/sshd.pid")),
@@ -39,7 +48,7 @@ MEMORY_FIELDS = (
 )
 
 
-def read_limits(root, unread):
+def read_limits(root: Root, unread: Unread) -> dict[str, Any]:
     """The section's fields, except probe."""
     mounts = unread.attempt("temp", read_mounts, root)
     memory = read_memory(root, unread)
@@ -57,7 +66,7 @@ def read_limits(root, unread):
     }
 
 
-def read_memory(root, unread):
+def read_memory(root: Root, unread: Unread) -> dict[str, Any]:
     """{field: value} of the fields that /proc/meminfo gives; null with a reason for each that is not in it (an old kernel has no MemAvailable)."""
     values = unread.attempt("memory_available_bytes", read_meminfo, root)
     for field, name in MEMORY_FIELDS:
@@ -66,12 +75,12 @@ def read_memory(root, unread):
     return {field: (values or {}).get(name) for field, name in MEMORY_FIELDS}
 
 
-def read_meminfo(root):
+def read_meminfo(root: Root) -> dict[str, int]:
     """{name: bytes or count}. Raises OSError."""
     return parse_meminfo(root.text("/proc/meminfo", 65536))
 
 
-def read_scopes(root, unread):
+def read_scopes(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """[{scope, evidence, memlock, nofile and stack}] of the collector, of the services that start jobs, and of the configuration."""
     scopes = []
     own = unread.attempt("scopes[collector]", read_process_limits, root, "self")
@@ -79,24 +88,24 @@ def read_scopes(root, unread):
         scopes.append(dict(own, scope="collector", evidence="/proc/self/limits"))
     for service, units, pid_files in SERVICES:
         pid = find_pid(root, service, units, pid_files)
-        values = unread.attempt("scopes[{}]".format(service), read_process_limits, root, pid) if pid else None
+        values = unread.attempt(f"scopes[{service}]", read_process_limits, root, pid) if pid else None
         if values:
-            scopes.append(dict(values, scope=service, evidence="/proc/{}/limits".format(pid)))
+            scopes.append(dict(values, scope=service, evidence=f"/proc/{pid}/limits"))
     default = read_systemd_default(root)
     if default:
         scopes.append(default)
     return (scopes + read_limits_conf(root, unread))[:SCOPES]
 
 
-def read_process_limits(root, pid):
+def read_process_limits(root: Root, pid: str) -> dict[str, int | None]:
     """The limits of one process. Raises OSError and ValueError."""
-    values = parse_proc_limits(root.text("/proc/{}/limits".format(pid), 16384))
+    values = parse_proc_limits(root.text(f"/proc/{pid}/limits", 16384))
     if all(value is None for value in values.values()):
-        raise ValueError("/proc/{}/limits has none of the limits looked for".format(pid))
+        raise ValueError(f"/proc/{pid}/limits has none of the limits looked for")
     return values
 
 
-def find_pid(root, service, units, pid_files):
+def find_pid(root: Root, service: str, units: Iterable[str], pid_files: Iterable[str]) -> str | None:
     """The main process of a service by its control group or its pid file, or None. A number whose name has changed hands does not count."""
     for folder in CGROUPS:
         for unit in units:
@@ -110,14 +119,14 @@ def find_pid(root, service, units, pid_files):
     return None
 
 
-def is_process_of(root, word, service):
+def is_process_of(root: Root, word: str, service: str) -> bool:
     """True when `word` is the pid of a process of that name (the kernel keeps 15 characters; dockerd serves docker)."""
     if integer_or_none(word) is None:
         return False
-    return (line_if_there(root, "/proc/{}/comm".format(word)) or "").startswith(service[:15])
+    return (line_if_there(root, f"/proc/{word}/comm") or "").startswith(service[:15])
 
 
-def read_systemd_default(root):
+def read_systemd_default(root: Root) -> dict[str, Any] | None:
     """The scope of DefaultLimit*, or None when no file sets one."""
     values, evidence = dict.fromkeys(KEYS), None
     for path in config_files(root, "system.conf"):
@@ -129,13 +138,13 @@ def read_systemd_default(root):
     return dict(values, scope="systemd_default", evidence=evidence) if evidence else None
 
 
-def config_files(root, name):
+def config_files(root: Root, name: str) -> list[str]:
     """Paths of a systemd configuration in reading order: the main file first, then drop-ins by name, /etc before /run before /usr."""
     main = next((folder + "/" + name for folder in CONFIG_FOLDERS if there(root, folder + "/" + name)), None)
     return ([main] if main else []) + drop_ins(root, [folder + "/" + name + ".d" for folder in CONFIG_FOLDERS])
 
 
-def settings_of(root, path, section):
+def settings_of(root: Root, path: str, section: str) -> list[tuple[str, str]]:
     """[(name, value)] of one systemd file, [] when it cannot be read."""
     try:
         return parse_systemd_settings(root.text(path, 262144), section)
@@ -143,9 +152,9 @@ def settings_of(root, path, section):
         return []
 
 
-def read_limits_conf(root, unread):
+def read_limits_conf(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """Scopes "limits.conf" (domain *) and "limits.conf <domain>"; later files win, as pam_limits reads them."""
-    merged = {}
+    merged: dict[str, dict[str, Any]] = {}
     for path in ["/etc/security/limits.conf"] + drop_ins(root, ["/etc/security/limits.d"]):
         if not there(root, path):
             continue
@@ -157,16 +166,16 @@ def read_limits_conf(root, unread):
     return list(merged.values())
 
 
-def read_shm(root, mounts):
+def read_shm(root: Root, mounts: list[Mount] | None) -> dict[str, Any]:
     """{size_bytes, used_bytes} of /dev/shm. Raises OSError and ValueError."""
     mount = mount_of(mounts or [], SHM)
-    if is_network(mount):
-        raise ValueError("{} lies on {}: not asked, its server may not answer".format(SHM, mount.fs_type))
+    if mount and is_network(mount):
+        raise ValueError(f"{SHM} lies on {mount.fs_type}: not asked, its server may not answer")
     size, free = root.space(SHM)
     return {"size_bytes": size, "used_bytes": max(0, size - free)}
 
 
-def read_numa_balancing(root):
+def read_numa_balancing(root: Root) -> bool:
     """True when the kernel moves pages between NUMA nodes by itself; a kernel without the switch does not. Raises OSError and ValueError."""
     try:
         return read_integer(root, "/proc/sys/kernel/numa_balancing") != 0
@@ -176,13 +185,13 @@ def read_numa_balancing(root):
         raise
 
 
-def read_temp(root, unread, mounts, path):
+def read_temp(root: Root, unread: Unread, mounts: list[Mount], path: str) -> dict[str, Any] | None:
     """{path, size_bytes, free_bytes, noexec} of one scratch folder; None when there is no such folder."""
     mount = mount_of(mounts, path)
-    row = {"path": path, "size_bytes": None, "free_bytes": None, "noexec": None if mount is None else "noexec" in mount.options}
-    field = "temp[{}].free_bytes".format(path)
-    if is_network(mount):
-        unread.add(field, "absent", "lies on {}: not asked, its server may not answer".format(mount.fs_type))
+    row: dict[str, Any] = {"path": path, "size_bytes": None, "free_bytes": None, "noexec": None if mount is None else "noexec" in mount.options}
+    field = f"temp[{path}].free_bytes"
+    if mount and is_network(mount):
+        unread.add(field, "absent", f"lies on {mount.fs_type}: not asked, its server may not answer")
         return row
     if not there(root, path):
         return None
@@ -192,7 +201,7 @@ def read_temp(root, unread, mounts, path):
     return row
 
 
-def read_remove_ipc(root, mounts):
+def read_remove_ipc(root: Root, mounts: list[Mount] | None) -> bool:
     """True when logind removes a user's shared memory as his last session ends. Raises OSError."""
     if first_there(root, LOGIND) is None:
         if container_kind(root, mounts):

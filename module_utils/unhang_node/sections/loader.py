@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections import namedtuple
 
 from ..files import CONFIG_LIMIT_BYTES, names_or_none, read_file, read_text, resolve_local
+from ..named_tuple import NamedTuple
 from ..parse.ld_so import CACHE_LIMIT_BYTES, parse_cache, parse_conf
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
 
 CACHE = "/etc/ld.so.cache"
 CONF = "/etc/ld.so.conf"
@@ -25,23 +31,27 @@ MAX_FOLDERS = 256
 MAX_CONF_FILES = 128
 
 
-class Loader(namedtuple("Loader", "cached folders listed")):
+class Loader(NamedTuple):
     """cached: (soname, path) in the linker's order; folders: those of ld.so.conf, then the built-in ones, links followed, each once;
     listed: {folder: names} for those folders that changed after the cache was written, so that the cache cannot speak for them."""
 
-    __slots__ = ()
+    cached: tuple[tuple[str, str], ...]
+    folders: tuple[str, ...]
+    listed: dict[str, list[str]]
 
 
-def read_loader(root, unread, field, mounts, prefixes):
+def read_loader(root: Root, unread: Unread, field: str, mounts: list[Mount], prefixes: tuple[str, ...]) -> Loader:
     """Loader for libraries whose file names begin with one of `prefixes`. field: whose reading suffers when something cannot be read."""
-    cached, cache_time = (), None
+    cached: tuple[tuple[str, str], ...] = ()
+    cache_time = None
     try:
         cached = tuple(parse_cache(read_file(root, CACHE, CACHE_LIMIT_BYTES), prefixes))
         cache_time = root.stat(CACHE).st_mtime
     except (OSError, ValueError) as problem:
         if not isinstance(problem, FileNotFoundError):
             unread.of_error(field, problem)
-    folders, listed = [], {}
+    folders: list[str] = []
+    listed = {}
     for folder in _conf_folders(root, unread, field) + list(DEFAULT_FOLDERS):
         try:
             place = resolve_local(root, mounts, folder)
@@ -56,12 +66,13 @@ def read_loader(root, unread, field, mounts, prefixes):
             continue
         except OSError as problem:
             unread.of_error(field, problem)
-    return Loader(cached, tuple(folders), listed)
+    return Loader(cached=cached, folders=tuple(folders), listed=listed)
 
 
-def _conf_folders(root, unread, field):
+def _conf_folders(root: Root, unread: Unread, field: str) -> list[str]:
     """Folders that ld.so.conf and what it includes name, in order."""
-    folders, pending, seen = [], [CONF], set()
+    seen: set[str] = set()
+    folders, pending = [], [CONF]
     while pending and len(seen) < MAX_CONF_FILES:
         path = pending.pop(0)
         if path in seen:
@@ -82,7 +93,7 @@ def _conf_folders(root, unread, field):
     return folders
 
 
-def _matching(root, pattern):
+def _matching(root: Root, pattern: str) -> list[str]:
     """Files of one folder that a pattern such as /etc/ld.so.conf.d/*.conf names."""
     folder, name = os.path.split(pattern)
     try:
@@ -91,7 +102,7 @@ def _matching(root, pattern):
         return []
 
 
-def find_in_loader(loader, prefix):
+def find_in_loader(loader: Loader, prefix: str) -> list[str]:
     """Paths of files whose name begins with `prefix`, first those of the cache in the linker's order, then those that only lie in a folder."""
     paths = [path for soname, path in loader.cached if soname.startswith(prefix) or os.path.basename(path).startswith(prefix)]
     for folder in loader.folders:
@@ -99,7 +110,7 @@ def find_in_loader(loader, prefix):
     return list(dict.fromkeys(paths))
 
 
-def taken_for(root, loader, soname):
+def taken_for(root: Root, loader: Loader, soname: str) -> str | None:
     """The path that a plain dlopen(soname) takes without LD_LIBRARY_PATH, or None.
 
     The cache decides; what was put into a folder after the last ldconfig is found only in the built-in folders.
@@ -113,7 +124,7 @@ def taken_for(root, loader, soname):
     return None
 
 
-def _is_there(root, path):
+def _is_there(root: Root, path: str) -> bool:
     try:
         return root.exists(path)
     except OSError:

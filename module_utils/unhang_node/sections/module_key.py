@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from .reading import first_there
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 # DKMS' own, Ubuntu's shared one, and where people keep theirs; all in DER, as the firmware's list has them.
 KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub", "/etc/dkms/mok.pub")
 # Written by shim at each boot: the keys that its owner enrolled. https://github.com/rhboot/shim/blob/main/README.tpm
@@ -11,7 +18,7 @@ ENROLLED = ("/sys/firmware/efi/mok-variables/MokListRT", "/sys/firmware/efi/efiv
 LIMIT_BYTES = 1 << 20
 
 
-def read_module_key(root, unread):
+def read_module_key(root: Root, unread: Unread) -> dict[str, Any]:
     """{path, enrolled}: path None without a key; enrolled None when the firmware's list could not be read. Raises OSError."""
     path = first_there(root, KEYS)
     if path is None:

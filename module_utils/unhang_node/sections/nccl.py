@@ -9,16 +9,32 @@ from .driver_origin import owner_of
 from .loader import find_in_loader, read_loader, taken_for
 from .nccl_libraries import PLUGIN_STEMS, STEM, is_plugin, libraries_below, plugin_name, read_library, site_libraries
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+    from .loader import Loader
+    from .settings_files import SettingsReader
+
 SONAME = "libnccl.so.2"
 DPKG_NAMES = ("libnccl2", "libnccl-dev", "libnccl3")
 MAX_LIBRARIES = 256
 MAX_SETTINGS = 1024
 # Folders that cloud images add to LD_LIBRARY_PATH rather than to ld.so.conf.
-PLUGIN_FOLDERS = ("/opt/amazon/ofi-nccl/lib", "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu", "/opt/aws-ofi-nccl/lib", "/opt/hpcx/nccl_rdma_sharp_plugin/lib")
+PLUGIN_FOLDERS: tuple[str, ...] = (
+    "/opt/amazon/ofi-nccl/lib",
+    "/opt/amazon/ofi-nccl/lib/x86_64-linux-gnu",
+    "/opt/aws-ofi-nccl/lib",
+    "/opt/hpcx/nccl_rdma_sharp_plugin/lib",
+)
 PLUGIN_FOLDERS += ("/usr/local/gib/lib64", "/usr/local/tcpx/lib64", "/usr/local/nvidia/lib64")
 
 
-def read_local_nccl(root, unread, sites, sha256):
+def read_local_nccl(root: Root, unread: Unread, sites: Iterable[str], sha256: bool) -> dict[str, Any]:
     """Section nccl without what a policy names: the loader's paths, the NCCL beside the torch of `sites` (site-packages folders), plugins, and settings."""
     mounts = read_mounts_or_none(root)
     loader = read_loader(root, unread, "libraries", mounts, (STEM, *PLUGIN_STEMS))
@@ -39,11 +55,11 @@ def read_local_nccl(root, unread, sites, sha256):
     }
 
 
-def read_libraries(root, unread, paths, known, origin, sha256):
+def read_libraries(root: Root, unread: Unread, paths: Iterable[str | None], known: Iterable[dict[str, Any]], origin: str, sha256: bool) -> list[dict[str, Any]]:
     """A row for each of `paths` that is not None; each real file once, and none that is among `known` rows."""
     seen, rows = {row["path"] for row in known}, []
     for path in paths:
-        real = unread.attempt("libraries[{}]".format(path), root.resolve, path) if path else None
+        real = unread.attempt(f"libraries[{path}]", root.resolve, path) if path else None
         if real and real not in seen and len(seen) < MAX_LIBRARIES:
             seen.add(real)
             row = read_library(root, unread, real, origin, sha256=sha256)
@@ -52,15 +68,15 @@ def read_libraries(root, unread, paths, known, origin, sha256):
     return rows
 
 
-def read_named_nccl(root, unread, folder, known, sha256):
+def read_named_nccl(root: Root, unread: Unread, folder: str, known: Iterable[dict[str, Any]], sha256: bool) -> dict[str, Any]:
     """{libraries: rows} for one folder that the policy names, which may lie anywhere; files among `known` rows are left out."""
-    paths = unread.attempt("libraries[{}]".format(folder), libraries_below, root, folder.rstrip("/"))
+    paths = unread.attempt(f"libraries[{folder}]", libraries_below, root, folder.rstrip("/"))
     if paths == []:
-        unread.add("libraries[{}]".format(folder), "absent", "no {} there".format(STEM))
+        unread.add(f"libraries[{folder}]", "absent", f"no {STEM} there")
     return {"libraries": read_libraries(root, unread, paths or [], known, "policy", sha256)}
 
 
-def read_system_settings(root, unread, mounts):
+def read_system_settings(root: Root, unread: Unread, mounts: list[Mount]) -> SettingsReader:
     """A SettingsReader that has read all system files, in the order in which they take effect, and root's own ~/.nccl.conf."""
     reader = settings_files.SettingsReader(root, unread, mounts)
     settings_files.read_pam(reader)
@@ -75,12 +91,12 @@ def read_system_settings(root, unread, mounts):
     return reader
 
 
-def _plugins(root, unread, mounts, loader):
+def _plugins(root: Root, unread: Unread, mounts: list[Mount], loader: Loader) -> list[dict[str, Any]]:
     paths = [path for stem in PLUGIN_STEMS for path in find_in_loader(loader, stem)]
     reader = settings_files.SettingsReader(root, unread, mounts)
     for folder in PLUGIN_FOLDERS:
         paths.extend(folder + "/" + name for name in reader.names(folder))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path in paths:
         real = _resolved(root, unread, mounts, path) if is_plugin(path) else None
         if real and not any(row["path"] == real for row in rows):
@@ -88,18 +104,18 @@ def _plugins(root, unread, mounts, loader):
     return rows[:64]
 
 
-def _package_of(root, unread, path):
+def _package_of(root: Root, unread: Unread, path: str) -> str | None:
     """dpkg's owner of a library in the system's folders, the wheel's name in a site-packages."""
     if "/site-packages/nvidia/nccl/" in path or "/dist-packages/nvidia/nccl/" in path:
         folder = path[: path.index("/nvidia/nccl/")]
-        names = unread.attempt("libraries[{}].package".format(path), root.names, folder) or []
+        names = unread.attempt(f"libraries[{path}].package", root.names, folder) or []
         return next((name.split("-")[0].replace("_", "-") for name in names if name.startswith("nvidia_nccl_") and name.endswith(".dist-info")), None)
     if not path.startswith(("/usr/", "/lib")):
         return None
-    return unread.attempt("libraries[{}].package".format(path), owner_of, root, [path], DPKG_NAMES)
+    return unread.attempt(f"libraries[{path}].package", owner_of, root, [path], DPKG_NAMES)
 
 
-def _resolved(root, unread, mounts, path):
+def _resolved(root: Root, unread: Unread, mounts: list[Mount], path: str | None) -> str | None:
     if path is None:
         return None
     try:
@@ -107,5 +123,5 @@ def _resolved(root, unread, mounts, path):
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as problem:
-        unread.of_error("libraries[{}]".format(path), problem)
+        unread.of_error(f"libraries[{path}]", problem)
         return None

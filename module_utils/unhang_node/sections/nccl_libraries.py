@@ -7,15 +7,24 @@ import os
 from ..files import names_or_none, open_regular
 from ..parse.elf import find_banner, find_build_id, read_sections
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 STEM = "libnccl.so"
 PLUGIN_STEMS = ("libnccl-net", "libnccl-tuner", "libnccl-profiler", "libnccl-env", "libnccl-ep")
 # Below a folder that a policy names: itself, an installation's lib folders, a site-packages' wheel.
 BELOW_ROOT = ("", "/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/build/lib", "/nvidia/nccl/lib")
 
 
-def read_library(root, unread, path, origin, where="host", sha256=False, field=None, follow=True):
+def read_library(
+    root: Root, unread: Unread, path: str, origin: str, where: str = "host", sha256: bool = False, field: str | None = None, follow: bool = True
+) -> dict[str, Any]:
     """A row of nccl.libraries. path: real path. What cannot be read of it is null, noted under `field` (libraries[<path>])."""
-    row = {
+    row: dict[str, Any] = {
         "path": path,
         "version": None,
         "cuda": None,
@@ -29,7 +38,7 @@ def read_library(root, unread, path, origin, where="host", sha256=False, field=N
         "is_loader_default": False,
         "mapped_by": [],
     }
-    field = field or "libraries[{}]".format(path)
+    field = field or f"libraries[{path}]"
     try:
         descriptor = open_regular(root, path, follow=follow)
     except (OSError, ValueError) as problem:
@@ -42,7 +51,7 @@ def read_library(root, unread, path, origin, where="host", sha256=False, field=N
     return row
 
 
-def _read_open_library(descriptor, row, unread, field, sha256):
+def _read_open_library(descriptor: int, row: dict[str, Any], unread: Unread, field: str, sha256: bool) -> None:
     row["size_bytes"] = os.fstat(descriptor).st_size
     try:
         sections = read_sections(descriptor)
@@ -59,7 +68,7 @@ def _read_open_library(descriptor, row, unread, field, sha256):
         row["sha256"] = _digest(descriptor)
 
 
-def _digest(descriptor):
+def _digest(descriptor: int) -> str:
     import hashlib
 
     digest, position = hashlib.sha256(), 0
@@ -71,17 +80,17 @@ def _digest(descriptor):
         position += len(piece)
 
 
-def libraries_below(root, folder):
+def libraries_below(root: Root, folder: str) -> list[str]:
     """Paths of libnccl.so* in a named folder and its usual library folders, or the folder itself when it is such a file. Raises OSError."""
     if os.path.basename(folder).startswith(STEM):
         return [folder]
-    paths = []
+    paths: list[str] = []
     for below in BELOW_ROOT:
         paths.extend(folder + below + "/" + name for name in names_or_none(root, folder + below) if name.startswith(STEM))
     return paths
 
 
-def site_libraries(root, folder):
+def site_libraries(root: Root, folder: str) -> list[str]:
     """Paths of libnccl.so* that a torch in this site-packages folder would load: its wheel's, and those of a conda prefix around it. Raises OSError."""
     folders = [folder + "/nvidia/nccl/lib"]
     prefix, _, below = folder.partition("/lib/python3")
@@ -90,12 +99,12 @@ def site_libraries(root, folder):
     return [each + "/" + name for each in folders for name in names_or_none(root, each) if name.startswith(STEM)]
 
 
-def plugin_name(path):
+def plugin_name(path: str) -> str:
     """nccl-net-ofi of /opt/amazon/…/libnccl-net-ofi.so.0."""
     return os.path.basename(path)[3:].split(".so")[0]
 
 
-def is_plugin(path):
+def is_plugin(path: str) -> bool:
     """True for a network, tuner or profiler plugin's file."""
     name = os.path.basename(path)
     return name.startswith(PLUGIN_STEMS) and ".so" in name

@@ -21,6 +21,13 @@ from .pci import pci_address_of
 from .rdma import read_rdma
 from .reading import integer_if_there, line_if_there, link_name, there
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 NET = "/sys/class/net"
 INTERFACES = 512
 ARP_INFINIBAND, ARP_LOOPBACK = 32, 772
@@ -62,7 +69,7 @@ DMABUF_KERNEL = (5, 12)
 PEERS = "/sys/kernel/mm/memory_peers"
 
 
-def read_network(root, unread):
+def read_network(root: Root, unread: Unread) -> dict[str, Any]:
     """The section's fields, except probe."""
     interfaces = unread.attempt("interfaces", read_interfaces, root, unread)
     rdma = unread.attempt("rdma", read_rdma, root, unread)
@@ -79,7 +86,7 @@ def read_network(root, unread):
     }
 
 
-def read_interfaces(root, unread):
+def read_interfaces(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """[{name, kind, state, speed_mbps, mtu, addresses, numa_node, driver, pci_address, carrier_changes, default_route}], real ports first. Raises OSError."""
     names = [name for name in root.names(NET) if there(root, NET + "/" + name + "/operstate")]
     addresses = unread.attempt("interfaces[*].addresses", read_addresses, root, unread)
@@ -95,7 +102,7 @@ def read_interfaces(root, unread):
     return rows
 
 
-def read_interface(root, name):
+def read_interface(root: Root, name: str) -> dict[str, Any]:
     """What sysfs says about one interface. The speed of a link that is down, or of a virtual one, does not exist: null."""
     folder = NET + "/" + name
     has_device = there(root, folder + "/device")
@@ -115,7 +122,7 @@ def read_interface(root, name):
     }
 
 
-def kind_of(root, folder, has_device):
+def kind_of(root: Root, folder: str, has_device: bool) -> str:
     """physical, bond, bridge, vlan, virtual, loopback, infiniband or other."""
     number = integer_if_there(root, folder + "/type")
     if number == ARP_LOOPBACK:
@@ -133,7 +140,7 @@ def kind_of(root, folder, has_device):
     return "virtual" if number is not None else "other"
 
 
-def is_usable(root, row):
+def is_usable(root: Root, row: dict[str, Any]) -> bool:
     """True for an interface that is up, can be routed to, is nobody's slave and not made for containers."""
     if row["kind"] == "loopback" or row["state"] not in ("up", "unknown") or not row["addresses"]:
         return False
@@ -142,18 +149,18 @@ def is_usable(root, row):
     return any(is_routable(address) for address in row["addresses"]) and not there(root, NET + "/" + row["name"] + "/master")
 
 
-def net_folder(root):
+def net_folder(root: Root) -> str:
     """Where /proc/net lies: of a procfs that was handed in, process 1's view, for "self" is in another network there."""
     return "/proc/1/net" if "/proc" in root.mounts and there(root, "/proc/1/net/route") else "/proc/net"
 
 
-def read_default_interfaces(root):
+def read_default_interfaces(root: Root) -> list[str]:
     """Names of the interfaces with a default route. Raises OSError."""
     folder = net_folder(root)
     return parse_default_interfaces(root.text(folder + "/route", 1 << 20), table_text(root, folder + "/ipv6_route"))
 
 
-def table_text(root, path):
+def table_text(root: Root, path: str) -> str:
     """A table of at most 256 kB, "" without it (a kernel without IPv6)."""
     try:
         return root.text(path, 1 << 18)
@@ -161,7 +168,7 @@ def table_text(root, path):
         return ""
 
 
-def read_addresses(root, unread):
+def read_addresses(root: Root, unread: Unread) -> dict[str, list[str]]:
     """{interface: ["10.0.0.1/24"]}: the kernel's own answer on this machine, its tables in /proc/net elsewhere. Raises OSError."""
     if root.is_live and not root.mounts:
         try:
@@ -177,11 +184,12 @@ def read_addresses(root, unread):
     return found
 
 
-def ask_kernel(root):
+def ask_kernel(root: Root) -> dict[str, list[str]]:
     """{interface: ["10.0.0.1/24"]} by one netlink dump. Raises OSError."""
     root.watch("netlink RTM_GETADDR")
     names = dict(socket.if_nameindex())
-    found, done, datagrams = {}, False, 0
+    found: dict[str, list[str]] = {}
+    done, datagrams = False, 0
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
         kernel.settimeout(2)
         kernel.send(netlink_request())
@@ -193,7 +201,7 @@ def ask_kernel(root):
     return found
 
 
-def read_peermem(root, unread):
+def read_peermem(root: Root, unread: Unread) -> dict[str, Any]:
     """{loaded, module, registered} of nvidia_peermem, or the older nv_peer_mem. Raises OSError."""
     if not root.exists("/sys/module"):
         raise FileNotFoundError(2, "no such folder", "/sys/module")
@@ -202,11 +210,11 @@ def read_peermem(root, unread):
     if module and root.exists(PEERS):
         registered = root.exists(PEERS + "/nv_mem") or root.exists(PEERS + "/nv_mem_nc")
     else:
-        unread.add("peermem.registered", "absent", "no {}: this RDMA stack keeps no list of peers".format(PEERS) if module else "the module is not loaded")
+        unread.add("peermem.registered", "absent", f"no {PEERS}: this RDMA stack keeps no list of peers" if module else "the module is not loaded")
     return {"loaded": module is not None, "module": module, "registered": registered}
 
 
-def read_dmabuf(root, unread):
+def read_dmabuf(root: Root, unread: Unread) -> dict[str, Any]:
     """{possible, why_not}: the driver can hand GPU memory to a network card as DMA-BUF from kernel 5.12 on, with its open modules alone."""
     release = line_if_there(root, "/proc/sys/kernel/osrelease")
     numbers = [integer_or_none(word) for word in (release or "").partition("-")[0].split(".")[:2]]
@@ -214,7 +222,7 @@ def read_dmabuf(root, unread):
         unread.add("dmabuf.possible", "absent", "the kernel's release was not read")
         return {"possible": None, "why_not": None}
     if tuple(numbers) < DMABUF_KERNEL:
-        return {"possible": False, "why_not": "kernel {} is older than 5.12".format(release)}
+        return {"possible": False, "why_not": f"kernel {release} is older than 5.12"}
     try:
         flavour = parse_loaded(root.text("/proc/driver/nvidia/version", 8192))[2]
     except (OSError, ValueError) as problem:

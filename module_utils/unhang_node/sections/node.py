@@ -13,6 +13,15 @@ from .mounts import read_mounts
 from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
 from .virtualization import read_virtualization
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
 FAMILIES = (("debian", "debian ubuntu"), ("redhat", "rhel fedora centos rocky almalinux ol amzn"), ("suse", "suse opensuse sles sle"), ("arch", "arch"))
 BINARY_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin")
 RUNTIMES = (
@@ -35,7 +44,7 @@ IMAGE_WORDS = ("wwid=", "wwinit", "imgurl=", "XCAT=", "CMIMAGE", "boot=live", "r
 SECURE_BOOT_VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
-def read_node(root, unread):
+def read_node(root: Root, unread: Unread) -> dict[str, Any]:
     """The section's fields, except probe."""
     mounts = unread.attempt("image", read_mounts, root)
     cpuinfo = unread.attempt("cpu", read_cpuinfo, root)
@@ -67,17 +76,17 @@ def read_node(root, unread):
     }
 
 
-def has_any(root, paths):
+def has_any(root: Root, paths: Iterable[str]) -> bool:
     """True when one of the paths exists. Raises OSError when that could not be seen."""
     return first_there(root, paths) is not None
 
 
-def read_hostname(root):
+def read_hostname(root: Root) -> str:
     """The kernel's name of the node, or the one of /etc. Raises OSError."""
     return line_if_there(root, "/proc/sys/kernel/hostname") or read_line(root, "/etc/hostname", 256)
 
 
-def read_uptime(root):
+def read_uptime(root: Root) -> float:
     """Seconds. Raises OSError and ValueError."""
     words = root.text("/proc/uptime", 256).split()
     seconds = float(words[0]) if words else -1.0
@@ -86,7 +95,7 @@ def read_uptime(root):
     return seconds
 
 
-def read_memory(root):
+def read_memory(root: Root) -> int:
     """MemTotal in bytes. Raises OSError and ValueError."""
     total = parse_meminfo(root.text("/proc/meminfo", 65536)).get("MemTotal")
     if total is None:
@@ -94,7 +103,7 @@ def read_memory(root):
     return total
 
 
-def read_architecture(root):
+def read_architecture(root: Root) -> str:
     """x86_64, aarch64 …: this machine's own name for it, or what a recorded node's loader and kernel say. Raises OSError."""
     if root.is_live:
         return platform.machine()
@@ -107,7 +116,7 @@ def read_architecture(root):
     raise FileNotFoundError(2, "this kernel does not name its architecture", "/proc/sys/kernel/arch")
 
 
-def read_os(root):
+def read_os(root: Root) -> dict[str, Any]:
     """{id, version_id, codename, family, pretty_name}. Raises OSError."""
     path = first_there(root, ("/etc/os-release", "/usr/lib/os-release")) or "/etc/os-release"
     values = parse_assignments(root.text(path, 65536))
@@ -122,7 +131,7 @@ def read_os(root):
     }
 
 
-def read_runtimes(root, unread):
+def read_runtimes(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """[{name, path, version}] of the container runtimes whose program or plugin is there. Raises OSError."""
     found = []
     for runtime, programs in RUNTIMES:
@@ -137,7 +146,7 @@ def read_runtimes(root, unread):
     return found
 
 
-def find_pyxis(root):
+def find_pyxis(root: Root) -> str | None:
     """Where Slurm is told to load Pyxis (path:line), or the plugin's own path; None without it."""
     for folder in ("/etc/slurm", "/etc/slurm-llnl"):
         for path in [folder + "/plugstack.conf"] + drop_ins(root, [folder + "/plugstack.conf.d"]):
@@ -147,11 +156,11 @@ def find_pyxis(root):
                 continue
             for number, line in enumerate(lines, 1):
                 if "spank_pyxis.so" in line and not line.lstrip().startswith("#"):
-                    return "{}:{}".format(path, number)
+                    return f"{path}:{number}"
     return next((folder + "/spank_pyxis.so" for folder in PLUGIN_FOLDERS if there(root, folder + "/spank_pyxis.so")), None)
 
 
-def read_slurm(root, unread, mounts):
+def read_slurm(root: Root, unread: Unread, mounts: list[Mount]) -> dict[str, Any]:
     """{slurmd, version}. A path on a network file system is not asked: its server may be gone. Raises OSError."""
     paths = [path for path in SLURMD_PATHS if not is_network(mount_of(mounts, path))]
     slurmd = has_any(root, paths)
@@ -161,7 +170,7 @@ def read_slurm(root, unread, mounts):
     return {"slurmd": slurmd, "version": version}
 
 
-def find_slurm_version(root):
+def find_slurm_version(root: Root) -> str | None:
     """22.05.8 of libslurmfull-22.05.8.so, or None."""
     for folder in PLUGIN_FOLDERS:
         for name in names_if_there(root, folder):
@@ -170,7 +179,7 @@ def find_slurm_version(root):
     return None
 
 
-def read_python(root):
+def read_python(root: Root) -> dict[str, Any]:
     """{path, version}: the interpreter that runs this, or of a recorded node the one that /usr/bin/python3 leads to. Raises OSError."""
     if root.is_live:
         return {"path": clean_or_none(sys.executable or ""), "version": platform.python_version()}
@@ -180,7 +189,7 @@ def read_python(root):
     return {"path": clean(path), "version": version if version.replace(".", "").isdigit() and "." in version else None}
 
 
-def read_dmi(root, unread):
+def read_dmi(root: Root, unread: Unread) -> dict[str, Any] | None:
     """{vendor, product, board, bios_version}, or None where the machine has no such table."""
     folder = "/sys/class/dmi/id"
     if not there(root, folder):
@@ -190,7 +199,7 @@ def read_dmi(root, unread):
     return {key: unread.attempt("dmi." + key, read_line, root, folder + "/" + name, 256) or None for key, name in names}
 
 
-def read_secure_boot(root, is_container):
+def read_secure_boot(root: Root, is_container: bool) -> bool:
     """True or False; a machine that did not start through EFI has none. Raises OSError and ValueError."""
     if not root.exists("/sys/firmware/efi"):
         if is_container or not root.exists("/sys/firmware"):
@@ -198,11 +207,11 @@ def read_secure_boot(root, is_container):
         return False
     value = root.data(SECURE_BOOT_VARIABLE, 16)
     if len(value) < 5:
-        raise ValueError("{}: expected 4 attribute bytes and a flag, found {} bytes".format(SECURE_BOOT_VARIABLE, len(value)))
+        raise ValueError(f"{SECURE_BOOT_VARIABLE}: expected 4 attribute bytes and a flag, found {len(value)} bytes")
     return value[4] == 1
 
 
-def read_image(root, unread, mounts, is_container):
+def read_image(root: Root, unread: Unread, mounts: list[Mount] | None, is_container: bool) -> dict[str, Any] | None:
     """{kind, evidence}: whether what is changed on this system outlives a reboot."""
     if is_container:
         unread.add("image", "absent", "a container's file system says nothing about the node")
@@ -211,11 +220,11 @@ def read_image(root, unread, mounts, is_container):
     evidence = next((path for path in IMAGE_PATHS if there(root, path)), None)
     evidence = evidence or next(("kernel command line " + word for word in words for mark in IMAGE_WORDS if word.startswith(mark)), None)
     top = mount_of(mounts or [], "/")
-    if evidence is None and top is None:
+    if evidence is not None:
+        return {"kind": "stateless", "evidence": clean(evidence, 512)}
+    if top is None:
         if mounts is not None:
             unread.add("image", "absent", "the mount table names no root file system")
         return None
-    if evidence is None:
-        evidence = "root file system " + top.fs_type
-    kind = "installed" if evidence.startswith("root") and top.fs_type not in DISKLESS_FS else "stateless"
-    return {"kind": kind, "evidence": clean(evidence, 512)}
+    kind = "stateless" if top.fs_type in DISKLESS_FS else "installed"
+    return {"kind": kind, "evidence": clean("root file system " + top.fs_type, 512)}

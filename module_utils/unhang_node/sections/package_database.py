@@ -9,6 +9,12 @@ from ..parse.dpkg import STATUS_LIMIT_BYTES, Database, Package, parse_status
 from ..section import Unread
 from .rpm_locks import read_rpm_locks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+
 STATUS = "/var/lib/dpkg/status"
 UPDATES = "/var/lib/dpkg/updates"
 RPM_FOLDERS = ("/usr/lib/sysimage/rpm", "/var/lib/rpm")
@@ -17,15 +23,35 @@ RPM_PROGRAM = "/usr/bin/rpm"
 RPM_DEADLINE_S = 10.0
 RPM_QUERY = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 
-DRIVER = ("nvidia-", "libnvidia-", "cuda-drivers", "libcuda1", "libcuda-", "kmod-nvidia", "kmod-open-nvidia", "xserver-xorg-video-nvidia")
+DRIVER: tuple[str, ...] = ("nvidia-", "libnvidia-", "cuda-drivers", "libcuda1", "libcuda-", "kmod-nvidia", "kmod-open-nvidia", "xserver-xorg-video-nvidia")
 DRIVER += ("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia", "firmware-nvidia", "nvlsm", "libnvsdm", "akmod-nvidia")
-NOT_DRIVER = ("nvidia-container", "libnvidia-container", "nvidia-cuda", "nvidia-docker", "nvidia-cudnn", "nvidia-gds", "nvidia-fs", "libnvidia-egl-wayland")
+NOT_DRIVER: tuple[str, ...] = (
+    "nvidia-container",
+    "libnvidia-container",
+    "nvidia-cuda",
+    "nvidia-docker",
+    "nvidia-cudnn",
+    "nvidia-gds",
+    "nvidia-fs",
+    "libnvidia-egl-wayland",
+)
 NOT_DRIVER += ("nvidia-detect", "nvidia-installer-cleanup", "nvidia-visual-profiler", "nvidia-nsight", "nvidia-mlnx")
-KERNEL = ("linux-image", "linux-headers", "linux-modules", "linux-generic", "linux-hwe", "linux-aws", "linux-azure", "linux-gcp", "linux-gke", "linux-oracle")
+KERNEL: tuple[str, ...] = (
+    "linux-image",
+    "linux-headers",
+    "linux-modules",
+    "linux-generic",
+    "linux-hwe",
+    "linux-aws",
+    "linux-azure",
+    "linux-gcp",
+    "linux-gke",
+    "linux-oracle",
+)
 KERNEL += ("linux-nvidia", "linux-virtual", "linux-lowlatency", "kernel-core", "kernel-modules", "kernel-devel", "kernel-default", "kernel-uek", "dkms")
 NCCL = ("libnccl", "nccl", "aws-ofi-nccl", "libaws-ofi")
 # What is listed: the packages that decide whether collectives run.
-LISTED = DRIVER + KERNEL + NCCL
+LISTED: tuple[str, ...] = DRIVER + KERNEL + NCCL
 LISTED += ("nvidia", "libnvidia", "cuda", "libcudnn", "cudnn", "datacenter-gpu-manager", "dcgm", "gdrcopy", "gdrdrv", "libgdrapi")
 LISTED += ("mlnx", "mlx", "kmod-mlnx", "ofed", "doca", "rdma-core", "libibverbs", "ibverbs", "librdmacm", "infiniband", "ucx", "libucx", "libfabric", "efa")
 LISTED += ("slurm", "munge", "libpmix", "openmpi-bin", "docker", "containerd", "podman", "cri-o", "enroot", "apptainer", "singularity", "kubelet")
@@ -34,7 +60,7 @@ LISTED += ("unattended-upgrades", "needrestart", "dnf-automatic")
 TOOLS = ("gcc", "g++", "ninja", "make", "python3-dev", "python3-devel", "python3.", "cpp", "clang", "linux-perf")
 
 
-def read_database(root, unread, field, rpm_program=RPM_PROGRAM):
+def read_database(root: Root, unread: Unread, field: str, rpm_program: str = RPM_PROGRAM) -> tuple[str | None, Database | None]:
     """(manager, Database): manager is dpkg, rpm, none, or None when its database could not be read (noted under `field`)."""
     try:
         return "dpkg", parse_status(read_status_bytes(root), LISTED + TOOLS)
@@ -50,7 +76,7 @@ def read_database(root, unread, field, rpm_program=RPM_PROGRAM):
     return "none", Database()
 
 
-def read_status_bytes(root):
+def read_status_bytes(root: Root) -> bytes:
     """The status file, with what a dpkg that is at work (or was cut off) has written beside it: stanzas there are newer and stand first."""
     content = read_file(root, STATUS, STATUS_LIMIT_BYTES)
     try:
@@ -60,7 +86,7 @@ def read_status_bytes(root):
     return content if not newer else _with_updates(content, newer)
 
 
-def _with_updates(content, newer):
+def _with_updates(content: bytes, newer: list[bytes]) -> bytes:
     stanzas = {}
     for stanza in content.split(b"\n\n"):
         stanzas[_head(stanza)] = stanza
@@ -71,27 +97,27 @@ def _with_updates(content, newer):
     return b"\n\n".join(stanzas.values())
 
 
-def _head(stanza):
+def _head(stanza: bytes) -> tuple[bytes, bytes]:
     """What names a package: its name and architecture."""
     lines = stanza.strip(b"\n").split(b"\n")
     return lines[0], next((line for line in lines if line.startswith(b"Architecture: ")), b"")
 
 
-def _is_there(root, path):
+def _is_there(root: Root, path: str) -> bool:
     try:
         return root.exists(path)
     except OSError:
         return True
 
 
-def read_rpm(root, folder, program):
+def read_rpm(root: Root, folder: str, program: str) -> Database:
     """Database out of `rpm -qa`, the one external process of the collector: rpm's own file has three formats. Raises OSError, ValueError."""
     import os
     import subprocess
 
     if not os.access(program, os.X_OK):
         raise FileNotFoundError(2, "needed to read " + folder, program)
-    root.watch("{} -qa".format(program))
+    root.watch(f"{program} -qa")
     command = [program, "--dbpath", root.place(folder), "-qa", "--qf", RPM_QUERY]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
     try:
@@ -99,40 +125,42 @@ def read_rpm(root, folder, program):
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=RPM_DEADLINE_S, env=environment, check=False
         )
     except subprocess.TimeoutExpired:
-        raise TimeoutError(110, "no answer within {:g} s".format(RPM_DEADLINE_S), "rpm -qa") from None
+        raise TimeoutError(110, f"no answer within {RPM_DEADLINE_S:g} s", "rpm -qa") from None
     if done.returncode != 0:
         raise ValueError("rpm -qa ended with {}: {}".format(done.returncode, done.stderr[:200].decode("utf-8", "replace")))
     return parse_rpm(done.stdout.decode("utf-8", "replace"))
 
 
-def parse_rpm(text):
+def parse_rpm(text: str) -> Database:
     """Database out of lines `name<TAB>epoch:version-release<TAB>architecture`; an epoch of 0 is left out, as people write it."""
     packages = []
     for line in text.splitlines():
         fields = line.split("\t")
         if len(fields) == 3 and fields[0].startswith(LISTED + TOOLS):
             version = fields[1][2:] if fields[1].startswith("0:") else fields[1]
-            packages.append(Package(fields[0], version, fields[2], False, "installed"))
+            packages.append(Package(name=fields[0], version=version, architecture=fields[2], held=False, state="installed"))
     packages.sort(key=lambda package: (package.name, package.version, package.architecture))
-    return Database(tuple(packages))
+    return Database(packages=tuple(packages))
 
 
-def with_locks(database, locks):
+def with_locks(database: Database, locks: list[dict[str, Any]]) -> Database:
     """The Database with `held` set on what a lock file names: by name, or as name-version*; "!" entries bar versions and hold nothing."""
     patterns = [lock["package"] for lock in locks if not lock["pin"].startswith("not ")]
 
-    def is_held(package):
+    def is_held(package: Package) -> bool:
         full = "{}-{}".format(package.name, package.version.split(":")[-1])
         return any(fnmatch.fnmatchcase(package.name, pattern) or fnmatch.fnmatchcase(full, pattern) for pattern in patterns)
 
-    return Database(tuple(package._replace(held=is_held(package)) for package in database.packages), tuple(patterns), database.unfinished)
+    return Database(
+        packages=tuple(package._replace(held=is_held(package)) for package in database.packages), holds=tuple(patterns), unfinished=database.unfinished
+    )
 
 
-def driver_packages(database):
+def driver_packages(database: Database) -> list[Package]:
     """The driver's own packages (not the container toolkit, not the CUDA toolkit), sorted by name."""
     return [package for package in database.named(DRIVER) if not package.name.startswith(NOT_DRIVER)]
 
 
-def listed_packages(database):
+def listed_packages(database: Database) -> list[Package]:
     """What the section `packages` shows."""
     return database.named(LISTED)

@@ -10,14 +10,32 @@ from .package_database import driver_packages, listed_packages
 from .pending_upgrades import read_pending
 from .rpm_locks import read_rpm_locks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..parse.apt import AptSettings
+    from ..parse.dpkg import Database
+    from ..root import Root
+    from ..section import Unread
+
 APT = "/etc/apt"
 TIMER = "/etc/systemd/system/apt-daily-upgrade.timer"
 MAX_ROWS = 512
 
 
-def read_packages(root, unread, manager, database):
+def read_packages(root: Root, unread: Unread, manager: str | None, database: Database | None) -> dict[str, Any]:
     """Section packages. manager, database: of package_database.read_database."""
-    section = {"manager": manager, "installed": None, "holds": None, "pins": None, "half_configured": None, "unattended_upgrades": None, "pending": None}
+    section: dict[str, Any] = {
+        "manager": manager,
+        "installed": None,
+        "holds": None,
+        "pins": None,
+        "half_configured": None,
+        "unattended_upgrades": None,
+        "pending": None,
+    }
     if database is None:
         return section
     section["installed"] = [package.row() for package in listed_packages(database)][:MAX_ROWS]
@@ -35,7 +53,7 @@ def read_packages(root, unread, manager, database):
     return section
 
 
-def read_pins(root, unread):
+def read_pins(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """Rows of /etc/apt/preferences and preferences.d, in apt's order."""
     rows = []
     for path in _conf_files(root, unread, "pins", APT + "/preferences.d", ("", ".pref"), APT + "/preferences", main_first=True):
@@ -45,7 +63,7 @@ def read_pins(root, unread):
     return rows
 
 
-def _conf_files(root, unread, field, folder, endings, main, main_first=False):
+def _conf_files(root: Root, unread: Unread, field: str, folder: str, endings: tuple[str, ...], main: str, main_first: bool = False) -> list[str]:
     """Paths of the files of one apt configuration that are there."""
     try:
         names = [name for name in names_or_none(root, folder) if is_conf_name(name, endings)]
@@ -57,9 +75,9 @@ def _conf_files(root, unread, field, folder, endings, main, main_first=False):
     return mains + parts if main_first else parts + mains
 
 
-def read_unattended(root, unread, database):
+def read_unattended(root: Root, unread: Unread, database: Database) -> dict[str, Any]:
     """What unattended-upgrades would do by itself."""
-    settings = {}
+    settings: AptSettings = {}
     for path in _conf_files(root, unread, "unattended_upgrades", APT + "/apt.conf.d", ("", ".conf"), APT + "/apt.conf"):
         text = unread.attempt("unattended_upgrades", read_text, root, path)
         parse_apt_conf(text or "", settings)
@@ -78,7 +96,7 @@ def read_unattended(root, unread, database):
     }
 
 
-def is_blacklisted(name, blacklist):
+def is_blacklisted(name: str, blacklist: Iterable[str]) -> bool:
     """As unattended-upgrades matches: each entry is a regular expression that must match at the beginning of the name."""
     for pattern in blacklist:
         try:
@@ -89,7 +107,7 @@ def is_blacklisted(name, blacklist):
     return False
 
 
-def is_masked(root, unit):
+def is_masked(root: Root, unit: str) -> bool:
     """True when a unit file is a link to /dev/null."""
     try:
         return root.link(unit) == "/dev/null"

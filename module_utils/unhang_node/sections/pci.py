@@ -8,6 +8,14 @@ from ..parse.pci_config import is_redirecting, parse_acs
 from ..parse.values import clean, clean_or_none
 from .reading import integer_if_there, line_if_there, names_if_there, there
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
 DISPLAY_CLASS, BRIDGE_CLASS = "0x03", "0x0680"
@@ -17,7 +25,7 @@ CONFIG_BYTES = 4096
 GROUP_TYPES = {"identity": "passthrough", "DMA": "translated", "DMA-FQ": "translated"}
 
 
-def find_nvidia(root):
+def find_nvidia(root: Root) -> dict[str, list[str]]:
     """{"gpus": [address], "switches": [address]} of NVIDIA's display controllers (no virtual functions) and NVSwitches. Raises OSError."""
     gpus, switches = [], []
     for address in root.names(DEVICES):
@@ -32,7 +40,7 @@ def find_nvidia(root):
     return {"gpus": gpus, "switches": switches}
 
 
-def read_pci_device(root, pci_address):
+def read_pci_device(root: Root, pci_address: str) -> dict[str, Any]:
     """Where one PCI device sits, by sysfs: {numa_node, cpus, generation_now, generation_max, generation_card, width_now, width_max}.
 
     None for what sysfs does not say (numa_node -1 means just that). generation_max and width_max are the least of the card and the port above it.
@@ -56,24 +64,24 @@ def read_pci_device(root, pci_address):
     }
 
 
-def least(first, second):
+def least(first: int | None, second: int | None) -> int | None:
     """The smaller of two numbers, either of which may be None."""
     known = [value for value in (first, second) if value is not None]
     return min(known) if known else None
 
 
-def generation_of(speed):
+def generation_of(speed: str | None) -> int | None:
     """5 of "32.0 GT/s PCIe", None of "Unknown"."""
     return GENERATIONS.get((speed or "").partition(" GT/s")[0])
 
 
-def width_of(root, path):
+def width_of(root: Root, path: str) -> int | None:
     """Lanes, or None: sysfs writes 0 or 255 for a link that it does not know."""
     width = integer_if_there(root, path)
     return width if width is not None and 0 < width < 64 else None
 
 
-def bridges_above(root, pci_address):
+def bridges_above(root: Root, pci_address: str) -> list[str]:
     """[address] of the bridges between the root complex and a device, from the top; [] when it sits there itself or is not there."""
     try:
         path = root.resolve(DEVICES + "/" + pci_address)
@@ -82,7 +90,7 @@ def bridges_above(root, pci_address):
     return [part for part in path.split("/")[:-1] if ADDRESS.fullmatch(part)]
 
 
-def pci_address_of(root, path):
+def pci_address_of(root: Root, path: str) -> str | None:
     """The PCI address that a device's link leads to (virtio's sits one level below it), or None: a software device has none."""
     try:
         parts = root.resolve(path).split("/")
@@ -91,13 +99,13 @@ def pci_address_of(root, path):
     return next((part for part in reversed(parts) if ADDRESS.fullmatch(part)), None)
 
 
-def read_pci_count(_root, unread, nvidia):
+def read_pci_count(_root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]) -> dict[str, Any]:
     """The part of section `gpus` that the bus knows: {pci_count}. nvidia: a function that gives find_nvidia's answer."""
     found = unread.attempt("pci_count", nvidia)
     return {"pci_count": None if found is None else len(found["gpus"])}
 
 
-def read_acs_and_iommu(root, unread, nvidia):
+def read_acs_and_iommu(root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]) -> dict[str, Any]:
     """The part of section `interconnect` that the bus knows: {acs, acs_enabled, iommu}. nvidia: as in read_pci_count."""
     found = unread.attempt("acs", nvidia)
     if found is None:
@@ -111,16 +119,16 @@ def read_acs_and_iommu(root, unread, nvidia):
     }
 
 
-def any_enabled(flags):
+def any_enabled(flags: Iterable[bool | None]) -> bool | None:
     """True when one is, False when all are known not to be, else None."""
     if True in flags:
         return True
     return None if None in flags else False
 
 
-def read_acs_row(root, unread, bridge):
+def read_acs_row(root: Root, unread: Unread, bridge: str) -> dict[str, Any]:
     """One bridge of the facts."""
-    found = unread.attempt("acs[{}].control".format(bridge), read_acs, root, bridge)
+    found = unread.attempt(f"acs[{bridge}].control", read_acs, root, bridge)
     if found is None:
         return {"pci_address": bridge, "capable": None, "enabled": None, "control": None}
     capable, control = found
@@ -128,16 +136,16 @@ def read_acs_row(root, unread, bridge):
         "pci_address": bridge,
         "capable": capable,
         "enabled": control is not None and is_redirecting(control),
-        "control": None if control is None else "0x{:04x}".format(control),
+        "control": None if control is None else f"0x{control:04x}",
     }
 
 
-def read_acs(root, bridge):
+def read_acs(root: Root, bridge: str) -> tuple[bool, int | None]:
     """(capable, control word or None). Raises OSError."""
     return parse_acs(root.data(DEVICES + "/" + bridge + "/config", CONFIG_BYTES))
 
 
-def read_iommu(root, gpus):
+def read_iommu(root: Root, gpus: list[str]) -> dict[str, Any]:
     """{mode, groups, evidence}: what stands between the GPUs (else any device) and memory. gpus: [address]. Raises OSError."""
     if not there(root, "/sys/kernel"):
         raise FileNotFoundError(2, "no such folder", "/sys/kernel")
@@ -146,11 +154,11 @@ def read_iommu(root, gpus):
         return {"mode": "off", "groups": 0, "evidence": "no groups in /sys/kernel/iommu_groups"}
     places = [(DEVICES + "/" + gpu + "/iommu_group/type", gpu) for gpu in gpus]
     places += [] if gpus else [("/sys/kernel/iommu_groups/" + group + "/type", "group " + group) for group in groups[:8]]
-    modes = {}
+    modes: dict[str, str] = {}
     for path, name in places:
         kind = line_if_there(root, path)
         if kind:
-            modes.setdefault(GROUP_TYPES.get(kind, "unknown"), "type {} of {}".format(kind, name))
+            modes.setdefault(GROUP_TYPES.get(kind, "unknown"), f"type {kind} of {name}")
     for mode in ("translated", "unknown", "passthrough"):
         if mode in modes:
             return {"mode": mode, "groups": len(groups), "evidence": clean(modes[mode], 256)}
@@ -160,7 +168,7 @@ def read_iommu(root, gpus):
     return {"mode": mode, "groups": len(groups), "evidence": word}
 
 
-def mode_of_cmdline(cmdline):
+def mode_of_cmdline(cmdline: str) -> tuple[str, str | None]:
     """(mode, the words that say so) for kernels before 5.11, whose groups have no type."""
     words = cmdline.split()
     if "iommu=pt" in words or "iommu.passthrough=1" in words:

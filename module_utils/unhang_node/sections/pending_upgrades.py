@@ -10,6 +10,15 @@ from ..parse.apt import candidate_of, pin_priority, release_priority
 from ..parse.apt_lists import offered_versions
 from .package_database import DRIVER, KERNEL, NCCL
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+    from typing import Any
+
+    from ..parse.dpkg import Database, Package
+    from ..root import Root
+    from ..section import Unread
+
 LISTS = "/var/lib/apt/lists"
 # All lists of a large distribution would cost more than everything else together: see docs of the collector.
 BUDGET_BYTES = 96 << 20
@@ -20,7 +29,7 @@ NEVER_HERE = ("_universe_",)
 RELEASE_HEAD_BYTES = 8192
 
 
-def read_pending(root, unread, database, pins):
+def read_pending(root: Root, unread: Unread, database: Database, pins: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
     """[{name, installed, candidate}], or None when no list could be read."""
     watched = [package for package in database.named(DRIVER + KERNEL + NCCL) if package.state == "installed"]
     if not watched:
@@ -32,9 +41,10 @@ def read_pending(root, unread, database, pins):
         return None
     packed = [name for name in names if name.endswith(COMPRESSED) and not any(part in name for part in NEVER_HERE)]
     if packed:
-        unread.add("pending", "error", "{} lists in {} are compressed, not read: {} …".format(len(packed), LISTS, packed[0]))
+        unread.add("pending", "error", f"{len(packed)} lists in {LISTS} are compressed, not read: {packed[0]} …")
     lists = [name for name in names if name.endswith(ENDING) and not any(part in name for part in NEVER_HERE)]
-    offers, read_any = {}, False
+    offers: dict[str, list[tuple[str, int]]] = {}
+    read_any = False
     for name in _within_budget(root, unread, lists):
         found = unread.attempt("pending", _offers_of, root, name, frozenset(package.name for package in watched))
         read_any = read_any or found is not None
@@ -48,7 +58,7 @@ def read_pending(root, unread, database, pins):
     return _rows(watched, offers)
 
 
-def _rows(watched, offers):
+def _rows(watched: Iterable[Package], offers: dict[str, list[tuple[str, int]]]) -> list[dict[str, Any]]:
     rows = []
     for package in watched:
         candidate = candidate_of(package.version, offers.get(package.name, []))
@@ -58,7 +68,7 @@ def _rows(watched, offers):
     return rows[:512]
 
 
-def _within_budget(root, unread, names):
+def _within_budget(root: Root, unread: Unread, names: list[str]) -> list[str]:
     """Names of the lists to read, small ones first; what goes beyond the budget is noted."""
     sized = []
     for name in names:
@@ -72,11 +82,11 @@ def _within_budget(root, unread, names):
             taken.append(name)
             left -= size
         else:
-            unread.add("pending", "error", "{} has {} bytes: lists of {} bytes in all are read".format(name, size, BUDGET_BYTES))
+            unread.add("pending", "error", f"{name} has {size} bytes: lists of {BUDGET_BYTES} bytes in all are read")
     return taken
 
 
-def _offers_of(root, name, packages):
+def _offers_of(root: Root, name: str, packages: Collection[str]) -> dict[str, list[str]]:
     descriptor = open_regular(root, LISTS + "/" + name)
     try:
         if not os.fstat(descriptor).st_size:
@@ -87,7 +97,7 @@ def _offers_of(root, name, packages):
         os.close(descriptor)
 
 
-def _default_priority(root, name):
+def _default_priority(root: Root, name: str) -> int:
     """What the Release file beside a list says: lists of backports are not automatic."""
     stem = name.split("_binary-")[0]
     suite = stem.rsplit("_", 1)[0] if "_dists_" in stem else name[: -len(ENDING)]

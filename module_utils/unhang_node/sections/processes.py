@@ -6,9 +6,9 @@ Only processes with /dev/nvidia* open are looked into. A command line is never r
 from __future__ import annotations
 
 import os
-from collections import namedtuple
 
 from ..files import lstat_place
+from ..named_tuple import NamedTuple
 from ..parse.allowed_names import told
 from ..parse.launch_paths import Setting
 from ..parse.process_files import container_of, held_devices, mapped_libraries, parse_environ, parse_parent, parse_uid, site_packages_of
@@ -19,6 +19,15 @@ from .nccl_libraries import is_plugin, plugin_name, read_library
 from .torch import read_environment
 from .users import user_name
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from .users import User
+
+    Mapped = dict[tuple[str | None, str], tuple[list["Holder"], bool]]
+
 MAX_HOLDERS = 512
 MAX_PROCESSES = 256
 MAX_DESCRIPTORS = 200000
@@ -27,17 +36,23 @@ MAPS_LIMIT_BYTES = 16 << 20
 ENVIRON_LIMIT_BYTES = 2 << 20
 
 
-class Holder(namedtuple("Holder", "pid uid user command where container devices")):
+class Holder(NamedTuple):
     """One process with a GPU open. where: host or container, None when that could not be seen; container: its runtime and id, when its control group says."""
 
-    __slots__ = ()
+    pid: str
+    uid: int | None
+    user: str | None
+    command: str | None
+    where: str | None
+    container: str | None
+    devices: tuple[str, ...]
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """As the schema's process_list has it."""
         return {"pid": int(self.pid), "user": self.user, "command": self.command, "where": self.where, "memory_mib": None, "use": None}
 
 
-def read_holders(root, unread, users, collector=None):
+def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: int | None = None) -> list[Holder]:
     """[Holder] of the whole node, by pid. Raises OSError when the processes cannot be listed.
 
     collector: process id of the collector; its children (one of them talks to the driver) are nobody's job and are left out.
@@ -56,20 +71,20 @@ def read_holders(root, unread, users, collector=None):
         if devices and not (collector and parse_parent(_text(root, "/proc/" + pid + "/status")) == collector):
             held[pid] = devices
         if looked_at > MAX_DESCRIPTORS or len(held) >= MAX_HOLDERS:
-            unread.add("holders", "error", "cut after {} processes that hold a GPU and {} open files".format(len(held), looked_at))
+            unread.add("holders", "error", f"cut after {len(held)} processes that hold a GPU and {looked_at} open files")
             break
     if denied:
-        unread.add("holders", "denied", "open files of {} processes of other users need root".format(denied))
+        unread.add("holders", "denied", f"open files of {denied} processes of other users need root")
     return [_identify(root, pid, devices, users) for pid, devices in held.items()]
 
 
-def _place(root, path):
+def _place(root: Root, path: str) -> str:
     """Where something of /proc lies on this machine's disk; magic links (/proc/<pid>/root) are never followed by their text."""
     places = root.candidates(path)
     return places[0] if len(places) == 1 else lstat_place(root, path)
 
 
-def _open_devices(root, pid):
+def _open_devices(root: Root, pid: str) -> tuple[list[str], int]:
     """([targets that are NVIDIA devices], number of descriptors)."""
     folder = _place(root, "/proc/" + pid + "/fd")
     names = os.listdir(folder)
@@ -84,15 +99,17 @@ def _open_devices(root, pid):
     return targets, len(names)
 
 
-def _identify(root, pid, devices, users):
+def _identify(root: Root, pid: str, devices: Iterable[str], users: dict[int, User]) -> Holder:
     folder = "/proc/" + pid
     uid = parse_uid(_text(root, folder + "/status"))
     container = container_of(_text(root, folder + "/cgroup"))
     command = clean_or_none(_text(root, folder + "/comm"), 64)
-    return Holder(pid, uid, user_name(users, uid), command, _where(root, pid, container), container, tuple(devices))
+    return Holder(
+        pid=pid, uid=uid, user=user_name(users, uid), command=command, where=_where(root, pid, container), container=container, devices=tuple(devices)
+    )
 
 
-def _where(root, pid, container):
+def _where(root: Root, pid: str, container: str | None) -> str | None:
     """A process whose root folder is another than ours is in a container, whichever runtime made it; without that view its control group must do."""
     if container:
         return "container"
@@ -106,14 +123,14 @@ def _where(root, pid, container):
     return "host" if (status.st_dev, status.st_ino) == (own.st_dev, own.st_ino) else "container"
 
 
-def _text(root, path):
+def _text(root: Root, path: str) -> str:
     try:
         return root.text(path, 65536)
     except OSError:
         return ""
 
 
-def holder_rows(holders):
+def holder_rows(holders: list[Holder]) -> list[dict[str, Any]]:
     """Rows of gpus.holders: one for each device that a process holds."""
     rows = []
     for holder in holders:
@@ -122,11 +139,11 @@ def holder_rows(holders):
     return rows[:MAX_HOLDERS]
 
 
-def read_mapped(root, unread, holders):
+def read_mapped(root: Root, unread: Unread, holders: list[Holder]) -> Mapped:
     """{(container or None, path): ([Holder], replaced)} of the libraries of interest that the holders have mapped."""
-    mapped = {}
+    mapped: Mapped = {}
     for holder in holders[:MAX_PROCESSES]:
-        path = "/proc/{}/maps".format(holder.pid)
+        path = f"/proc/{holder.pid}/maps"
         try:
             maps = root.data(path, MAPS_LIMIT_BYTES)
         except FileNotFoundError:
@@ -136,34 +153,34 @@ def read_mapped(root, unread, holders):
             continue
         for library, replaced in mapped_libraries(maps).items():
             key = (_container_key(root, holder), library)
-            users_of_it, before = mapped.get(key, ((), False))
-            mapped[key] = ((*users_of_it, holder), before or replaced)
+            users_of_it, before = mapped.get(key, ([], False))
+            mapped[key] = ([*users_of_it, holder], before or replaced)
     return mapped
 
 
-def _container_key(root, holder):
+def _container_key(root: Root, holder: Holder) -> str | None:
     """What tells one container's files from another's: None on the host, else its name, else its root folder."""
     if holder.where != "container":
         return None
     if holder.container:
         return holder.container
     try:
-        status = os.stat(_place(root, "/proc/{}/root".format(holder.pid)))
-        return "root:{}:{}".format(status.st_dev, status.st_ino)
+        status = os.stat(_place(root, f"/proc/{holder.pid}/root"))
+        return f"root:{status.st_dev}:{status.st_ino}"
     except OSError:
         return "pid:" + holder.pid
 
 
-def process_root(root, holder):
+def process_root(root: Root, holder: Holder) -> Root:
     """The file tree that a process sees. Symbolic links are followed inside it: one that a container planted never leads to the host's files."""
     if holder.where != "container":
         return root
-    inside = Root([_place(root, "/proc/{}/root".format(holder.pid))])
+    inside = Root([_place(root, f"/proc/{holder.pid}/root")])
     inside.watch = root.watch
     return inside
 
 
-def read_mapped_nccl(root, unread, mapped, holders):
+def read_mapped_nccl(root: Root, unread: Unread, mapped: Mapped, holders: list[Holder]) -> dict[str, Any]:
     """A fragment of section nccl: libraries and plugins as mapped, settings as the processes were given them."""
     libraries, plugins = [], []
     for (container, path), (owners, replaced) in mapped.items():
@@ -175,8 +192,8 @@ def read_mapped_nccl(root, unread, mapped, holders):
     return {"libraries": libraries, "net_plugins": plugins, "settings": read_process_settings(root, unread, holders)}
 
 
-def _mapped_library(root, unread, container, path, owners, replaced):
-    field = "libraries[{}]".format(path)
+def _mapped_library(root: Root, unread: Unread, container: str | None, path: str, owners: list[Holder], replaced: bool) -> dict[str, Any]:
+    field = f"libraries[{path}]"
     inside = process_root(root, owners[0])
     hidden = Unread()
     row = read_library(inside, hidden, path, "mapped", "host" if container is None else "container", field=field)
@@ -192,11 +209,12 @@ def _mapped_library(root, unread, container, path, owners, replaced):
     return row
 
 
-def read_process_settings(root, unread, holders):
+def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> list[dict[str, Any]]:
     """Rows of nccl.settings with source process: each name and value once, under the first process that has it."""
-    seen, rows = set(), []
+    rows: list[dict[str, Any]] = []
+    seen = set()
     for holder in holders[:MAX_PROCESSES]:
-        path = "/proc/{}/environ".format(holder.pid)
+        path = f"/proc/{holder.pid}/environ"
         try:
             assignments = parse_environ(read_proc(root, path, ENVIRON_LIMIT_BYTES))
         except FileNotFoundError:
@@ -207,16 +225,16 @@ def read_process_settings(root, unread, holders):
         for each in told(assignments):
             if (each.name, each.value) not in seen and len(rows) < MAX_SETTINGS:
                 seen.add((each.name, each.value))
-                rows.append(Setting(each.name, each.value, path, None, "process", ()).row())
+                rows.append(Setting(name=each.name, value=each.value, file=path, line=None, source="process", launch_paths=()).row())
     return rows
 
 
-def read_proc(root, path, limit):
+def read_proc(root: Root, path: str, limit: int) -> bytes:
     """A file of /proc/<pid>, which has no size of its own. Raises OSError."""
     return root.data(path, limit)
 
 
-def read_mapped_torch(root, unread, mapped):
+def read_mapped_torch(root: Root, unread: Unread, mapped: Mapped) -> dict[str, Any]:
     """A fragment of section torch: the environments whose torch the holders have mapped."""
     rows, seen = [], set()
     for (container, path), (owners, _replaced) in mapped.items():
@@ -226,5 +244,3 @@ def read_mapped_torch(root, unread, mapped):
         seen.add((container, folder))
         rows.append(read_environment(process_root(root, owners[0]), unread, folder, "mapped", container))
     return {"environments": rows[:64]}
-
-

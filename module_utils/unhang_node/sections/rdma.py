@@ -9,6 +9,13 @@ from .pci import CONFIG_BYTES, pci_address_of
 from .reading import integer_if_there, line_if_there, link_name, names_if_there, there
 from .virtualization import hypervisor_flag
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 CLASS = "/sys/class/infiniband"
 DEVICES, PORTS, GIDS = 64, 16, 64
 # A table has 128 or 256 places, each a read of its own; used ones stand together at its head but for those of removed addresses.
@@ -51,7 +58,7 @@ HW_COUNTERS = [
 ]
 
 
-def read_rdma(root, unread):
+def read_rdma(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """[{name, driver, firmware, board, pci_address, numa_node, ats_enabled, ports}]; [] on a node without RDMA. Raises OSError."""
     try:
         names = root.names(CLASS)
@@ -62,7 +69,7 @@ def read_rdma(root, unread):
     return [read_device(root, unread, name) for name in names[:DEVICES]]
 
 
-def read_device(root, unread, name):
+def read_device(root: Root, unread: Unread, name: str) -> dict[str, Any]:
     """One RDMA device with its ports."""
     folder = CLASS + "/" + name
     node = integer_if_there(root, folder + "/device/numa_node")
@@ -82,18 +89,18 @@ def read_device(root, unread, name):
     }
 
 
-def read_ats(root, unread, name):
+def read_ats(root: Root, unread: Unread, name: str) -> bool | None:
     """Whether the device's address translation is on; asked only in virtual machines, where GPUDirect needs it."""
     field = "rdma[*].ats_enabled"
     if not unread.attempt(field, lambda: hypervisor_flag(read_cpuinfo(root)) or False):
         unread.add(field, "absent", "asked only in virtual machines")
         return None
-    return unread.attempt(field, lambda: parse_ats(root.data("{}/{}/device/config".format(CLASS, name), CONFIG_BYTES)))
+    return unread.attempt(field, lambda: parse_ats(root.data(f"{CLASS}/{name}/device/config", CONFIG_BYTES)))
 
 
-def read_port(root, unread, device, number):
+def read_port(root: Root, unread: Unread, device: str, number: int) -> dict[str, Any]:
     """One port: state, speed, GIDs that are set, and the counters that tell of trouble."""
-    folder = "{}/{}/ports/{}".format(CLASS, device, number)
+    folder = f"{CLASS}/{device}/ports/{number}"
     layer = (line_if_there(root, folder + "/link_layer") or "").lower()
     lid = line_if_there(root, folder + "/lid")
     return {
@@ -101,32 +108,33 @@ def read_port(root, unread, device, number):
         "state": word_after_number(line_if_there(root, folder + "/state")),
         "physical_state": word_after_number(line_if_there(root, folder + "/phys_state")),
         "link_layer": layer if layer in ("infiniband", "ethernet") else ("unknown" if layer else None),
-        "rate_gbps": unread.attempt("rdma[{}].ports[{}].rate_gbps".format(device, number), read_rate, root, folder + "/rate"),
+        "rate_gbps": unread.attempt(f"rdma[{device}].ports[{number}].rate_gbps", read_rate, root, folder + "/rate"),
         "lid": integer_or_none(lid[2:], 16) if lid and lid.startswith("0x") else integer_or_none(lid or ""),
         "gids": read_gids(root, folder, layer),
         "counters": read_counters(root, folder),
     }
 
 
-def word_after_number(line):
+def word_after_number(line: str | None) -> str | None:
     """active of "4: ACTIVE", linkup of "5: LinkUp"; None of nothing."""
     return ((line or "").partition(":")[2].strip() or line or "").lower() or None
 
 
-def read_rate(root, path):
+def read_rate(root: Root, path: str) -> float:
     """400.0 of "400 Gb/sec (4X NDR)". Raises OSError and ValueError."""
     line = root.text(path, 256).strip()
     rate = float(line.split()[0]) if line else -1.0
     if not 0 <= rate < 1e6 or "Gb/sec" not in line:
-        raise ValueError("{}: expected Gb/sec, found {!r}".format(path, line[:40]))
+        raise ValueError(f"{path}: expected Gb/sec, found {line[:40]!r}")
     return rate
 
 
-def read_gids(root, folder, layer):
+def read_gids(root: Root, folder: str, layer: str | None) -> list[dict[str, Any]]:
     """[{index, gid, type, interface}] of the GIDs that are set."""
-    gids, empty, index = [], 0, 0
+    gids: list[dict[str, Any]] = []
+    empty, index = 0, 0
     while empty < EMPTY_IN_A_ROW and len(gids) < GIDS:
-        gid = line_if_there(root, "{}/gids/{}".format(folder, index))
+        gid = line_if_there(root, f"{folder}/gids/{index}")
         if gid is None:
             break
         if gid in ZERO_GIDS:
@@ -138,9 +146,9 @@ def read_gids(root, folder, layer):
     return gids
 
 
-def read_gid(root, folder, layer, index, gid):
+def read_gid(root: Root, folder: str, layer: str | None, index: int, gid: str) -> dict[str, Any]:
     """One GID with its type and its interface."""
-    kind = line_if_there(root, "{}/gid_attrs/types/{}".format(folder, index)) or ""
+    kind = line_if_there(root, f"{folder}/gid_attrs/types/{index}") or ""
     if kind == "RoCE v2":
         kind = "roce_v2"
     elif kind == "IB/RoCE v1":
@@ -149,18 +157,18 @@ def read_gid(root, folder, layer, index, gid):
         "index": index,
         "gid": clean(gid, 64),
         "type": kind or ("ib" if layer == "infiniband" else None),
-        "interface": line_if_there(root, "{}/gid_attrs/ndevs/{}".format(folder, index)),
+        "interface": line_if_there(root, f"{folder}/gid_attrs/ndevs/{index}"),
     }
 
 
-def read_counters(root, folder):
+def read_counters(root: Root, folder: str) -> dict[str, int]:
     """{counter: value} of those that the device has."""
     values = {}
     for group, names in (("counters", COUNTERS), ("hw_counters", HW_COUNTERS)):
         if not there(root, folder + "/" + group):
             continue
         for name in names:
-            value = integer_if_there(root, "{}/{}/{}".format(folder, group, name))
+            value = integer_if_there(root, f"{folder}/{group}/{name}")
             if value is not None:
                 values[name] = value
     return values

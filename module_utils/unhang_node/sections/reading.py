@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from ..parse.values import clean, parse_integer
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def read_line(root, path, limit=4096):
+    from ..root import Root
+
+
+def read_line(root: Root, path: str, limit: int = 4096) -> str:
     """The one line of a file, control characters taken out. Raises OSError."""
     return clean(root.text(path, 65536), limit)
 
 
-def read_integer(root, path, base=10):
+def read_integer(root: Root, path: str, base: int = 10) -> int:
     """The one number of a file. Raises OSError and ValueError."""
     return parse_integer(root.text(path, 256), base)
 
 
-def line_if_there(root, path):
+def line_if_there(root: Root, path: str) -> str | None:
     """As read_line, or None where the file is missing, empty or unreadable: for files whose absence is an answer."""
     try:
         return read_line(root, path) or None
@@ -23,7 +29,7 @@ def line_if_there(root, path):
         return None
 
 
-def integer_if_there(root, path, base=10):
+def integer_if_there(root: Root, path: str, base: int = 10) -> int | None:
     """As read_integer, or None where the file is missing or holds no number."""
     try:
         return read_integer(root, path, base)
@@ -31,7 +37,7 @@ def integer_if_there(root, path, base=10):
         return None
 
 
-def there(root, path):
+def there(root: Root, path: str) -> bool:
     """True when the path was seen to exist."""
     try:
         return root.exists(path)
@@ -39,7 +45,7 @@ def there(root, path):
         return False
 
 
-def names_if_there(root, path):
+def names_if_there(root: Root, path: str) -> list[str]:
     """As root.names, or [] where the folder is missing or may not be listed."""
     try:
         return root.names(path)
@@ -47,7 +53,7 @@ def names_if_there(root, path):
         return []
 
 
-def first_there(root, paths):
+def first_there(root: Root, paths: Iterable[str]) -> str | None:
     """The first path that exists, or None. Raises OSError when none was seen and one could not be looked at."""
     denied = None
     for path in paths:
@@ -61,7 +67,7 @@ def first_there(root, paths):
     return None
 
 
-def link_name(root, path):
+def link_name(root: Root, path: str) -> str | None:
     """The last part of what a symbolic link says (a driver, a subsystem), or None where there is no such link."""
     try:
         return clean(root.link(path).rstrip("/").rpartition("/")[2], 256) or None
@@ -69,9 +75,9 @@ def link_name(root, path):
         return None
 
 
-def drop_ins(root, folders, suffix=".conf"):
+def drop_ins(root: Root, folders: Iterable[str], suffix: str = ".conf") -> list[str]:
     """Paths of drop-in files in the order in which they are read: by name over all folders; of one name the earliest folder wins."""
-    chosen = {}
+    chosen: dict[str, str] = {}
     for folder in folders:
         for name in names_if_there(root, folder):
             if name.endswith(suffix):

@@ -5,6 +5,13 @@ from __future__ import annotations
 from ..files import read_text
 from ..parse.rpm_locks import parse_exclude_lines, parse_versionlock, parse_versionlock_toml, parse_zypp_locks
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..root import Root
+    from ..section import Unread
+
 FILES = (
     ("/etc/dnf/plugins/versionlock.list", parse_versionlock),
     ("/etc/yum/pluginconf.d/versionlock.list", parse_versionlock),
@@ -15,9 +22,9 @@ FILES = (
 )
 
 
-def read_rpm_locks(root, unread):
+def read_rpm_locks(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """[{package, pin, priority: None, file, line}] of all lock files that are there."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for path, parse in FILES:
         try:
             text = read_text(root, path)

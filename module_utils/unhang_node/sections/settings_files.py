@@ -22,6 +22,15 @@ from ..parse.shell_env import parse_shell, parse_task_prolog
 from ..parse.systemd_env import parse_environment_file, parse_unit
 from .reading import drop_ins
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..parse.allowed_names import Assignment
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
 HOST_PATHS = ("login", "ssh", "systemd", "slurm")
 SLURM_CONFS = ("/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/usr/local/etc/slurm.conf", "/run/slurm/conf/slurm.conf")
 UNIT_FOLDERS = ("/etc/systemd/system", "/run/systemd/system")
@@ -38,11 +47,11 @@ MAX_CONTAINERS = 64
 class SettingsReader:
     """Collects Settings; what cannot be read is noted once per file under `settings`."""
 
-    def __init__(self, root, unread, mounts):
+    def __init__(self, root: Root, unread: Unread, mounts: list[Mount]) -> None:
         self.root, self.unread, self.mounts = root, unread, mounts
-        self.settings = []
+        self.settings: list[Setting] = []
 
-    def text(self, path):
+    def text(self, path: str) -> str | None:
         """A system file's text, or None: not there, not local, or noted."""
         try:
             return read_text(self.root, resolve_local(self.root, self.mounts, path))
@@ -52,7 +61,7 @@ class SettingsReader:
             self.unread.of_error("settings", problem)
             return None
 
-    def names(self, folder):
+    def names(self, folder: str) -> list[str]:
         """Names in a local folder; [] when it is not there, or noted."""
         try:
             return names_or_none(self.root, resolve_local(self.root, self.mounts, folder))[:MAX_FILES]
@@ -62,18 +71,29 @@ class SettingsReader:
             self.unread.of_error("settings", problem)
             return []
 
-    def add(self, assignments, path, source, launch_paths, everyone=True):
+    def add(self, assignments: Iterable[Assignment], path: str, source: str, launch_paths: Iterable[str], everyone: bool = True) -> None:
         """Takes the allowed ones of `assignments`."""
         for row in told(assignments):
-            self.settings.append(Setting(row.name, row.value, path, row.line, source, tuple(launch_paths), row.certain, everyone))
+            self.settings.append(
+                Setting(
+                    name=row.name,
+                    value=row.value,
+                    file=path,
+                    line=row.line,
+                    source=source,
+                    launch_paths=tuple(launch_paths),
+                    certain=row.certain,
+                    everyone=everyone,
+                )
+            )
 
 
-def mentions(text):
+def mentions(text: str) -> bool:
     """True when it can be worth the parsing: most start-up files say nothing of ours."""
     return any(word in text for word in PREFIXES + OTHER_WORDS)
 
 
-def read_pam(reader):
+def read_pam(reader: SettingsReader) -> None:
     """/etc/environment and pam_env.conf: every session that PAM opens, so logins and ssh commands, not services and not Slurm's tasks."""
     for path, parse in (("/etc/security/pam_env.conf", parse_pam_env_conf), ("/etc/environment", parse_environment)):
         text = reader.text(path)
@@ -81,7 +101,7 @@ def read_pam(reader):
             reader.add(parse(text), path, "environment", ("login", "ssh"))
 
 
-def read_sshd(reader):
+def read_sshd(reader: SettingsReader) -> None:
     """SetEnv of sshd: after PAM, for what comes in by ssh."""
     paths = ["/etc/ssh/sshd_config.d/" + name for name in reader.names("/etc/ssh/sshd_config.d") if name.endswith(".conf")]
     for path in [*paths, "/etc/ssh/sshd_config"]:
@@ -90,7 +110,7 @@ def read_sshd(reader):
             reader.add(parse_sshd_setenv(text), path, "other", ("login", "ssh"))
 
 
-def read_shells(reader):
+def read_shells(reader: SettingsReader) -> None:
     """/etc/profile, profile.d and the system's bashrc, which login shells read."""
     paths = ["/etc/profile"]
     paths += ["/etc/profile.d/" + name for name in reader.names("/etc/profile.d") if name.endswith(".sh")]
@@ -103,7 +123,7 @@ def read_shells(reader):
             reader.add(container_prefixed(rows), path, "container", ("container",), everyone=False)
 
 
-def read_systemd(reader):
+def read_systemd(reader: SettingsReader) -> None:
     """DefaultEnvironment of the manager, then Environment and EnvironmentFile of units."""
     parts = drop_ins(reader.root, ("/etc/systemd/system.conf.d", "/run/systemd/system.conf.d", "/usr/lib/systemd/system.conf.d"))
     for path in ["/etc/systemd/system.conf", *parts]:
@@ -124,9 +144,9 @@ def read_systemd(reader):
                     reader.add(parse_environment_file(content), file, "systemd", launch_paths, everyone=False)
 
 
-def _units(reader):
+def _units(reader: SettingsReader) -> dict[str, list[str]]:
     """{unit: [its file and drop-ins]} of the site's own services, and of those vendors' services that jobs come out of."""
-    units = {}
+    units: dict[str, list[str]] = {}
     vendor_seen = set()
     for folder in (*VENDOR_UNITS, *UNIT_FOLDERS):
         is_vendors = folder in VENDOR_UNITS
@@ -144,7 +164,7 @@ def _units(reader):
     return {unit: sorted(paths, key=lambda path: ".service.d/" in path)[:MAX_FILES] for unit, paths in sorted(units.items())[:MAX_FILES]}
 
 
-def read_slurm(reader):
+def read_slurm(reader: SettingsReader) -> None:
     """What a Slurm TaskProlog prints reaches every task; a Prolog's own environment does not, and is passed over."""
     for conf in SLURM_CONFS:
         text = reader.text(conf)
@@ -158,7 +178,7 @@ def read_slurm(reader):
         return
 
 
-def read_containers(reader):
+def read_containers(reader: SettingsReader) -> None:
     """What enroot, Podman and running Docker containers set inside."""
     for name in reader.names("/etc/enroot/environ.d"):
         path = "/etc/enroot/environ.d/" + name
@@ -170,7 +190,7 @@ def read_containers(reader):
         if text and mentions(text):
             reader.add(parse_containers_conf(text), path, "container", ("container",), everyone=False)
     for name in reader.names("/var/lib/docker/containers")[:MAX_CONTAINERS]:
-        path = "/var/lib/docker/containers/{}/config.v2.json".format(name)
+        path = f"/var/lib/docker/containers/{name}/config.v2.json"
         text = reader.text(path)
         if not text or not mentions(text):
             continue
@@ -183,7 +203,7 @@ def read_containers(reader):
             reader.add(rows, path, "container", (), everyone=False)  # known for this container alone
 
 
-def read_nccl_conf(reader):
+def read_nccl_conf(reader: SettingsReader) -> None:
     """/etc/nccl.conf."""
     try:
         content = read_file(reader.root, resolve_local(reader.root, reader.mounts, "/etc/nccl.conf"))
@@ -195,20 +215,21 @@ def read_nccl_conf(reader):
     reader.add(parse_nccl_conf(content), "/etc/nccl.conf", "nccl_conf", HOST_PATHS)
 
 
-def read_named_conf(reader):
+def read_named_conf(reader: SettingsReader) -> None:
     """The files that NCCL_CONF_FILE names: they stand in for ~/.nccl.conf on the launch paths that set it."""
-    for setting in [each for each in reader.settings if each.name == "NCCL_CONF_FILE" and each.certain and each.value]:
-        if not setting.value.startswith("/") or any(each.file == setting.value for each in reader.settings):
+    for setting in [each for each in reader.settings if each.name == "NCCL_CONF_FILE" and each.certain]:
+        path = setting.value or ""
+        if not path.startswith("/") or any(each.file == path for each in reader.settings):
             continue
         try:
-            content = read_file(reader.root, resolve_local(reader.root, reader.mounts, setting.value))
+            content = read_file(reader.root, resolve_local(reader.root, reader.mounts, path))
         except (OSError, ValueError) as problem:
             reader.unread.of_error("settings", problem)
             continue
-        reader.add(parse_nccl_conf(content), setting.value, "user_nccl_conf", setting.launch_paths, setting.everyone)
+        reader.add(parse_nccl_conf(content), path, "user_nccl_conf", setting.launch_paths, setting.everyone)
 
 
-def read_user_conf(reader, home, owner):
+def read_user_conf(reader: SettingsReader, home: str, owner: int | None) -> None:
     """<home>/.nccl.conf, when it is a regular file of that user's own (a link to another file, a FIFO or a device is refused, and noted)."""
     path = os.path.join(home, ".nccl.conf")
     try:

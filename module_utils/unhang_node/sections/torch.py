@@ -6,13 +6,22 @@ from ..files import names_or_none, read_text, resolve_local
 from ..parse.torch_files import parse_distributions, parse_version_py, python_of, wheel_version
 from .nccl_libraries import STEM, read_library
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
 VERSION_LIMIT_BYTES = 65536
 PREFIXES = ("/opt/conda", "/opt/miniconda3", "/opt/anaconda3", "/opt/miniforge3", "/opt/mambaforge")
 PACKAGE_FOLDERS = ("site-packages", "dist-packages")
 MAX_ENVIRONMENTS = 64
 
 
-def system_site_packages(root, unread, mounts):
+def system_site_packages(root: Root, unread: Unread, mounts: list[Mount]) -> list[str]:
     """Local folders of installed Python packages that hold a torch or NCCL's wheel: the system's, /opt/conda with its environments, /opt/venv*."""
     folders = ["/usr/lib/python3/dist-packages"]
     for parent in ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"):
@@ -37,7 +46,7 @@ def system_site_packages(root, unread, mounts):
     return found[:MAX_ENVIRONMENTS]
 
 
-def named_site_packages(root, path):
+def named_site_packages(root: Root, path: str) -> list[str]:
     """The folders of packages below a named path: a virtual environment, a conda prefix, or such a folder itself. Raises OSError."""
     path = path.rstrip("/")
     if path.endswith(PACKAGE_FOLDERS):
@@ -57,27 +66,27 @@ def named_site_packages(root, path):
     return unique
 
 
-def _package_folders(root, parent):
+def _package_folders(root: Root, parent: str) -> list[str]:
     """<parent>/python3*/site-packages and dist-packages that are there."""
-    folders = []
+    folders: list[str] = []
     for name in _listed(root, parent):
         if name.startswith("python3"):
-            folders.extend("{}/{}/{}".format(parent, name, kind) for kind in _listed(root, parent + "/" + name) if kind in PACKAGE_FOLDERS)
+            folders.extend(f"{parent}/{name}/{kind}" for kind in _listed(root, parent + "/" + name) if kind in PACKAGE_FOLDERS)
     return folders
 
 
-def _listed(root, path):
+def _listed(root: Root, path: str) -> list[str]:
     try:
         return names_or_none(root, path)
     except OSError:
         return []
 
 
-def _names(root, mounts, path):
+def _names(root: Root, mounts: list[Mount], path: str) -> list[str]:
     return _listed(root, path) if _is_local(root, mounts, path) else []
 
 
-def _is_local(root, mounts, path):
+def _is_local(root: Root, mounts: list[Mount], path: str) -> bool:
     try:
         resolve_local(root, mounts, path)
     except OSError:
@@ -85,9 +94,11 @@ def _is_local(root, mounts, path):
     return True
 
 
-def read_environment(root, unread, folder, origin, container=None, libraries=()):
+def read_environment(
+    root: Root, unread: Unread, folder: str, origin: str, container: str | None = None, libraries: Iterable[dict[str, Any]] = ()
+) -> dict[str, Any]:
     """A row of torch.environments. folder: a site-packages folder. container: None on the host. libraries: rows of nccl.libraries that were read already."""
-    field = "environments[{}]".format(folder)
+    field = f"environments[{folder}]"
     names = unread.attempt(field, root.names, folder) or []
     packages = parse_distributions(names)
     torch, cuda, has_cuda = None, None, None
@@ -113,12 +124,12 @@ def read_environment(root, unread, folder, origin, container=None, libraries=())
     }
 
 
-def _bundled_nccl(root, unread, folder, field, packages, libraries):
+def _bundled_nccl(root: Root, unread: Unread, folder: str, field: str, packages: dict[str, str], libraries: Iterable[dict[str, Any]]) -> str | None:
     """By the banner of the library beside it, else by the wheel's version; null where NCCL is linked into torch itself."""
     start = folder + "/nvidia/nccl/lib/" + STEM
     known = next((row["version"] for row in libraries if row["path"].startswith(start) and row["version"]), None)
     if known:
-        return known
+        return str(known)
     if wheel_version(packages, "nvidia-nccl-") is None:
         if "torch" in packages:
             unread.add(field + ".nccl", "absent", "no NCCL wheel beside torch: it may be linked into torch itself")

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
-
 from ..files import read_text
+from ..named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ..root import Root
 
 
-class User(namedtuple("User", "name uid home")):
-    """name, uid, home folder."""
+class User(NamedTuple):
+    """One user of /etc/passwd."""
 
-    __slots__ = ()
+    name: str
+    uid: int
+    home: str
 
 
-def parse_passwd(text):
+def parse_passwd(text: str) -> dict[int, User]:
     """{uid: User}; of several with one uid the first."""
-    users = {}
+    users: dict[int, User] = {}
     for line in text.splitlines():
         fields = line.split(":")
         if len(fields) >= 6 and fields[2].isdigit() and len(fields[2]) <= 10:
-            users.setdefault(int(fields[2]), User(fields[0], int(fields[2]), fields[5]))
+            users.setdefault(int(fields[2]), User(name=fields[0], uid=int(fields[2]), home=fields[5]))
     return users
 
 
-def read_users(root):
+def read_users(root: Root) -> dict[int, User]:
     """{uid: User}, {} when the file cannot be read."""
     try:
         return parse_passwd(read_text(root, "/etc/passwd", 8 << 20))
@@ -31,13 +36,13 @@ def read_users(root):
         return {}
 
 
-def user_name(users, uid):
+def user_name(users: dict[int, User], uid: int | None) -> str | None:
     """The user's name, or his number as text where only a name service knows it; None for None."""
     if uid is None:
         return None
     return users[uid].name if uid in users else str(uid)
 
 
-def user_of_home(users, home):
+def user_of_home(users: dict[int, User], home: str) -> User | None:
     """The User whose home this is, or None."""
     return next((user for user in users.values() if user.home.rstrip("/") == home.rstrip("/")), None)

@@ -5,6 +5,14 @@ from __future__ import annotations
 from ..parse.mounts import mount_of
 from .reading import line_if_there, there
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
 # What DMI's vendor, product, board or BIOS begins with, and the hypervisor that writes it. First match wins.
 DMI_MARKS = (
     ("KubeVirt", "kvm"),
@@ -31,7 +39,7 @@ CLOCK_MARKS = (("kvm-clock", "kvm"), ("hyperv_clocksource", "hyperv"), ("xen", "
 CGROUP_MARKS = (("kubepods", "kubernetes"), ("docker", "docker"), ("libpod", "podman"), ("lxc", "lxc"), ("machine.slice/machine-", "systemd-nspawn"))
 
 
-def read_virtualization(root, unread, mounts, cpuinfo):
+def read_virtualization(root: Root, unread: Unread, mounts: list[Mount] | None, cpuinfo: str | None) -> dict[str, Any]:
     """{kind, is_vm, is_container}. mounts: [Mount] or None; cpuinfo: the first block of /proc/cpuinfo or None."""
     container = container_kind(root, mounts)
     is_vm, hypervisor = vm_kind(root, cpuinfo)
@@ -41,7 +49,7 @@ def read_virtualization(root, unread, mounts, cpuinfo):
     return {"kind": kind, "is_vm": is_vm, "is_container": container is not None}
 
 
-def container_kind(root, mounts):
+def container_kind(root: Root, mounts: list[Mount] | None) -> str | None:
     """The container manager's name, "container" when only the mounts betray one, or None."""
     named = line_if_there(root, "/run/systemd/container")
     if named:
@@ -60,12 +68,12 @@ def container_kind(root, mounts):
     return "container" if {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"} <= points else None
 
 
-def is_whole_disk(mount):
+def is_whole_disk(mount: Mount | None) -> bool:
     """True when "/" is all of a disk's own file system: machines made from a container image keep /.dockerenv."""
     return mount is not None and mount.source.startswith("/dev/") and mount.subtree == "/" and mount.fs_type in ("ext4", "xfs", "ext3")
 
 
-def vm_kind(root, cpuinfo):
+def vm_kind(root: Root, cpuinfo: str | None) -> tuple[bool | None, str | None]:
     """(is_vm or None, hypervisor's name or None). The CPU's own flag decides where it has one: DMI of bare-metal cloud nodes names the cloud too."""
     flag = hypervisor_flag(cpuinfo)
     if flag is False:
@@ -76,7 +84,7 @@ def vm_kind(root, cpuinfo):
     return (False, None) if there(root, "/sys/class/dmi/id/sys_vendor") else (None, None)
 
 
-def hypervisor_flag(cpuinfo):
+def hypervisor_flag(cpuinfo: str | None) -> bool | None:
     """True or False as x86's flags have it; None where there are no such flags (ARM, POWER)."""
     for line in (cpuinfo or "").splitlines():
         if line.startswith("flags"):
@@ -84,7 +92,7 @@ def hypervisor_flag(cpuinfo):
     return None
 
 
-def dmi_kind(root):
+def dmi_kind(root: Root) -> str | None:
     """The hypervisor that DMI names, or None."""
     texts = [line_if_there(root, "/sys/class/dmi/id/" + name) or "" for name in ("product_name", "sys_vendor", "board_vendor", "bios_vendor")]
     if texts[0].endswith(".metal"):
@@ -95,7 +103,7 @@ def dmi_kind(root):
     return None
 
 
-def clock_kind(root):
+def clock_kind(root: Root) -> str | None:
     """The hypervisor whose clock the kernel offers, or None."""
     clocks = (line_if_there(root, "/sys/devices/system/clocksource/clocksource0/available_clocksource") or "").split()
     if any(clock.startswith("kvm-clock") for clock in clocks):
@@ -107,7 +115,7 @@ def clock_kind(root):
     return None
 
 
-def acpi_kind(root):
+def acpi_kind(root: Root) -> str | None:
     """Firecracker by the maker's mark in the head of the ACPI table (bytes 10 to 16), or None. Only root may read it."""
     try:
         return "firecracker" if root.data("/sys/firmware/acpi/tables/DSDT", 36)[10:16] == b"FIRECK" else None

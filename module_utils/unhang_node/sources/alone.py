@@ -8,31 +8,42 @@ import time
 
 from ..section import Unread, read_section
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ..context import Context
+    from ..section import SectionPiece
+
 SHARE_OF_SILENCE = 0.6  # the parent ends a source that says nothing for silence_s: give up before
 MOST_S = 6.0
 
 
-def read_alone(ctx, section, field, read, *arguments):
+def read_alone(ctx: Context, section: str, field: str, read: Callable[..., Any], *arguments: Any) -> SectionPiece:
     """(section, fields, unread rows) of read(root, unread, *arguments), as read_section gives it.
 
     When a call does not return, or the path takes too long in all: ({}, and a row with status timeout under `field` that names the call). The thread stays
     behind; it reads, and touches nothing of ours any more.
     """
-    state = {  # type: dict
-        "call": "start", "at": time.monotonic(), "given_up": False, "piece": None,
+    state: dict[str, Any] = {
+        "call": "start",
+        "at": time.monotonic(),
+        "given_up": False,
+        "piece": None,
     }
     root = copy.copy(ctx.root)
 
-    def watch(text):
-        state["call"], state["at"] = text, time.monotonic()
+    def watch(call: str) -> None:
+        state["call"], state["at"] = call, time.monotonic()
         if not state["given_up"]:
-            ctx.mark(text)
+            ctx.mark(call)
 
-    def work():
+    def work() -> None:
         state["piece"] = read_section(section, read, root, *arguments)
 
     root.watch = watch
-    ctx.mark("read {}".format(field))
+    ctx.mark(f"read {field}")
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     silence_s = float(ctx.options.get("silence_s") or 4.0) * SHARE_OF_SILENCE
@@ -42,8 +53,9 @@ def read_alone(ctx, section, field, read, *arguments):
         if left_s <= 0:
             state["given_up"] = True
             unread = Unread()
-            unread.add(field, "timeout", "{} did not return in time".format(state["call"]))
-            ctx.mark("go on after {}".format(field))
+            unread.add(field, "timeout", f"{state['call']} did not return in time")
+            ctx.mark(f"go on after {field}")
             return section, {}, unread.rows
         thread.join(left_s)
-    return state["piece"]
+    piece: SectionPiece = state["piece"]
+    return piece

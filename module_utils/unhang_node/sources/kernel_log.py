@@ -5,8 +5,15 @@ from __future__ import annotations
 from ..section import read_section
 from ..sections.faults import read_faults
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def read(ctx):
+    from ..context import Context
+    from ..section import SourcePiece
+
+
+def read(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section faults."""
     ctx.root.watch = ctx.mark
     if ctx.wanted("faults"):

@@ -12,10 +12,20 @@ from ..sections.torch import named_site_packages, read_environment, system_site_
 from ..sections.users import read_users, user_of_home
 from .alone import read_alone
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from ..context import Context
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import SectionPiece, SourcePiece
+
 SECTIONS = ("nccl", "torch")
 
 
-def read(ctx):
+def read(ctx: Context) -> Iterator[SourcePiece]:
     """Yields (section, fields or exception, unread rows), each section once for what is local and once for each named path; a fourth item says that more
     of that section follows. Of lists the pieces are to be joined. Options: torch_environments and nccl_roots (named paths), hash_libraries.
     """
@@ -26,14 +36,14 @@ def read(ctx):
         left[piece[0]] -= 1
 
 
-def _pieces(ctx, roots, environments):
+def _pieces(ctx: Context, roots: list[str], environments: list[str]) -> Iterator[SectionPiece]:
     root = ctx.root
     root.watch = ctx.mark
     mounts = read_mounts_or_none(root)
     sha256 = bool(ctx.options.get("hash_libraries"))
     shared = Unread()
     sites = system_site_packages(root, shared, mounts)
-    libraries = []
+    libraries: list[dict[str, Any]] = []
     if ctx.wanted("nccl"):
         piece = read_section("nccl", read_local_nccl, root, sites, sha256)
         if isinstance(piece[1], dict):
@@ -44,54 +54,56 @@ def _pieces(ctx, roots, environments):
         yield name, fields, shared.rows + rows
     for path in roots:
         if ctx.wanted("nccl"):
-            yield _remembering(libraries, read_alone(ctx, "nccl", "libraries[{}]".format(path), read_named_nccl, path, tuple(libraries), sha256))
+            yield _remembering(libraries, read_alone(ctx, "nccl", f"libraries[{path}]", read_named_nccl, path, tuple(libraries), sha256))
     for path in environments:
         hangs = None
         if ctx.wanted("nccl"):
-            piece = read_alone(ctx, "nccl", "libraries[{}]".format(path), _read_wheels, path, tuple(libraries), sha256)
+            piece = read_alone(ctx, "nccl", f"libraries[{path}]", _read_wheels, path, tuple(libraries), sha256)
             hangs = next((row["reason"] for row in piece[2] if row["status"] == "timeout"), None)
             yield _remembering(libraries, piece)
         if ctx.wanted("torch") and hangs:
-            yield "torch", {}, [{"field": "environments[{}]".format(path), "status": "timeout", "reason": hangs}]
+            yield "torch", {}, [{"field": f"environments[{path}]", "status": "timeout", "reason": hangs}]
         elif ctx.wanted("torch"):
-            yield read_alone(ctx, "torch", "environments[{}]".format(path), _read_named_torch, path, tuple(libraries), ctx.now_s)
+            yield read_alone(ctx, "torch", f"environments[{path}]", _read_named_torch, path, tuple(libraries), ctx.now_s)
 
 
-def _remembering(libraries, piece):
+def _remembering(libraries: list[dict[str, Any]], piece: SectionPiece) -> SectionPiece:
     """The piece; what it found is added to `libraries`, so that no file is read twice."""
     if isinstance(piece[1], dict):
         libraries.extend(piece[1].get("libraries") or [])
     return piece
 
 
-def _read_local_torch(root, unread, sites, libraries, mounts, now_s):
+def _read_local_torch(
+    root: Root, unread: Unread, sites: Iterable[str], libraries: Iterable[dict[str, Any]], mounts: Sequence[Mount], now_s: float
+) -> dict[str, Any]:
     environments = [read_environment(root, unread, folder, "system", libraries=libraries) for folder in sites]
     cache = read_cache(root, unread, mounts, "/root" + CACHE, "root", now_s, owner=0)
     return {"environments": environments, "extension_caches": [cache] if cache else []}
 
 
-def _read_wheels(root, _unread, path, libraries, sha256):
+def _read_wheels(root: Root, _unread: Unread, path: str, libraries: Iterable[dict[str, Any]], sha256: bool) -> dict[str, Any]:
     """The NCCL in a named environment; that there is none is no fault of the environment."""
     try:
         folders = named_site_packages(root, path)
     except (OSError, ValueError):
         return {"libraries": []}  # said once, by the section torch
-    rows = []
+    rows: list[dict[str, Any]] = []
     for folder in folders:
         rows.extend(read_libraries(root, Unread(), site_libraries(root, folder), (*libraries, *rows), "site_packages", sha256))
     return {"libraries": rows}
 
 
-def _read_named_torch(root, unread, path, libraries, now_s):
+def _read_named_torch(root: Root, unread: Unread, path: str, libraries: Iterable[dict[str, Any]], now_s: float) -> dict[str, Any]:
     """A named path is an environment, a home folder (its extension cache is read), or a Megatron checkout (its fused kernels' build folder is)."""
     user = user_of_home(read_users(root), path)
-    builds = unread.attempt("extension_caches[{}]".format(path), megatron_builds, root, path) or []
+    builds = unread.attempt(f"extension_caches[{path}]", megatron_builds, root, path) or []
     folders = []
     try:
         folders = named_site_packages(root, path)
     except (OSError, ValueError) as problem:
         if not (user or builds):
-            unread.of_error("environments[{}]".format(path), problem)
+            unread.of_error(f"environments[{path}]", problem)
     caches = [read_cache(root, unread, (), build, None, now_s) for build in builds]
     if user:
         caches.append(read_cache(root, unread, (), path.rstrip("/") + CACHE, user.name, now_s, owner=user.uid))

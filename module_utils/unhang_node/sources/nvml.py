@@ -16,10 +16,19 @@ from ..nvml.process_rows import read_processes
 from ..section import Absent, Unread
 from ..sections.pci import find_nvidia, read_pci_device
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..context import Context, MarkFunction
+    from ..nvml.live import Warmth
+    from ..section import SectionPiece, SourcePiece
+
 MORE = "more of this section follows"
 
 
-def read(ctx, warmth):
+def read(ctx: Context, warmth: Warmth | Exception | None) -> Iterator[SourcePiece]:
     """Yields (section, fields, unread rows). Raises Absent on a node without GPU. warmth: what live.begin_warming returned."""
     session = open_session(ctx, warmth)
     places = read_places(ctx)
@@ -51,74 +60,76 @@ def read(ctx, warmth):
         yield from _interconnect(ctx, Asking(session, ctx.mark, Unread()), devices, handles)
 
 
-def open_session(ctx, warmth):
+def open_session(ctx: Context, warmth: Warmth | Exception | None) -> Any:
     """A recorded or live session, not yet initialised. Raises Absent, OSError, ValueError."""
     recording = ctx.options.get("nvml_recording")
     if recording:
         from ..nvml.recorded import RecordedSession  # 2 ms that a live session need not pay
         from ..nvml.recording import load_recording
 
-        ctx.mark("read {}".format(recording))
+        ctx.mark(f"read {recording}")
         return RecordedSession(load_recording(recording))
     if warmth is None:
         raise Absent("a recorded root without a recording of NVML (option nvml_recording)")
     if isinstance(warmth, Absent):
         gpus = _gpus_on_bus(ctx)
         if gpus:
-            raise OSError("{}, yet the PCI bus has {} NVIDIA GPUs: no driver installed".format(warmth, len(gpus)))
+            raise OSError(f"{warmth}, yet the PCI bus has {len(gpus)} NVIDIA GPUs: no driver installed")
     if isinstance(warmth, Exception):
         raise warmth
+    if ctx.load_pynvml is None:
+        raise Absent("no nvidia-ml-py was given")
     return LiveSession(ctx.load_pynvml(), warmth)
 
 
-def read_places(ctx):
+def read_places(ctx: Context) -> dict[str, dict[str, Any]]:
     """{PCI address: its place by sysfs} of the GPUs on the bus, read while the driver starts up."""
     return {address: read_pci_device(ctx.root, address) for address in _gpus_on_bus(ctx)}
 
 
-def _gpus_on_bus(ctx):
+def _gpus_on_bus(ctx: Context) -> list[str]:
     try:
         return find_nvidia(ctx.root)["gpus"]
     except OSError:
         return []
 
 
-def _explain_failed_init(ctx, code):
-    reason = "{} from nvmlInitWithFlags".format(error_name(code))
+def _explain_failed_init(ctx: Context, code: int) -> Iterator[SourcePiece]:
+    reason = f"{error_name(code)} from nvmlInitWithFlags"
     if code == LIB_RM_VERSION_MISMATCH and ctx.wanted("driver"):
         yield "driver", {"mismatch": True, "mismatch_text": reason}, []
     if code == DRIVER_NOT_LOADED and not _gpus_on_bus(ctx):
-        raise Absent("{}: no NVIDIA GPU on the PCI bus".format(reason))
+        raise Absent(f"{reason}: no NVIDIA GPU on the PCI bus")
     if code == NO_PERMISSION:
         raise PermissionError(13, reason)
     raise OSError(reason)
 
 
-def open_handles(ctx, asking):
+def open_handles(ctx: Context, asking: Asking) -> tuple[dict[int, Any], dict[int, str], float]:
     """({index: handle}, {index: why there is none}, monotonic seconds when the first was there) of every GPU that NVML counts."""
     allow_s = getattr(asking.session, "first_handle_s", 0.0)
     count, code = asking.try_ask("nvmlDeviceGetCount")
     if code:
-        raise OSError("{} from nvmlDeviceGetCount_v2".format(error_name(code)))
+        raise OSError(f"{error_name(code)} from nvmlDeviceGetCount_v2")
     handles, lost, first_s = {}, {}, time.monotonic()
     for index in range(count):
-        ctx.mark("nvmlDeviceGetHandleByIndex_v2({})".format(index), allow_s)
+        ctx.mark(f"nvmlDeviceGetHandleByIndex_v2({index})", allow_s)
         try:
             handles[index] = asking.session.nvmlDeviceGetHandleByIndex(index)
         except asking.session.NVMLError as problem:
-            lost[index] = "{} from nvmlDeviceGetHandleByIndex_v2".format(error_name(problem.value))
+            lost[index] = f"{error_name(problem.value)} from nvmlDeviceGetHandleByIndex_v2"
         if index == 0:
             first_s = time.monotonic()
     return handles, lost, first_s
 
 
-def read_driver(session, mark, handles):
+def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> SectionPiece:
     """The driver's piece: what NVML knows of itself, and the GSP firmware of the first GPU."""
     unread = Unread()
     asking = Asking(session, mark, unread)
     cuda = asking.ask_first("cuda_version", ("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",))
     fields = {
-        "cuda_version": None if cuda is None else "{}.{}".format(cuda // 1000, cuda % 1000 // 10),
+        "cuda_version": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         "nvml_version": asking.ask("nvml_version", "nvmlSystemGetNVMLVersion"),
         "gsp_firmware": None,
     }
@@ -133,17 +144,17 @@ def read_driver(session, mark, handles):
     return "driver", fields, unread.rows
 
 
-def one_model(devices):
+def one_model(devices: list[dict[str, Any]]) -> str | None:
     """The one model of all devices that answer, else None."""
     models = {device.get("model") for device in devices if not device.get("error")}
     return models.pop() if len(models) == 1 else None
 
 
-def _about(asking, index, handles):
-    return asking.about("devices[{}].".format(index), str(index), handle=handles[index])
+def _about(asking: Asking, index: int, handles: dict[int, Any]) -> Asking:
+    return asking.about(f"devices[{index}].", str(index), handle=handles[index])
 
 
-def _identity(asking, index, handles, lost):
+def _identity(asking: Asking, index: int, handles: dict[int, Any], lost: dict[int, str]) -> dict[str, Any]:
     device = {"index": index, "error": lost.get(index)}
     if handles[index] is not None:
         try:
@@ -153,8 +164,9 @@ def _identity(asking, index, handles, lost):
     return device
 
 
-def _states(ctx, asking, devices, handles, places):
-    boards, owners = {}, {}
+def _states(ctx: Context, asking: Asking, devices: list[dict[str, Any]], handles: dict[int, Any], places: dict[str, dict[str, Any]]) -> Iterator[SourcePiece]:
+    boards: dict[Any, dict[str, Any]] = {}
+    owners: dict[int, dict[str, str | None]] = {}
     for device in devices:
         index = device["index"]
         address = device.get("pci_address")
@@ -172,7 +184,7 @@ def _states(ctx, asking, devices, handles, places):
         yield "gpus", {"devices": [device]}, [], MORE
 
 
-def _interconnect(ctx, asking, devices, handles):
+def _interconnect(ctx: Context, asking: Asking, devices: list[dict[str, Any]], handles: dict[int, Any]) -> Iterator[SourcePiece]:
     links, by_gpu, states = {}, [], []
     for device in devices:
         index = device["index"]
@@ -183,7 +195,7 @@ def _interconnect(ctx, asking, devices, handles):
             links[index] = read_links(about, index)
             fabric = device["fabric"] if "fabric" in device else read_fabric(about)
         except Lost as problem:
-            asking.unread.add("links[gpu={}]".format(index), "error", str(problem))
+            asking.unread.add(f"links[gpu={index}]", "error", str(problem))
             handles[index] = None
             continue
         by_gpu.append(count_by_gpu(index, device.get("uuid"), links[index]))
@@ -191,18 +203,18 @@ def _interconnect(ctx, asking, devices, handles):
     rows = [row for index in sorted(links) for row in links[index]]
     yield "interconnect", {"links": rows, "by_gpu": by_gpu, "fabric_state": sum_up_fabric(states)}, [], MORE
     addresses = {device["index"]: device.get("pci_address") for device in devices}
-    pairs = []
+    pairs: list[dict[str, Any]] = []
     in_full = ctx.options.get("p2p_matrix") == "full"
     for a in sorted(handles):
         for b in sorted(handles):
             if a < b:
-                name = "pairs[{}]".format(len(pairs))
+                name = f"pairs[{len(pairs)}]"
                 row = read_pair(asking, name, (a, handles[a]), (b, handles[b]), in_full)
                 row["nvlinks"] = count_between(links, addresses, a, b)
                 pairs.append(row)
                 gone = [gpu for gpu in (a, b) if handles[gpu] is None]
                 if gone:
-                    asking.unread.add(name, "absent", "GPU {} does not answer".format(gone[0]))
+                    asking.unread.add(name, "absent", f"GPU {gone[0]} does not answer")
     all_read = judge_all_read(pairs)
     if all_read is None and None in handles.values():
         asking.unread.add("p2p_ok", "absent", "not every GPU answers")

@@ -11,10 +11,22 @@ from ..sections.processes import holder_rows, read_holders, read_mapped, read_ma
 from ..sections.settings_files import SettingsReader, read_user_conf
 from ..sections.users import read_users
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..context import Context
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import SourcePiece, UnreadRow
+    from ..sections.processes import Holder
+    from ..sections.users import User
+
 SECTIONS = ("gpus", "nccl", "torch")
 
 
-def read(ctx):
+def read(ctx: Context) -> Iterator[SourcePiece]:
     """Yields pieces of gpus (holders), nccl (mapped libraries, plugins, settings) and torch (mapped environments, caches of the processes' users)."""
     root = ctx.root
     root.watch = ctx.mark
@@ -46,24 +58,24 @@ def read(ctx):
             yield read_section("torch", _read_cache, root, mounts, user, ctx.now_s)
 
 
-def _other_users(holders, users):
+def _other_users(holders: list[Holder], users: dict[int, User]) -> list[User]:
     """Users of the holders on the host, root aside, whose files the source `libraries` reads."""
     uids = sorted({holder.uid for holder in holders if holder.uid and holder.where != "container"})
     return [users[uid] for uid in uids if uid in users and users[uid].home.startswith("/")][:64]
 
 
-def _read_conf(root, unread, mounts, user):
+def _read_conf(root: Root, unread: Unread, mounts: list[Mount], user: User) -> dict[str, Any]:
     reader = SettingsReader(root, unread, mounts)
     read_user_conf(reader, user.home, user.uid)
     return {"settings": [setting.row() for setting in reader.settings]}
 
 
-def _read_cache(root, unread, mounts, user, now_s):
+def _read_cache(root: Root, unread: Unread, mounts: list[Mount], user: User, now_s: float) -> dict[str, Any]:
     cache = read_cache(root, unread, mounts, user.home + CACHE, user.name, now_s, owner=user.uid)
     return {"extension_caches": [cache] if cache else []}
 
 
-def _row_of(field, problem):
+def _row_of(field: str, problem: BaseException) -> list[UnreadRow]:
     unread = Unread()
     unread.of_error(field, problem)
     return unread.rows

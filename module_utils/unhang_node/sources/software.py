@@ -14,12 +14,21 @@ from ..sections.package_database import read_database
 from ..sections.packages import read_packages
 from .alone import read_alone
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
+    from ..context import Context
+    from ..root import Root
+    from ..section import SectionPiece, SourcePiece, UnreadRow
+
 SECTIONS = ("driver", "fabric_manager", "cuda", "packages")
 MORE = "more of this section follows"
 LIBRARIES = ("libnvidia-ml.so", "libcuda.so", "libcudnn.so")
 
 
-def read(ctx):
+def read(ctx: Context) -> Iterator[SourcePiece]:
     """Yields (section, fields or exception, unread rows) for those of SECTIONS that are wanted."""
     root = ctx.root
     root.watch = ctx.mark
@@ -49,10 +58,10 @@ def read(ctx):
             yield _with(read_section("packages", read_packages, root, manager, database), [row for row in rows if row["field"] == "installed"])
 
 
-def _read_database(root, unread):
+def _read_database(root: Root, unread: Unread) -> dict[str, Any]:
     return {"database": read_database(root, unread, "installed")}
 
 
-def _with(piece, rows):
+def _with(piece: SectionPiece, rows: Iterable[UnreadRow]) -> SectionPiece:
     name, fields, unread = piece
     return name, fields, list(rows) + list(unread)

@@ -12,8 +12,16 @@ from ..sections.network import read_network
 from ..sections.node import read_node
 from ..sections.pci import find_nvidia, read_acs_and_iommu, read_pci_count
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
-def read(ctx):
+    from ..context import Context
+    from ..section import SourcePiece
+
+
+def read(ctx: Context) -> Iterator[SourcePiece]:
     """Yields (section, fragment, unread rows); of gpus and interconnect the fields that the PCI bus knows."""
     root = ctx.root
     root.watch = ctx.mark
@@ -30,11 +38,11 @@ def read(ctx):
             yield read_section(section, reader, root, *arguments)
 
 
-def once(read_it):
+def once(read_it: Callable[[], Any]) -> Callable[[], Any]:
     """read_it, asked at most once: later calls give the same answer, or raise it again."""
-    answers = []
+    answers: list[Any] = []
 
-    def answer():
+    def answer() -> Any:
         if not answers:
             try:
                 answers.append(read_it())

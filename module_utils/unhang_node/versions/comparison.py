@@ -19,4 +19,4 @@ class NotAVersion(ValueError):
 
 def sign_of(left: Any, right: Any) -> int:
     """-1, 0 or 1 of two values that have an order."""
-    return (left > right) - (left < right)
+    return int(left > right) - int(left < right)

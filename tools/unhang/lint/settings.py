@@ -162,7 +162,7 @@ def _unit(text: str) -> Iterator[Setting]:
         rows, _files = parse_unit(text, section, key)
         for row in rows:
             if wanted(row.name):
-                yield Setting(row.name, row.value if row.certain else None, row.line, unset=row.value is None)
+                yield Setting(row.name, row.value if row.certain else None, row.line or 0, unset=row.value is None)
 
 
 def _conf(text: str) -> Iterator[Setting]:
@@ -171,15 +171,16 @@ def _conf(text: str) -> Iterator[Setting]:
         bare = row.name.strip().removeprefix("export ").strip()
         if row.name.startswith("#") or not wanted(bare):
             continue
+        value = row.value or ""
         odd = None
         if row.name != bare:
             odd = (
                 f"the name has {'the word export' if 'export ' in row.name else 'blanks'} in it: NCCL sets a variable called {row.name!r}, which nothing reads"
             )
-        elif row.value != row.value.strip():
+        elif value != value.strip():
             odd = "blanks around the value belong to it: NCCL trims nothing"
-        elif len(row.value) > 1 and row.value[0] == row.value[-1] and row.value[0] in "\"'":
+        elif len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             odd = "quotes belong to the value in this file: NCCL takes none off"
-        elif row.value.startswith("~"):
+        elif value.startswith("~"):
             odd = "~ is not replaced in this file"
-        yield Setting(bare, _plain(row.value), row.line, odd=odd)
+        yield Setting(bare, _plain(value), row.line or 0, odd=odd)

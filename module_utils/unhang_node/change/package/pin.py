@@ -29,7 +29,7 @@ def read_packages(rootfs: str) -> Tuple[str, Database]:
     """(manager, packages). Raises NotPossible when there is none or it cannot be read."""
     unread = Unread()
     manager, database = read_database(Root([rootfs]), unread, "packages")
-    if manager is None:
+    if manager is None or database is None:
         raise NotPossible(f"expected the package database, found: {unread.rows[0]['reason'] if unread.rows else 'nothing'}")
     if manager == "none":
         raise NotPossible("expected dpkg or rpm, found neither; a node whose packages come with its image is held by its image")
