@@ -58,7 +58,7 @@ def test_fleet_has_at_least_sixteen_nodes_and_all_but_the_broken_were_read(statu
 @pytest.mark.parametrize(
     ("situation", "host", "rules"),
     [
-        (1, "ws-a6000", ["kernel-below-5-5", "pcie-width-below-max", "nccl-interface-not-named", "nccl-ib-not-disabled-without-rdma", "acs-on-bare-metal"]),
+        (1, "ws-a6000", ["kernel-below-5-5", "pcie-width-below-max", "nccl-interface-not-named", "acs-on-bare-metal"]),
         (2, "ws-3090-1", ["driver-545-23-08-p2p-deadlock"]),
         (2, "ws-3090-2", ["driver-545-23-08-p2p-deadlock", "nccl-p2p-disabled"]),
         (2, "dev01", ["fleet-driver-differs"]),

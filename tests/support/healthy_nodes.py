@@ -118,6 +118,7 @@ def limits_section():
         "probe": probe(), "scopes": [scope("collector"), scope("sshd"), scope("slurmd")], "shm": {"size_bytes": 1 << 39, "used_bytes": 4096},
         "hugepages_total": 0, "numa_balancing": False, "swap_total_bytes": 0, "swap_free_bytes": 0, "memory_available_bytes": 1 << 40, "temp": temp,
         "remove_ipc": False, "overcommit_memory": 0,
+        "sysctls": {"fs.file-max": "9223372036854775807", "net.ipv4.ip_local_port_range": "32768 60999", "net.ipv4.conf.all.arp_ignore": "0"},
     }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ class TestOldKernelAndWorkstationGpus:
         second_interface(class_fleet, "gpu001")
         return class_fleet.audit(groups=PAIR)
 
-    @pytest.mark.parametrize("rule", ["kernel-below-5-5", "pcie-width-below-max", "nccl-ib-not-disabled-without-rdma", "nccl-interface-not-named"])
+    @pytest.mark.parametrize("rule", ["kernel-below-5-5", "pcie-width-below-max", "nccl-interface-not-named"])
     def test_finding(self, audit, rule):
         assert rule in audit.rules("gpu001")
 

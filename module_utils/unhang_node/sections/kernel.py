@@ -26,6 +26,7 @@ INTEREST_NAMES = frozenset(
         "nv_peer_mem",
         "gdrdrv",
         "efa",
+        "efa_nv_peermem",
         "knem",
         "xpmem",
         "lustre",

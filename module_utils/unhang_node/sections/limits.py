@@ -40,6 +40,22 @@ SYSTEMD_LIMITS = (
 # Red Hat builds systemd with the default turned round: systemd.spec of RHEL 7 to 9.
 KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
 SCOPES = 64
+# Kernel settings that decide how far a large job gets, or by which way its packets go.
+SYSCTLS = (
+    "fs.file-max",
+    "kernel.pid_max",
+    "kernel.threads-max",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.core.wmem_max",
+    "net.ipv4.conf.all.arp_announce",
+    "net.ipv4.conf.all.arp_ignore",
+    "net.ipv4.conf.all.rp_filter",
+    "net.ipv4.ip_local_port_range",
+    "vm.compaction_proactiveness",
+    "vm.max_map_count",
+    "vm.zone_reclaim_mode",
+)
 MEMORY_FIELDS = (
     ("hugepages_total", "HugePages_Total"),
     ("swap_total_bytes", "SwapTotal"),
@@ -57,6 +73,7 @@ def read_limits(root: Root, unread: Unread) -> dict[str, Any]:
         "shm": unread.attempt("shm", read_shm, root, mounts),
         "hugepages_total": memory["hugepages_total"],
         "numa_balancing": unread.attempt("numa_balancing", read_numa_balancing, root),
+        "sysctls": unread.attempt("sysctls", read_sysctls, root),
         "swap_total_bytes": memory["swap_total_bytes"],
         "swap_free_bytes": memory["swap_free_bytes"],
         "memory_available_bytes": memory["memory_available_bytes"],
@@ -183,6 +200,14 @@ def read_numa_balancing(root: Root) -> bool:
         if there(root, "/proc/sys/kernel/osrelease"):
             return False
         raise
+
+
+def read_sysctls(root: Root) -> dict[str, str]:
+    """{name: value} of the settings that this kernel has, numbers of one setting with a single space between them. Raises OSError."""
+    if not there(root, "/proc/sys"):
+        raise FileNotFoundError(2, "no such folder", "/proc/sys")
+    found = ((name, line_if_there(root, "/proc/sys/" + name.replace(".", "/"))) for name in SYSCTLS)
+    return {name: clean(" ".join(line.split()), 256) for name, line in found if line}
 
 
 def read_temp(root: Root, unread: Unread, mounts: list[Mount], path: str) -> dict[str, Any] | None:

@@ -76,6 +76,16 @@ def test_a_kernel_without_numa_balancing_does_not_balance(tmp_path):
     assert facts(copied("h200x8", tmp_path), "limits")["numa_balancing"] is False
 
 
+def test_kernel_settings_are_those_that_the_kernel_has(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, "/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n")
+    write(folder, "/proc/sys/fs/file-max", "9223372036854775807\n")
+    write(folder, "/proc/sys/fs/protected_fifos", "1\n")
+    found = facts(folder, "limits")["sysctls"]
+    assert (found["net.ipv4.ip_local_port_range"], found["fs.file-max"]) == ("32768 60999", "9223372036854775807")
+    assert "fs.protected_fifos" not in found
+
+
 def test_a_network_file_system_is_never_asked_for_its_size(tmp_path):
     folder = copied("a6000x3-kernel-5.4", tmp_path)
     limits = facts(folder, "limits")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue.tables import Table, date_fault, row_faults
+from unhang.catalogue.explains import circles
+from unhang.catalogue.tables import Table, completed, date_fault, row_faults
 from unhang.schemas.check import Fault, check_schema
 from unhang.schemas.shapes import nearest, read_schema
 from unhang.strict_yaml import Place, YamlFault, load_yaml
@@ -116,13 +117,16 @@ def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: 
         return [((), f"{key} has no confidence")]
     if faults := list(row_faults(table, row)):
         return [((field,), f"{key}: {field}: {fault}") for field, fault in faults]
-    keyed[str(key)] = row
+    keyed[str(key)] = completed(table, row)
     rows.append({"id": f"{name}/{key}", "kind": name, "confidence": confidence, "sources": sources})
     return []
 
 
 def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tuple[CatalogueFile, str, int, dict[str, Any]]]:
-    """(file, rules or entries, place, row) of every row whose id is used for the first time. Adds to `faults` the others, and ids in `also` that nobody has."""
+    """(file, rules or entries, place, row) of every row whose id is used for the first time.
+
+    Adds to `faults` the others, ids in `also` and `explains` that nobody has, and rules that explain themselves.
+    """
     files = list(files)
     seen: dict[str, str] = {}
     rows = [(file, "rules", *one) for file in files for one in file.rows] + [(file, "entries", *one) for file in files for one in file.entries]
@@ -133,6 +137,14 @@ def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tup
             seen[row["id"]] = file.at(kind, place)
             yield file, kind, place, row
     for file, kind, place, row in rows:
-        for number, other in enumerate(row.get("also", ()) if kind == "rules" else ()):
-            if other not in seen:
-                faults.append(f"{file.at('rules', place, 'also', number)}: rule {row['id']}: also: there is no rule {other}{nearest(other, seen)}")
+        if kind == "rules":
+            faults += _named_rules(file, place, row, seen)
+    faults += circles({row["id"]: row for _, kind, _, row in rows if kind == "rules"})
+
+
+def _named_rules(file: CatalogueFile, place: int, row: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[str]:
+    """Ids in `also` and `explains` that no rule has."""
+    for name in ("also", "explains"):
+        for number, other in enumerate(row.get(name, ())):
+            if other not in ids:
+                yield f"{file.at('rules', place, name, number)}: rule {row['id']}: {name}: there is no rule {other}{nearest(other, ids)}"

@@ -56,10 +56,15 @@ def row_faults(table: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tup
             yield name, f"unknown field{nearest(name, known)}; the table has {', '.join(fields)}"
     for name, field in fields.items():
         if row.get(name) is None:
-            if not field.get("optional"):
+            if not field.get("optional") and "default" not in field:
                 yield name, "is missing"
         elif fault := _value_fault(field, row[name]):
             yield name, fault
+
+
+def completed(table: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with the defaults of the fields that it leaves out."""
+    return {**{name: field["default"] for name, field in table.get("fields", {}).items() if "default" in field}, **row}
 
 
 def _value_fault(field: Mapping[str, Any], value: Any) -> str | None:
