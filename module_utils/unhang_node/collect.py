@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
-    from .probe import Answer, ReadSource
+    from .context import ReadSource
+    from .probe import Answer
     from .section import SourcePiece
 
     Source = tuple[str, ReadSource, tuple[str, ...], dict[str, tuple[str, ...]]]

@@ -12,12 +12,14 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
     from .root import Root
+    from .section import SourcePiece
 
     MarkFunction = Callable[..., None]
+    ReadSource = Callable[["Context"], Iterator[SourcePiece]]
 
 MARK_BYTES = 512
 _HEAD = struct.Struct("=ddH")  # when it was set (monotonic clock, s), how long the call may take (s; 0: as usual), length of the text

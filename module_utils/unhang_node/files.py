@@ -12,8 +12,8 @@ import os
 import stat as stat_bits
 
 from .links import follow_links
+from .mount_table import read_mounts
 from .parse.mounts import is_network, mount_of
-from .sections.mounts import read_mounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,13 +20,12 @@ from .section import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any
 
-    from .context import Context
-    from .section import SourcePiece, UnreadRow
+    from .context import Context, ReadSource
+    from .section import UnreadRow
 
-    ReadSource = Callable[[Context], Iterator[SourcePiece]]
 
 ANSWER_LIMIT_BYTES = 8 * 1024 * 1024
 EXIT_GRACE_S = 1.0  # closing a driver's files takes a while

@@ -15,8 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .context import Context
-    from .probe import ReadSource
+    from .context import Context, ReadSource
 
 
 def be_child(read: ReadSource, context: Context, writer: int, deadline_s: float) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..mount_table import read_mounts
 from ..parse.values import clean, integer_or_none, release_key
 from .boot import read_boot
 from .installed_kernels import read_dkms, read_installed
-from .mounts import read_mounts
 from .reading import first_there, line_if_there, names_if_there, read_integer, read_line, there
 from .virtualization import container_kind
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.resource_limits import KEYS, parse_limits_conf, parse_proc_limits, parse_systemd_limit
 from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag_word, parse_meminfo, parse_systemd_settings
-from .mounts import read_mounts
 from .reading import drop_ins, first_there, line_if_there, read_integer, there
 from .virtualization import container_kind
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 import sys
 
+from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
 from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
 from .module_key import read_module_key
-from .mounts import read_mounts
 from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
 from .virtualization import read_virtualization
 

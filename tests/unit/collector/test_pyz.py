@@ -17,8 +17,8 @@ from unhang_node.collect import SECTIONS
 
 PROJECT = Path(__file__).resolve().parents[3]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
-BESIDE = ("__init__", "collect", "command", "context", "document", "files", "links", "merging", "named_tuple", "probe", "probe_child", "root", "section")
-BESIDE += ("version", "versions/__init__", "versions/packages")
+BESIDE = ("__init__", "collect", "command", "context", "document", "files", "links", "merging", "mount_table", "named_tuple", "probe", "probe_child")
+BESIDE += ("process", "root", "section", "version", "versions/__init__", "versions/packages")
 PATIENT = ["--silence-s", "120", "--deadline-s", "120"]
 
 

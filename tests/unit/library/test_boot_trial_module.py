@@ -25,11 +25,11 @@ from fakes.node_tree import plant
 
 from unhang_node.change.boot import trial as boot_trial
 from unhang_node.change.rollback.boot import reboot_needed, restore_boot
+from unhang_node.mount_table import read_mounts
 from unhang_node.parse.grub import parse_grubenv
 from unhang_node.root import Root
 from unhang_node.section import Unread
 from unhang_node.sections.boot import read_boot
-from unhang_node.sections.mounts import read_mounts
 
 GPUS = ["GPU-0", "GPU-1"]
 

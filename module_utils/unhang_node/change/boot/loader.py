@@ -11,11 +11,11 @@ import shutil
 import subprocess
 from collections import namedtuple
 
+from ...mount_table import read_mounts
 from ...parse.grub import parse_default, parse_grubenv
 from ...root import Root
 from ...section import Unread
 from ...sections.boot import CFG_LIMIT_BYTES, GRUB_FOLDERS, LOADER_FOLDERS, read_boot, read_efi_text, read_loader_entries
-from ...sections.mounts import read_mounts
 from ..files import place_of, read_text_or_none, write_text
 from .entries import changed_grubenv, entry_of_release
 

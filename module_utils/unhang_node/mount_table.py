@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..parse.mounts import parse_mountinfo
+from .parse.mounts import parse_mountinfo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..parse.mounts import Mount
-    from ..root import Root
+    from .parse.mounts import Mount
+    from .root import Root
 
 
 def read_mounts(root: Root) -> list[Mount]:
