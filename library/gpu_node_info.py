@@ -176,7 +176,7 @@ def main():
     """Reads the node and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     options = {name: value for name, value in module.params.items() if value is not None and name != "answer_as"}
-    options["carrier"] = "ansible"
+    options["collected_via"] = "ansible"
     try:
         document = collect(options, load_pynvml)
     except ValueError as problem:  # an option that names what does not exist

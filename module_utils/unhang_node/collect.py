@@ -46,7 +46,7 @@ SECTIONS = (
     "faults",
 )
 MINIMUM = ("node", "kernel")
-CHOICES = {"p2p_matrix": ("read", "full"), "carrier": ("ansible", "file", "local", None)}
+CHOICES = {"p2p_matrix": ("read", "full"), "collected_via": ("ansible", "file", "local", None)}
 
 
 def _nvml(ctx: Context) -> Iterator[SourcePiece]:
@@ -101,7 +101,7 @@ def _import_ahead(names: Iterable[str]) -> None:
                 from .sources import system  # noqa: F401
             elif name == "kernel_log":
                 from .sources import kernel_log  # noqa: F401
-        except Exception:  # noqa: S110 - its own child meets it again and tells it
+        except Exception:  # noqa: S110 - its own child meets it again and reports it
             pass
 
 
@@ -135,10 +135,10 @@ def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str
 
     pairs = [(name, read) for name, read, _, _ in chosen]
     answers = run_sources(pairs, context, options["silence_s"], options["deadline_s"], lambda: _import_ahead([name for name, _ in pairs[1:]]), merge)
-    _tell_survivors(sections, chosen, answers)
+    _report_survivors(sections, chosen, answers)
     collector = {
         "version": VERSION,
-        "carrier": options["carrier"],
+        "collected_via": options["collected_via"],
         "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.now_s)),
         "duration_ms": 0.0,
         "cpu_ms": 0.0,
@@ -172,7 +172,7 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 def choose_sections(subset: Iterable[str]) -> frozenset[str]:
     """The frozenset of sections that a gather_subset names, read as setup reads it: names add, "!name" takes away, `all` is every section, `min` (node,
-    kernel) is always read unless "!min" is said, and with nothing but exclusions everything else is read. A section that is both named and excluded is read.
+    kernel) is always read unless "!min" is given, and with nothing but exclusions everything else is read. A section that is both named and excluded is read.
     Raises ValueError on an unknown name."""
     added, excluded, named = set(), set(), set()
     for entry in subset or ["all"]:
@@ -201,8 +201,8 @@ def _section(name: str, chosen: list[Source], answers: list[Answer]) -> dict[str
     return merge_section(name, own, others, adds)
 
 
-def _tell_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[Answer]) -> None:
-    """A child that cannot even exit is told in the sections that it read."""
+def _report_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[Answer]) -> None:
+    """A child that cannot even exit is reported in the sections that it read."""
     for index, answer in enumerate(answers):
         for name in chosen[index][2]:
             probe = sections.get(name, {}).get("probe", {})

@@ -35,14 +35,14 @@ OPTIONS = (
 def main(arguments: list[str]) -> int:
     """Exit code of unhang-collect: 0 with a document on stdout, 2 and one line on stderr."""
     if not arguments:  # argparse costs 10 ms
-        return write_document({"carrier": "file"})
+        return write_document({"collected_via": "file"})
     import argparse
 
     parser = argparse.ArgumentParser(
         prog="unhang-collect", description="Reads what matters for multi-GPU training from this node; one JSON document on stdout. Changes nothing."
     )
     add_options(parser)
-    return write_document(dict(chosen_options(parser.parse_args(arguments)), carrier="file"))
+    return write_document(dict(chosen_options(parser.parse_args(arguments)), collected_via="file"))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
-    """{option: value} of what was said on the command line."""
+    """{option: value} of what the command line gave."""
     chosen = {}
     for name, kind, _ in OPTIONS:
         value = getattr(parsed, name)

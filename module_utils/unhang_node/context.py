@@ -1,4 +1,4 @@
-"""What a source is given: the node's files, the options, and a place to say what it is about to do.
+"""What a source is given: the node's files, the options, and a place to mark what it is about to do.
 
 The mark lies in memory shared with the parent: when a source falls silent, the parent reads there which call did not return, and how long that
 call was allowed to take. A mark costs about a microsecond, so every call that may block sets one.
@@ -29,7 +29,7 @@ DEFAULTS = {
     "rootfs": "/",  # one folder, or a list of layers, most specific first
     "procfs": None,
     "sysfs": None,
-    "carrier": "local",
+    "collected_via": "local",
     "torch_environments": [],  # folders that hold site-packages
     "nccl_roots": [],  # folders to look for libnccl in
     "hash_libraries": False,
@@ -49,7 +49,7 @@ class Mark:
         self.memory = mmap.mmap(-1, MARK_BYTES)
 
     def set(self, text: str, allow_s: float = 0.0) -> None:
-        """Says that `text` is about to be done; it may take allow_s seconds (0: as long as any call)."""
+        """Marks that `text` is about to be done; it may take allow_s seconds (0: as long as any call)."""
         name = text.encode("utf-8", "replace")[: MARK_BYTES - _HEAD.size]
         self.memory[: _HEAD.size + len(name)] = _HEAD.pack(time.monotonic(), allow_s, len(name)) + name
 

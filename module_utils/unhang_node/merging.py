@@ -95,7 +95,7 @@ def _merge_lists(into: list[Any], rows: list[Any], path: tuple[str, ...]) -> Non
 
 
 def fold_unread(rows: Iterable[dict[str, Any]], section: dict[str, Any]) -> list[UnreadRow]:
-    """Rows of probe.unread: a reason that every item of a list has is told once, as devices[*].field; cleaned, without repeats, at most 512."""
+    """Rows of probe.unread: a reason that every item of a list has is reported once, as devices[*].field; cleaned, without repeats, at most 512."""
     groups: dict[tuple[str, Any, str], list[str]] = {}
     for row in rows:
         field = clean_text(str(row.get("field")), 512)

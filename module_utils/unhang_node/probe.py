@@ -51,7 +51,7 @@ class Piece:
 
 
 class Answer:
-    """What one source said: pieces in the order in which they came, then how it ended (status and one line, as in probe)."""
+    """What one source answered: pieces in the order in which they came, then how it ended (status and one line, as in probe)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -88,7 +88,7 @@ def run_sources(
 
     read(context) yields (section, fields or exception, unread rows), with a fourth item where more pieces of that section follow.
     meanwhile: called once the first source has been started, before the others; then: called with the answers while the children are still closing
-    their files. A child that outlives SIGKILL is told in its Answer's survivor, at the latest on return.
+    their files. A child that outlives SIGKILL is named in its Answer's survivor, at the latest on return.
     No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
     """
     children = []
@@ -159,7 +159,7 @@ def _listen(children: list[_Child]) -> None:
 
 
 def _limit(child: _Child) -> tuple[float, str]:
-    """(monotonic seconds at which the child is out of time, what it is then said to have done)."""
+    """(monotonic seconds at which the child is out of time, what is then reported)."""
     silence_s, deadline_s = child.limits
     call, set_at, allow_s = child.mark.get()
     child.extra_s = max(child.extra_s, allow_s)
@@ -182,7 +182,7 @@ def _check_time(child: _Child) -> None:
 
 
 def _receive(child: _Child) -> None:
-    """Takes what the pipe holds; ends the child's answer at its end mark, at the end of the pipe, or when it says too much."""
+    """Takes what the pipe holds; ends the child's answer at its end mark, at the end of the pipe, or when it answers too much."""
     while child.answer.status is None:
         try:
             data = os.read(child.pipe, 1 << 17)
@@ -233,7 +233,7 @@ def _signal_name(number: int) -> str:
 
 
 def _reap(children: list[_Child]) -> None:
-    """Takes leave of children that have said all; one that cannot even exit is a fact."""
+    """Reaps children that have answered; one that cannot even exit is a fact."""
     limit = time.monotonic() + EXIT_GRACE_S
     for child in children:
         _wait(child, max(0.0, limit - time.monotonic()))

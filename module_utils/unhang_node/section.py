@@ -1,4 +1,4 @@
-"""What a section's reader is given, and how it says that a field could not be read."""
+"""What a section's reader is given, and how it reports that a field could not be read."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def rules_of(sections, policy=None, verdict="fail"):
 
 def sections_of(rootfs, **more):
     """The facts of a planted tree, with those sections of `more` that no file can tell laid over them."""
-    document = collect({"rootfs": [str(rootfs)], "carrier": "local"}, lambda: None)
+    document = collect({"rootfs": [str(rootfs)], "collected_via": "local"}, lambda: None)
     sections = document["sections"]
     for name, fields in more.items():
         sections[name] = {**sections.get(name, {}), "probe": {"status": "ok"}, **fields}

@@ -69,7 +69,7 @@ def test_a_node_with_too_old_a_python_is_read_by_the_one_file_collector(fleet):
     node = audit.node("gpu001")
     assert node["status"] == "python_too_old", node["message"]
     assert "3.7" in node["message"]
-    assert node["facts"]["collector"]["carrier"] == "file"
+    assert node["facts"]["collector"]["collected_via"] == "file"
     assert node["facts"]["sections"]["gpus"]["count"] == 8
     assert "node-python-too-old" in audit.rules("gpu001")
 

@@ -93,7 +93,7 @@ def test_this_machine_is_read_for_real(fleet):
     done = fleet.play()
     node = fleet.nodes()["localhost"]
     assert node["status"] == "ok", (node["message"], done.stderr)
-    assert node["facts"]["collector"]["carrier"] == "ansible"
+    assert node["facts"]["collector"]["collected_via"] == "ansible"
     assert node["facts"]["sections"]["node"]["probe"]["status"] == "ok"
 
 

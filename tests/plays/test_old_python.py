@@ -33,7 +33,7 @@ def test_an_old_node_is_read_by_the_one_file_collector_and_marked(fleet):
     assert node["status"] == "python_too_old", node["message"]
     assert f"found Python {OLD} at" in node["message"]
     assert node["message"].endswith("read with the one-file collector")
-    assert node["facts"]["collector"]["carrier"] == "file"
+    assert node["facts"]["collector"]["collected_via"] == "file"
     assert node["facts"]["sections"]["node"]["probe"]["status"] == "ok"
 
 

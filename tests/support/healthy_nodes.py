@@ -243,7 +243,7 @@ def faults_section():
 
 
 def document(sections):
-    return {"schema": "unhang/node-facts/1", "collector": {"version": "0.1.0", "carrier": "ansible", "as_root": True}, "sections": sections}
+    return {"schema": "unhang/node-facts/1", "collector": {"version": "0.1.0", "collected_via": "ansible", "as_root": True}, "sections": sections}
 
 
 def gpu_node(devices, interconnect, network, *, node, settings, flavour="open", switches=0, missing=("fabric",)):

@@ -19,7 +19,7 @@ DEADLINE_S = 240
 
 ANY_FACTS = {
     "schema": "unhang/node-facts/1",
-    "collector": {"version": "0.1.0", "carrier": "ansible"},
+    "collector": {"version": "0.1.0", "collected_via": "ansible"},
     "sections": {"node": {"probe": {"status": "ok"}, "hostname": "planted"}},
 }
 

@@ -1,1 +1,1 @@
-"""GPUs as NVML tells them: a session (live or recorded), and what is read through it."""
+"""GPUs as NVML reports them: a session (live or recorded), and what is read through it."""

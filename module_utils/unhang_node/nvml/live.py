@@ -43,7 +43,7 @@ def begin_warming(ctx: Context) -> Warmth | Exception | None:
 
 
 class Warmth:
-    """Init, handles and first topology question, under way in a thread. What fails here is asked again, and told, by the session's own calls.
+    """Init, handles and first topology question, under way in a thread. What fails here is asked again, and reported, by the session's own calls.
 
     first_handle_s: how long init and each first handle may take (0: as any call).
     """
@@ -75,12 +75,12 @@ class Warmth:
         names = ("nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2")
         if not all(hasattr(self.library, name) for name in names):
             return []
-        self._say("nvmlInitWithFlags")
+        self._mark_call("nvmlInitWithFlags")
         count, handles, begun = ctypes.c_uint(), [], time.monotonic()
         if self.library.nvmlInitWithFlags(0) or self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
             return []
         for index in range(count.value):
-            self._say(f"nvmlDeviceGetHandleByIndex_v2({index})")
+            self._mark_call(f"nvmlDeviceGetHandleByIndex_v2({index})")
             handle = ctypes.c_void_p()
             if self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
                 handles.append(handle)
@@ -88,7 +88,7 @@ class Warmth:
                 self.first_handle_ms = (time.monotonic() - begun) * 1000.0
         return handles
 
-    def _say(self, call: str) -> None:
+    def _mark_call(self, call: str) -> None:
         self.call = call
         self.mark(call, self.first_handle_s)
 

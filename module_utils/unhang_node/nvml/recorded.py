@@ -140,13 +140,13 @@ class RecordedSession:
     def _behave(self, name: str, arguments: str) -> None:
         """Is slow, stalls, crashes or misses the function, where the recording says so."""
         for said, seconds in self.recording["slow"].items():
-            if _is_said(said, name, arguments):
+            if _is_named(said, name, arguments):
                 time.sleep(seconds)
         for said in self.recording["stall"]:
-            while _is_said(said, name, arguments):
+            while _is_named(said, name, arguments):
                 time.sleep(3600)
         for said in self.recording["crash"]:
-            if _is_said(said, name, arguments):
+            if _is_named(said, name, arguments):
                 os.kill(os.getpid(), signal.SIGSEGV)
         if name in self.missing:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
@@ -157,7 +157,7 @@ def base_name(name: str) -> str:
     return name[:-3] if name[-3:-1] == "_v" else name
 
 
-def _is_said(said: str, name: str, arguments: str) -> bool:
+def _is_named(said: str, name: str, arguments: str) -> bool:
     """Whether "name" or "name(3)" is said of this call."""
     function, _, rest = said.replace(" ", "").partition("(")
     return base_name(function) == base_name(name) and (not rest or rest == arguments + ")")

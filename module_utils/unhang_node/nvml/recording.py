@@ -83,8 +83,8 @@ def apply_layer(recording: dict[str, Any], layer: dict[str, Any]) -> dict[str, A
     merged["devices"] = [_merge_device(device, _by_index(layer.get("devices"), index) or {}) for index, device in enumerate(merged["devices"])]
     merged["pairs"] = _merge_pairs(merged["pairs"], layer.get("pairs", {}), count)
     for name in ("missing", "stall", "crash"):
-        said = layer.get(name, [])
-        merged[name] = merged[name] + ([said] if isinstance(said, str) else list(said))
+        listed = layer.get(name, [])
+        merged[name] = merged[name] + ([listed] if isinstance(listed, str) else list(listed))
     merged["slow"].update(layer.get("slow", {}))
     return merged
 

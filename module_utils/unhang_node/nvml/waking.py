@@ -18,9 +18,9 @@ def seconds_for_first_handle(ctx: Context) -> float:
     The option first_handle_s decides where it is set. Else 20 s, unless the driver's own files show every GPU awake: the daemon that keeps them so
     is running, or /proc has each one's VBIOS (question marks while it sleeps) and active memory.
     """
-    said = ctx.options.get("first_handle_s")
-    if said is not None:
-        return float(said)
+    chosen_s = ctx.options.get("first_handle_s")
+    if chosen_s is not None:
+        return float(chosen_s)
     if ctx.options.get("nvml_recording"):
         return 0.0
     ctx.mark(f"list {GPUS}")

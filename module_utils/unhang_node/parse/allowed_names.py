@@ -20,7 +20,7 @@ PATH_LISTS = frozenset(["LD_LIBRARY_PATH", "LD_PRELOAD"])
 PATH_WORDS = ("nccl", "cuda", "nvidia", "ofi", "ucx", "hpcx", "sharp", "tcpx")
 # A name that speaks of a secret never leaves, whatever it begins with.
 SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY", "APIKEY", "PRIVATE")
-# What images say about themselves: nobody reads these as settings.
+# What images record about themselves: nobody reads these as settings.
 NOT_SETTINGS = frozenset(["NCCL_VERSION", "CUDA_VERSION", "CUDNN_VERSION"])
 VALUE_LIMIT = 4096
 NAME_LIMIT = 256
@@ -39,28 +39,28 @@ class Assignment(NamedTuple):
 
 
 def is_allowed(name: str) -> bool:
-    """True for a variable whose value may be told. Case is not looked at: nccl_debug is a mistake worth telling. A "#" or blanks before it neither."""
+    """True for a variable whose value may leave the node. Case is not looked at: nccl_debug is a mistake worth reporting. A "#" or blanks before it neither."""
     bare = name.strip(" \t#").upper()
     if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT or bare in NOT_SETTINGS:
         return False
     return bare.startswith(PREFIXES) or bare in NAMES or bare in PATH_LISTS
 
 
-def value_to_tell(name: str, value: Any) -> str | None:
-    """The part of an allowed variable's value that may be told, None when nothing of it may."""
+def allowed_value(name: str, value: Any) -> str | None:
+    """The part of an allowed variable's value that may be allowed_assignments, None when nothing of it may."""
     if value is None or name.strip(" \t#").upper() not in PATH_LISTS:
         return value if value is None else value[:VALUE_LIMIT]
     parts = [part for part in value.split(":") if any(word in part.lower() for word in PATH_WORDS)]
     return ":".join(parts)[:VALUE_LIMIT] or None
 
 
-def told(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """Those of `assignments` whose names are allowed, values cut down to what may be told."""
+def allowed_assignments(assignments: Iterable[Assignment]) -> list[Assignment]:
+    """Those of `assignments` whose names are allowed, values cut down to what may leave the node."""
     rows = []
     for assignment in assignments:
         if not is_allowed(assignment.name):
             continue
-        value = value_to_tell(assignment.name, assignment.value)
+        value = allowed_value(assignment.name, assignment.value)
         if value is not None or assignment.value is None:
             rows.append(Assignment(name=assignment.name, value=value, line=assignment.line, certain=assignment.certain))
     return rows

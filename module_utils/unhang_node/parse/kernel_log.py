@@ -47,7 +47,7 @@ def find_faults(log: bytes, boot_time_s: float | None = None) -> dict[str, Any]:
             add_to_group(groups, fault, stamp_s, message if re.match(_KMSG, line) else line)
     events = sorted(groups.values(), key=lambda event: ORDER.index(event["kind"]))  # a stable sort: by time within a kind
     if len(events) > GROUPS:
-        cut = f"{len(events)} different events, the first {GROUPS} kept, most telling kinds first"
+        cut = f"{len(events)} different events, the first {GROUPS} kept, gravest kinds first"
     return {"events": events[:GROUPS], "lines_read": log.count(b"\n", start), "complete": reaches_boot and cut is None, "cut": cut}
 
 
@@ -122,7 +122,7 @@ def untagged(text: str, may_be_bare: bool = True) -> str:
 
 
 def since_boot(moment: tuple[str, ...], boot_time_s: float | None) -> float | None:
-    """Seconds since boot of (year, month, day, hour, minute, second, zone) as texts; None when it cannot be told."""
+    """Seconds since boot of (year, month, day, hour, minute, second, zone) as texts; None when it cannot be known."""
     year, month, day, hour, minute, second = (int(text) for text in moment[:6])
     if boot_time_s is None or not 1 <= month <= 12 or not 1 <= day <= 31 or year < 1970:
         return None

@@ -62,13 +62,13 @@ def _of_path(path: str, settings: Iterable[Setting]) -> dict[str, str | None]:
             if "login" in setting.launch_paths and setting.source not in FILE_SOURCES and setting.value is not None:
                 winners.setdefault(setting.name, _UNDECIDED)
     if path == "container":
-        return _told(winners)  # the host's nccl.conf is not seen in there
+        return _decided(winners)  # the host's nccl.conf is not seen in there
     # NCCL fills in what the environment left open: the user's file first, then /etc/nccl.conf; in each file the first line wins.
     for source in ("user_nccl_conf", "nccl_conf"):
         for setting in settings:
             if setting.source == source and path in setting.launch_paths and setting.name.startswith("NCCL_"):
                 winners.setdefault(setting.name, setting.value if setting.everyone else _UNDECIDED)
-    return _told(winners)
+    return _decided(winners)
 
 
 def _put(winners: dict[str, Any], setting: Setting) -> None:
@@ -84,5 +84,5 @@ def _put(winners: dict[str, Any], setting: Setting) -> None:
         winners[setting.name] = setting.value
 
 
-def _told(winners: dict[str, Any]) -> dict[str, str | None]:
+def _decided(winners: dict[str, Any]) -> dict[str, str | None]:
     return {name: (None if value is _UNDECIDED else value) for name, value in sorted(winners.items())[:MAX_VARIABLES]}

@@ -1,4 +1,4 @@
-"""What /proc tells about a process: open devices, mapped libraries, its container, and the few variables that may be told."""
+"""What /proc shows of a process: open devices, mapped libraries, its container, and the few variables that may leave the node."""
 
 from __future__ import annotations
 

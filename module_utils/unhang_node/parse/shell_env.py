@@ -1,4 +1,4 @@
-"""What a shell start-up file sets, as far as that can be told without running it.
+"""What a shell start-up file sets, as far as that can be seen without running it.
 
 Understood: NAME=value, export, declare -x, typeset -x, unset, quotes, several on a line, TaskProlog's `echo export NAME=value`. A value that the shell
 computes ($, backquotes), and whatever stands under a condition, in a loop, in a function or after a return, is kept with certain=False.

@@ -14,7 +14,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'"}
 def parse_unit(text: str, section: str = "Service", key: str = "Environment") -> tuple[list[Assignment], list[str]]:
     """([Assignment], [environment file]) of one unit file or drop-in, in its order.
 
-    An empty Environment= takes away what stood before it: told as assignments with value None. "-" before a file's name is kept off.
+    An empty Environment= takes away what stood before it: reported as assignments with value None. "-" before a file's name is kept off.
     section, key: "Manager" and "DefaultEnvironment" for the manager's own files.
     """
     rows: list[Assignment] = []

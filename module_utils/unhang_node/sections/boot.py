@@ -91,7 +91,7 @@ def release_of_choice(root: Root, unread: Unread, text: str, choice: str) -> str
 
 
 def can_grub_write(root: Root, mounts: list[Mount] | None, folder: str) -> tuple[bool | None, str | None]:
-    """(True, None) when GRUB can clear next_entry itself; (False, reason); (None, None) when the mounts do not tell.
+    """(True, None) when GRUB can clear next_entry itself; (False, reason); (None, None) when the mounts do not show it.
 
     GRUB writes its environment block through plain partitions only, never through LVM, RAID, encryption, ZFS or btrfs:
     there a one-shot entry would stay for every boot.

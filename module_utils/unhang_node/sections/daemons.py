@@ -13,27 +13,27 @@ CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice",
 
 
 def is_running(root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), socket: str | None = None) -> bool | None:
-    """True or False; None when nothing that could tell was readable.
+    """True or False; None when nothing that could show it was readable.
 
     comm: the program's name; unit: its systemd service; socket: a path that it listens on.
     """
     for path in pid_files:
         if runs_under_pid_file(root, path, comm):
             return True
-    told = False
+    can_say = False
     for folder in CGROUPS:
         members = _text(root, f"{folder}/{unit}/cgroup.procs")
         if members:
             return bool(members.split())
         # With this folder and without the unit's, systemd runs and the unit does not.
-        told = told or members == "" or _there(root, folder)
+        can_say = can_say or members == "" or _there(root, folder)
     if socket:
         listening = _text(root, "/proc/net/unix")
         if listening is not None:
-            told = True
+            can_say = True
             if any(line.endswith((" " + socket, " /var" + socket)) for line in listening.splitlines()):
                 return True
-    return False if told else find_comm(root, comm)
+    return False if can_say else find_comm(root, comm)
 
 
 def started_s(root: Root, comm: str, unit: str, pid_files: Iterable[str] = ()) -> int | None:

@@ -72,7 +72,7 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
 
 
 def read_running(root: Root, unread: Unread) -> dict[str, Any] | None:
-    """The part of section driver that the kernel alone tells, and that stands whatever happens to the rest; None when nothing is loaded."""
+    """The part of section driver that the kernel alone reports, and that stands whatever happens to the rest; None when nothing is loaded."""
     loaded = read_loaded(root, unread)
     return {"loaded": loaded, "branch": branch_of(loaded["version"])} if loaded["is_loaded"] else None
 

@@ -23,7 +23,7 @@ LIST_LIMIT_BYTES = 4 << 20
 
 
 def read_install_method(root: Root, unread: Unread, userspace: dict[str, Any], packages: list[Package] | None, has_module: bool) -> str | None:
-    """packages, runfile, container, gpu_operator, unknown or none; None when it could not be told (noted)."""
+    """packages, runfile, container, gpu_operator, unknown or none; None when it could not be seen (noted)."""
     try:
         return _method(root, userspace, packages, has_module)
     except (OSError, ValueError) as problem:

@@ -66,7 +66,7 @@ def count_switches(root: Root) -> int:
 
 
 def nvidia_addresses(root: Root) -> list[str]:
-    """PCI addresses of devices that may be NVIDIA's: /proc/bus/pci/devices tells the vendors in one read; without it, all."""
+    """PCI addresses of devices that may be NVIDIA's: /proc/bus/pci/devices has the vendors in one read; without it, all."""
     names = names_or_none(root, "/sys/bus/pci/devices")
     try:
         listing = root.text("/proc/bus/pci/devices")
@@ -92,7 +92,7 @@ def _slot(address: str) -> str:
 
 
 def read_last_error(root: Root, unread: Unread) -> str | None:
-    """The last line of the daemon's log that tells of an error, or None."""
+    """The last line of the daemon's log that reports an error, or None."""
     try:
         content = read_tail(root, LOG, LOG_TAIL_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def read_channels(root: Root) -> list[dict[str, Any]]:
 
 
 def _started(root: Root, unread: Unread) -> int | None:
-    """started_s, with the reason when it cannot be told."""
+    """started_s, with the reason when it cannot be found."""
     seconds = unread.attempt("started_s", started_s, root, "nv-fabricmanager", UNIT, (PID_FILE, "/var" + PID_FILE))
     if seconds is None:
         unread.add("started_s", "absent", "the process of the running daemon was not found")

@@ -66,7 +66,7 @@ def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[d
 
 
 def read_nvidia_version(root: Root, release: str, dkms: list[dict[str, Any]]) -> str:
-    """Version of the nvidia module that modprobe would load into `release`, "" when there is none. Raises OSError and ValueError when it cannot be told."""
+    """Version of the nvidia module that modprobe would load into `release`, "" when there is none. Raises OSError and ValueError when it is not known."""
     path = find_nvidia_module(root, release)
     if path is None:
         return ""
@@ -134,7 +134,7 @@ def version_of_file(root: Root, path: str) -> str:
 
 
 def read_dkms(root: Root) -> list[dict[str, Any]]:
-    """[{module, version, kernel, state}] of /var/lib/dkms, told from its folders as `dkms status` does. Raises OSError other than "not there"."""
+    """[{module, version, kernel, state}] of /var/lib/dkms, read from its folders as `dkms status` does. Raises OSError other than "not there"."""
     rows: list[dict[str, Any]] = []
     if not there(root, DKMS):
         return rows

@@ -147,7 +147,7 @@ def read_runtimes(root: Root, unread: Unread) -> list[dict[str, Any]]:
 
 
 def find_pyxis(root: Root) -> str | None:
-    """Where Slurm is told to load Pyxis (path:line), or the plugin's own path; None without it."""
+    """Where Slurm is configured to load Pyxis (path:line), or the plugin's own path; None without it."""
     for folder in ("/etc/slurm", "/etc/slurm-llnl"):
         for path in [folder + "/plugstack.conf"] + drop_ins(root, [folder + "/plugstack.conf.d"]):
             try:

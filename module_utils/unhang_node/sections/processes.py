@@ -1,6 +1,6 @@
 """Processes that hold a GPU: who they are, which NCCL and torch they have mapped, and which settings they were started with.
 
-Only processes with /dev/nvidia* open are looked into. A command line is never read; of an environment only the variables that may be told leave the node.
+Only processes with /dev/nvidia* open are looked into. A command line is never read; of an environment only the variables that are allowed leave the node.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 
 from ..files import lstat_place
 from ..named_tuple import NamedTuple
-from ..parse.allowed_names import told
+from ..parse.allowed_names import allowed_assignments
 from ..parse.launch_paths import Setting
 from ..parse.process_files import container_of, held_devices, mapped_libraries, parse_environ, parse_parent, parse_uid, site_packages_of
 from ..parse.values import clean_or_none
@@ -159,7 +159,7 @@ def read_mapped(root: Root, unread: Unread, holders: list[Holder]) -> Mapped:
 
 
 def _container_key(root: Root, holder: Holder) -> str | None:
-    """What tells one container's files from another's: None on the host, else its name, else its root folder."""
+    """What distinguishes one container's files from another's: None on the host, else its name, else its root folder."""
     if holder.where != "container":
         return None
     if holder.container:
@@ -222,7 +222,7 @@ def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> 
         except OSError as problem:
             unread.of_error("settings", problem)
             continue
-        for each in told(assignments):
+        for each in allowed_assignments(assignments):
             if (each.name, each.value) not in seen and len(rows) < MAX_SETTINGS:
                 seen.add((each.name, each.value))
                 rows.append(Setting(name=each.name, value=each.value, file=path, line=None, source="process", launch_paths=()).row())

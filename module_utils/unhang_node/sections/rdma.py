@@ -99,7 +99,7 @@ def read_ats(root: Root, unread: Unread, name: str) -> bool | None:
 
 
 def read_port(root: Root, unread: Unread, device: str, number: int) -> dict[str, Any]:
-    """One port: state, speed, GIDs that are set, and the counters that tell of trouble."""
+    """One port: state, speed, GIDs that are set, and the counters that show trouble."""
     folder = f"{CLASS}/{device}/ports/{number}"
     layer = (line_if_there(root, folder + "/link_layer") or "").lower()
     lid = line_if_there(root, folder + "/lid")

@@ -1,4 +1,4 @@
-"""Packages that dnf, yum or zypper is told to leave alone."""
+"""Packages that dnf, yum or zypper are configured to leave alone."""
 
 from __future__ import annotations
 

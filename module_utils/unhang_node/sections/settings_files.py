@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..files import names_or_none, read_file, read_text, resolve_local
-from ..parse.allowed_names import PREFIXES, told
+from ..parse.allowed_names import PREFIXES, allowed_assignments
 from ..parse.env_files import (
     container_prefixed,
     parse_containers_conf,
@@ -73,7 +73,7 @@ class SettingsReader:
 
     def add(self, assignments: Iterable[Assignment], path: str, source: str, launch_paths: Iterable[str], everyone: bool = True) -> None:
         """Takes the allowed ones of `assignments`."""
-        for row in told(assignments):
+        for row in allowed_assignments(assignments):
             self.settings.append(
                 Setting(
                     name=row.name,

@@ -1,4 +1,4 @@
-"""Whether the node is a virtual machine, a container, or neither, told from files alone."""
+"""Whether the node is a virtual machine, a container, or neither, judged from files alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_virtualization(root: Root, unread: Unread, mounts: list[Mount] | None, 
     container = container_kind(root, mounts)
     is_vm, hypervisor = vm_kind(root, cpuinfo)
     if is_vm is None:
-        unread.add("virtualization.is_vm", "absent", "neither the hypervisor flag of /proc/cpuinfo nor /sys/class/dmi/id tells")
+        unread.add("virtualization.is_vm", "absent", "neither the hypervisor flag of /proc/cpuinfo nor /sys/class/dmi/id says so")
     kind = container or hypervisor or ("none" if is_vm is False else None)
     return {"kind": kind, "is_vm": is_vm, "is_container": container is not None}
 

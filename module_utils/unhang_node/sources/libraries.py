@@ -87,7 +87,7 @@ def _read_wheels(root: Root, _unread: Unread, path: str, libraries: Iterable[dic
     try:
         folders = named_site_packages(root, path)
     except (OSError, ValueError):
-        return {"libraries": []}  # said once, by the section torch
+        return {"libraries": []}  # reported once, by the section torch
     rows: list[dict[str, Any]] = []
     for folder in folders:
         rows.extend(read_libraries(root, Unread(), site_libraries(root, folder), (*libraries, *rows), "site_packages", sha256))

@@ -124,7 +124,7 @@ def open_handles(ctx: Context, asking: Asking) -> tuple[dict[int, Any], dict[int
 
 
 def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> SectionPiece:
-    """The driver's piece: what NVML knows of itself, and the GSP firmware of the first GPU."""
+    """The driver's piece: what NVML reports of itself, and the GSP firmware of the first GPU."""
     unread = Unread()
     asking = Asking(session, mark, unread)
     cuda = asking.ask_first("cuda_version", ("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",))

@@ -66,7 +66,7 @@ def test_it_reads_this_machine_without_any_package(pyz, flags):
     document = json.loads(done.stdout)
     assert schema_faults(document) == []
     assert list(document["sections"]) == list(SECTIONS)
-    assert document["collector"]["carrier"] == "file"
+    assert document["collector"]["collected_via"] == "file"
 
 
 def test_without_options_it_needs_no_argument_parser_and_still_reads_everything(pyz):

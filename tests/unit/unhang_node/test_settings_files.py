@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang_node.parse.allowed_names import Assignment, is_allowed, told, value_to_tell
+from unhang_node.parse.allowed_names import Assignment, allowed_assignments, allowed_value, is_allowed
 from unhang_node.parse.env_files import (
     container_prefixed,
     parse_containers_conf,
@@ -207,5 +207,5 @@ def test_only_named_variables_may_leave_the_node(name, allowed):
 
 
 def test_of_a_path_list_only_our_libraries_are_told():
-    assert value_to_tell("LD_LIBRARY_PATH", "/home/alice/secret/lib:/usr/local/cuda/lib64:/opt/nccl/lib") == "/usr/local/cuda/lib64:/opt/nccl/lib"
-    assert told([Assignment("LD_LIBRARY_PATH", "/home/alice/lib", 1)]) == []
+    assert allowed_value("LD_LIBRARY_PATH", "/home/alice/secret/lib:/usr/local/cuda/lib64:/opt/nccl/lib") == "/usr/local/cuda/lib64:/opt/nccl/lib"
+    assert allowed_assignments([Assignment("LD_LIBRARY_PATH", "/home/alice/lib", 1)]) == []

@@ -14,4 +14,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 with a document on stdout, 2 when the options make no sense or stdout cannot be written."""
-    return write_document({**chosen_options(args), "carrier": "local"})
+    return write_document({**chosen_options(args), "collected_via": "local"})

@@ -31,7 +31,7 @@ def said(document, verdicts, policy=None):
 
 
 def real_8xh200():
-    options = {"rootfs": str(FIXTURES / "roots" / "h200x8"), "nvml_recording": str(FIXTURES / "h200x8" / "nvml.json"), "carrier": "local"}
+    options = {"rootfs": str(FIXTURES / "roots" / "h200x8"), "nvml_recording": str(FIXTURES / "h200x8" / "nvml.json"), "collected_via": "local"}
     return collect(options, lambda: pytest.fail("a recording needs no NVML"))
 
 
