@@ -28,6 +28,13 @@ options:
   driver_version:
     description: Version that the driver must have to be held, such as V(535.261.03). Another one is refused, for to hold it would keep the wrong one.
     type: str
+  changes:
+    description:
+      - What M(package_change) returned as changes in check mode. The preview is then of the packages as they will be.
+      - Refused outside of check mode, where packages are read from the node.
+    type: list
+    elements: dict
+    default: []
   lock_timeout_s:
     description: Seconds to wait while another process has the package manager's lock.
     type: int
@@ -101,6 +108,7 @@ from ansible.module_utils.unhang_node.change.package.values import HoldPlan
 OPTIONS = {
     "groups": {"type": "list", "elements": "str", "choices": list(GROUPS), "default": []},
     "driver_version": {"type": "str"},
+    "changes": {"type": "list", "elements": "dict", "default": []},
     "lock_timeout_s": {"type": "int", "default": 300},
     "state_id": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
@@ -110,7 +118,9 @@ OPTIONS = {
 def apply(module: AnsibleModule) -> Holds:
     """What is held, with everything done unless in check mode. Raises OSError, ValueError."""
     rootfs, groups = module.params["rootfs"], module.params["groups"]
-    holds = plan_holds(rootfs, groups, module.params["driver_version"])
+    if module.params["changes"] and not module.check_mode:
+        raise ValueError("expected changes in check mode alone, found them in a call that acts; leave them out, for packages are read from the node")
+    holds = plan_holds(rootfs, groups, module.params["driver_version"], module.params["changes"])
     if not module.check_mode:
         save_before(rootfs, module.params["state_id"], holds.plan)
         apply_plan(rootfs, holds.plan, module.params["lock_timeout_s"])

@@ -24,6 +24,11 @@ options:
     description: Id of a saved state, or V(latest) for the newest that was not rolled back. See M(saved_state) with O(saved_state#module:state=listed).
     type: str
     required: true
+  packages:
+    description: Packages (names or patterns) that are brought back although somebody has changed them since. Without it they stay as they are, and are named.
+    type: list
+    elements: str
+    default: []
   lock_timeout_s:
     description: Seconds to wait while another process has the package manager's lock.
     type: int
@@ -122,6 +127,7 @@ from ansible.module_utils.unhang_node.change.rollback.running_values import show
 OPTIONS = {
     "id": {"type": "str", "required": True},
     "lock_timeout_s": {"type": "int", "default": 300},
+    "packages": {"type": "list", "elements": "str", "default": []},
     "rootfs": {"type": "path", "default": "/"},
 }
 NO_PLAN = Plan([], {}, [], [], [], [], [], [], [])
@@ -141,7 +147,7 @@ def settle(module):
         state_id = newest_state(read_states(rootfs))
         if state_id is None:
             return NO_PLAN, NOTHING
-    plan = plan_restore(rootfs, state_id, load_pynvml)
+    plan = plan_restore(rootfs, state_id, load_pynvml, module.params["packages"])
     if not plan.states:
         return plan, NOTHING
     if module.check_mode:

@@ -113,6 +113,15 @@ def test_a_driver_goes_up_with_its_library_and_comes_back(fleet, tmp_path):
     assert restore(fleet, state_id) == []
 
 
+def test_a_preview_leaves_no_trace(fleet, tmp_path):
+    equip(fleet, tmp_path)
+    fleet.shell(NODE, f"{APT} --simulate install nvidia-driver={NEW} libnvidia-ml1={NEW}; sleep 1; touch /run/stamp; sleep 1")
+    assert change(fleet, check=True, **request(NEW, update_cache=True))["changes"]
+    call_module(fleet, NODE, "package_offers", names=["nvidia-*"], update_cache=True)
+    written = fleet.shell(NODE, "find /etc /usr /var /boot /opt /root -xdev -newer /run/stamp -type f").splitlines()
+    assert [path for path in written if not path.startswith(("/var/log/journal", "/var/log/wtmp", "/var/log/lastlog", "/root/.ansible"))] == []
+
+
 def test_what_is_not_asked_for_is_refused_with_what_is_on_offer(fleet, tmp_path):
     rival = build_package(tmp_path, "nvidia-tesla-driver", "1", fields="Conflicts: nvidia-driver\n")
     equip(fleet, tmp_path, rival, build_package(tmp_path, "nvidia-driver-525", "525.1-1", fields=f"Depends: nvidia-driver (= {NEW})\n"))
@@ -266,6 +275,22 @@ def test_a_rollback_that_would_break_what_an_admin_has_installed_since_is_refuse
     assert sorted(restore(fleet, state_id)) == ["brought-tool", *sorted(NAMES)]
     assert versions(fleet) == [OLD, OLD]
     fleet.shell(NODE, "apt-get -q check")
+
+
+def test_what_an_admin_has_upgraded_and_held_since_stays_unless_the_rollback_names_it(fleet, tmp_path):
+    newest = "540.1.1-1"
+    equip(fleet, tmp_path, *driver(tmp_path, newest), build_package(tmp_path, "brought-tool", "1"))
+    state_id = begun(fleet)
+    assert change(fleet, state_id=state_id, **{**request(NEW), "install": {"nvidia-driver": NEW, "libnvidia-ml1": NEW, "brought-tool": "1"}})["changed"]
+    fleet.shell(NODE, f"rm {PIN}; {APT} install nvidia-driver={newest} libnvidia-ml1={newest}; apt-mark hold nvidia-driver")
+    foretold = call_module(fleet, NODE, "state_restore", check=True, id=state_id)
+    assert [row["name"] for row in foretold["packages"]] == ["brought-tool"]
+    assert f"nvidia-driver: expected {NEW}, as unhang left it, found {newest} on hold; somebody changed it since" in " ".join(foretold["lines"])
+    named = call_module(fleet, NODE, "state_restore", check=True, id=state_id, packages=["nvidia-driver", "lib*"])
+    assert sorted(row["name"] for row in named["packages"]) == ["brought-tool", *sorted(NAMES)]
+    done = call_module(fleet, NODE, "state_restore", id=state_id)
+    assert done["lines"][1:] == foretold["lines"][1:]
+    assert fleet.shell(NODE, "dpkg-query -W -f '${Version} ${db:Status-Abbrev}\n' libnvidia-ml1 nvidia-driver").split() == [newest, "ii", newest, "hi"]
 
 
 @pytest.mark.parametrize("full", ["/boot", "/opt"])

@@ -53,6 +53,24 @@ def without_state(folder):
     return {path: content for path, content in tree(folder).items() if not path.startswith(("/var/lib/dpkg", "/var/lib/unhang")) and content is not None}
 
 
+def test_a_preview_of_a_change_that_is_still_to_come_pins_the_versions_that_will_be_there(tmp_path):
+    node(tmp_path)
+    before = tree(tmp_path)
+    new = "535.309.01-1"
+    changes = [
+        {"name": "nvidia-driver", "action": "upgrade", "before": DRIVER["nvidia-driver"], "after": new},
+        {"name": "nvidia-fabricmanager", "action": "remove", "before": DRIVER["nvidia-fabricmanager"], "after": None},
+        {"name": "nvidia-kernel-dkms", "action": "install", "before": None, "after": new},
+    ]
+    foretold = run_module("package_pin", check=True, rootfs=str(tmp_path), groups=["driver"], driver_version="535.309.01", changes=changes)
+    pins = next(row["after"] for row in foretold["diff"] if row["after_header"] == PIN_FILE)
+    assert f"Package: nvidia-driver\nPin: version {new}\n" in pins
+    assert f"Package: nvidia-kernel-dkms\nPin: version {new}\n" in pins
+    assert "nvidia-fabricmanager" not in pins
+    assert tree(tmp_path) == before
+    assert "in check mode alone" in pin(tmp_path, "driver", changes=changes)["msg"]
+
+
 def test_the_driver_is_held_pinned_and_blacklisted_with_its_fabric_manager_and_nothing_else(tmp_path):
     answer = pin(node(tmp_path), "driver")
     assert answer["changed"]

@@ -213,7 +213,7 @@ class TestHolds:
         foretold = restore(held, check=True)
         answer = restore(held)
         assert foretold == answer
-        assert [name.split(":")[0] for name in answer["unheld"]] == ["nvidia-driver"]
+        assert [name.split(":")[0] for name in answer["lifted"]] == ["nvidia-driver"]
         assert self.names(held) == {"libnvidia-ml1", "libnccl2"}
         assert self.quiet(held) == before
         assert not (held / "var/lib/unhang/package_hold.json").exists()

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ...parse.dpkg import Database
 from .values import ChangeResult, HoldPlan, Listing, Plan, Request, Row
+
+
+class RestoreRequest(NamedTuple):
+    """What a restore is asked for.
+
+    folder: of the saved state, a path of the node; saved: its packages.json; known: {package: versions that unhang itself found or left}, None among them for
+    not installed; named: names, or patterns, of packages that are restored whoever changed them since.
+    """
+
+    rootfs: str
+    folder: str
+    saved: Dict[str, Any]
+    lock_timeout_s: float
+    check: bool
+    known: Mapping[str, Set[Optional[str]]]
+    named: Tuple[str, ...]
 
 
 class Backend(NamedTuple):
@@ -18,8 +34,10 @@ class Backend(NamedTuple):
     apply_change: Callable[[Plan], ChangeResult]
     close_plan: Callable[[Plan], None]
     """Removes what the simulation and the change needed."""
-    restore: Callable[[str, str, Dict[str, Any], float, bool], List[Row]]
-    """(rootfs, folder of the saved state, its packages.json, lock timeout in s, check): rows of what was brought back, or would be."""
+    restore: Callable[[RestoreRequest], List[Row]]
+    """Rows of what was brought back, or would be."""
+    changed_since: Callable[[RestoreRequest], List[str]]
+    """A line for each package that stays because somebody has changed it since."""
     read_offers: Callable[[str, Sequence[str], bool, float, Sequence[str]], Listing]
     """(rootfs, names and patterns, update the cache, fetch timeout in s, modules)."""
     plan_holds: Callable[[str, Database, Sequence[str], Dict[str, Any]], HoldPlan]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from ...parse.dpkg import Database
+from ...parse.dpkg import Database, Package
 from ...root import Root
 from ...section import Unread
 from ...sections.package_database import read_database
@@ -36,13 +36,25 @@ def read_packages(rootfs: str) -> Tuple[str, Database]:
     return manager, database
 
 
-def plan_holds(rootfs: str, groups: Sequence[str], driver_version: Optional[str]) -> Holds:
-    """Raises NotPossible, OSError, ValueError; changes nothing."""
+def plan_holds(rootfs: str, groups: Sequence[str], driver_version: Optional[str], changes: Sequence[Row] = ()) -> Holds:
+    """Raises NotPossible, OSError, ValueError; changes nothing. changes: of a package_change that was only simulated, as if they were done."""
     manager, database = read_packages(rootfs)
+    database = after_changes(database, changes)
     if "driver" in groups and driver_version:
         check_driver(database, driver_version)
     plan = backend_named(manager).plan_holds(rootfs, database, groups, read_state(rootfs, STATE))
     return Holds(manager=manager, database=database, plan=plan)
+
+
+def after_changes(database: Database, changes: Sequence[Row]) -> Database:
+    """The packages as they will be. changes: [{name, before, after}]; a package that is new stands without its architecture, which no simulation names."""
+    after = {row["name"]: row["after"] for row in changes}
+    kept = [package for package in database.packages if package.name not in after]
+    moved = [package._replace(version=after[package.name]) for package in database.packages if after.get(package.name)]
+    coming = {name: version for name, version in after.items() if version and name not in {package.name for package in database.packages}}
+    new = [Package(name=name, version=version, architecture="", held=False, state="installed") for name, version in coming.items()]
+    packages = sorted([*kept, *moved, *new], key=lambda package: (package.name, package.architecture))
+    return database._replace(packages=tuple(packages))
 
 
 def save_before(rootfs: str, state_id: str, plan: HoldPlan) -> None:

@@ -1,17 +1,48 @@
-"""Brings packages back to what a saved state knows; after a success, after a failure half way, and more than once."""
+"""Brings packages back to what a saved state knows; after a success, after a failure half way, and more than once.
+
+What somebody has changed since stays, unless the operator names the package.
+"""
 
 from __future__ import annotations
 
-from typing import List
+import os
+from typing import List, Sequence
 
+from ..journal.saved_states import STATES, read_states
+from .backend import RestoreRequest
 from .managers import backend_named
+from .restore_plan import known_versions
 from .saved import read_saved
 from .values import Row
 
 
-def restore_packages(rootfs: str, folder: str, lock_timeout_s: float, check: bool) -> List[Row]:
-    """[{name, action, before, after}] of what was brought back, or would be. folder: of the saved state, a path of the node. Raises ValueError, OSError."""
-    saved = read_saved(rootfs, folder)
-    if saved is None:
-        return []
-    return backend_named(str(saved.get("manager", "dpkg"))).restore(rootfs, folder, saved, lock_timeout_s, check)
+def restore_packages(rootfs: str, folder: str, lock_timeout_s: float, check: bool, named: Sequence[str] = ()) -> List[Row]:
+    """[{name, action, before, after}] of what was brought back, or would be. folder: of the saved state, a path of the node. Raises ValueError, OSError.
+
+    named: names, or patterns, of packages that are brought back whoever changed them since.
+    """
+    request = _request(rootfs, folder, lock_timeout_s, check, named)
+    return backend_named(str(request.saved.get("manager", "dpkg"))).restore(request) if request.saved else []
+
+
+def changed_since(rootfs: str, folders: Sequence[str], named: Sequence[str] = ()) -> List[str]:
+    """A line for each package that stays because somebody has changed it since. folders: of the saved states. Raises ValueError, OSError."""
+    lines: List[str] = []
+    for folder in folders:
+        request = _request(rootfs, folder, 0, True, named)
+        if request.saved:
+            lines += [line for line in backend_named(str(request.saved.get("manager", "dpkg"))).changed_since(request) if line not in lines]
+    return lines
+
+
+def _request(rootfs: str, folder: str, lock_timeout_s: float, check: bool, named: Sequence[str]) -> RestoreRequest:
+    saved = read_saved(rootfs, folder) or {}
+    known = known_versions([saved, *(read_saved(rootfs, newer) for newer in _newer_states(rootfs, folder))]) if saved else {}
+    return RestoreRequest(rootfs=rootfs, folder=folder, saved=saved, lock_timeout_s=lock_timeout_s, check=check, known=known, named=tuple(named))
+
+
+def _newer_states(rootfs: str, folder: str) -> List[str]:
+    """Folders of the states that stand on this one: a rollback to it begins with them, and in a preview what they left is still there."""
+    standing = [state["id"] for state in read_states(rootfs) if state["status"] not in ("rolled_back", "broken")]
+    state_id = os.path.basename(folder)
+    return [f"{STATES}/{newer}" for newer in standing[standing.index(state_id) + 1 :]] if state_id in standing else []

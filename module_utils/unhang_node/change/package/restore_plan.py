@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+import fnmatch
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 from .saved import kept_problem
 from .values import Installed, Row, Step
@@ -36,6 +37,40 @@ def verify_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence
     if problems:
         next_step = "nothing was touched, and no repository offers these very files; put them back from a node or an archive that has them"
         raise ValueError(f"{'; '.join(problems[:12])}; {next_step}")
+
+
+def known_versions(states: Iterable[Optional[Dict[str, Any]]]) -> Dict[str, Set[Optional[str]]]:
+    """{package: versions that unhang found or left}, None for not installed. states: packages.json of all states that are rolled back together.
+
+    A change that was interrupted may have removed a package that it was about to replace.
+    """
+    known: Dict[str, Set[Optional[str]]] = {}
+    for saved in states:
+        for row in saved.get("packages", ()) if saved else ():
+            versions = known.setdefault(row["name"], set())
+            versions.update((row["before"], row["after"]))
+            if saved and saved.get("status") != "done":
+                versions.add(None)
+    return known
+
+
+def kept_as_is(
+    saved: Dict[str, Any], installed: Installed, known: Mapping[str, Set[Optional[str]]], named: Sequence[str]
+) -> Dict[str, str]:
+    """{package: line} of what somebody has changed, or put on hold, since unhang was done with it; without what the operator names."""
+    lines = {}
+    for row in saved["packages"]:
+        name, here = row["name"], installed.version(row["name"])
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in named):
+            continue
+        package = installed.packages.get(name)
+        held = bool(package and package.held and not row["held"] and name.split(":")[0] not in installed.ours)
+        if here in known.get(name, ()) and not held:
+            continue
+        found = (here or "it gone") + (" on hold" if held else "")
+        expected = row["after"] or "it gone"
+        lines[name] = f"{name}: expected {expected}, as unhang left it, found {found}; somebody changed it since, and it stays unless the rollback names it"
+    return lines
 
 
 def not_restored(steps: Sequence[Step]) -> List[str]:

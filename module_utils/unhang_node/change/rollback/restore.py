@@ -27,13 +27,13 @@ from ..journal.saved_states import (
 from ..package.held_groups import NotPossible, dpkg_name
 from ..package.managers import backend_of
 from ..package.pin import read_packages
-from ..package.restore import restore_packages
+from ..package.restore import changed_since, restore_packages
 from .boot import reboot_needed, restore_boot
 from .running_values import plan_running, put_back, read_again, rows_of_rereaders
 
 # states: newest first; files: {path: (now, as saved)}, those that differ; lift, hold, unhold: names as dpkg takes them; left: for a person;
 # running: running_back.Row of values; reread: of services that have to read their files again.
-Plan = namedtuple("Plan", "states files folders lift hold unhold left running reread")
+Plan = namedtuple("Plan", "states files folders lift hold unhold left running reread named", defaults=((),))
 # boot: rows of restore_boot; packages: rows of restore_packages; waits_for: kernel that has to run before packages of the running one can go, None mostly;
 # left: lines about values of the running system that could not be put back.
 Undone = namedtuple("Undone", "boot packages waits_for left")
@@ -72,7 +72,7 @@ def no_pynvml():
     raise ImportError("no nvidia-ml-py was sent along")
 
 
-def plan_restore(rootfs, state_id, load_pynvml=no_pynvml):
+def plan_restore(rootfs, state_id, load_pynvml=no_pynvml, named=()):
     """Plan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
     chosen = states_to_undo(read_states(rootfs), state_id)
     saved, selections, folders, left, newest = {}, {}, set(), [], {}
@@ -91,7 +91,8 @@ def plan_restore(rootfs, state_id, load_pynvml=no_pynvml):
             left.append("{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"]))
     lift, hold, unhold = _holds(rootfs, selections)
     running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
-    return Plan(chosen, files, sorted(folders, reverse=True), lift, hold, unhold, left + stays, running, rows_of_rereaders(rootfs, files))
+    stays = stays + changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)
+    return Plan(chosen, files, sorted(folders, reverse=True), lift, hold, unhold, left + stays, running, rows_of_rereaders(rootfs, files), tuple(named))
 
 
 def apply_restore(rootfs, plan, lock_timeout_s, load_pynvml=no_pynvml):
@@ -142,11 +143,11 @@ def _undo_others(rootfs, plan, lock_timeout_s, check):
     """What those parts undo that have files of their own in a state's folder."""
     folders = ["{}/{}".format(STATES, state["id"]) for state in plan.states]
     boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
-    due = [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, True)]
+    due = [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, True, plan.named)]
     waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
     if due and waits_for:
         return Undone(boot, due if check else [], waits_for[-1], [])
-    packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False)]
+    packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False, plan.named)]
     for folder in [] if check else folders:
         restore_boot(rootfs, folder, False)  # again: with the newer kernel gone the loader is told to the letter what it was told
     return Undone(boot, packages, None, [])

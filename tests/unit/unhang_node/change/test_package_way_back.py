@@ -15,7 +15,7 @@ from unhang_node.change.package.apt.locks import find_holder, wait_for_locks
 from unhang_node.change.package.apt.output import action_of
 from unhang_node.change.package.apt.repack import CannotRepack, repack
 from unhang_node.change.package.restore import restore_packages
-from unhang_node.change.package.restore_plan import plan_restore
+from unhang_node.change.package.restore_plan import kept_as_is, known_versions, plan_restore
 from unhang_node.change.package.saved import forget_damaged, forget_fetched, mark, read_saved, seal_kept, write_saved
 from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
 from unhang_node.change.package.values import Locked, Step
@@ -156,6 +156,37 @@ def test_a_damaged_package_of_an_earlier_try_does_not_count_as_kept(node):
 
 def test_a_kept_package_that_is_what_was_kept_is_accepted(node):
     assert [step["name"] for step in restore_packages(str(node), kept_package(node), 1, True)] == ["half"]
+
+
+class TestChangedSince:
+    """The node has libnvidia-ml1 535.261.03-1 on hold, and half 2."""
+
+    def found(self, node, rows, status="done", named=(), newer=None):
+        saved = {"packages": rows, "status": status}
+        installed = read_installed(str(node))
+        return sorted(kept_as_is(saved, installed, known_versions([saved, newer]), named))
+
+    def test_what_is_as_unhang_left_it_or_found_it_is_rolled_back(self, node):
+        held = dict(row("libnvidia-ml1", "535.216.01-1", "535.261.03-1"), held=True)
+        assert self.found(node, [held, row("half", "1", "2"), row("gone-again", "7", None)]) == []
+        assert self.found(node, [row("half", "2", "3")]) == []
+
+    def test_what_somebody_has_upgraded_or_removed_since_stays_unless_it_is_named(self, node):
+        rows = [row("half", "1", "1.5"), row("removed-by-admin", "1", "2"), row("brought", None, "1")]
+        assert self.found(node, rows) == ["half", "removed-by-admin"]
+        assert self.found(node, rows, named=["hal*"]) == ["removed-by-admin"]
+
+    def test_a_hold_that_an_admin_has_set_since_stays_and_one_of_unhang_does_not_count(self, node):
+        rows = [row("libnvidia-ml1", "535.216.01-1", "535.261.03-1")]
+        assert self.found(node, rows) == ["libnvidia-ml1"]
+        plant(node, {"/var/lib/unhang/package_hold.json": '{"schema": "unhang/state/1", "holds": ["libnvidia-ml1:amd64"]}'})
+        assert self.found(node, rows) == []
+
+    def test_what_a_newer_state_or_an_interrupted_change_left_is_nobody_elses(self, node):
+        rows = [row("half", "1", "1.5"), row("taken-out", "1", "2")]
+        newer = {"packages": [row("half", "1.5", "2")], "status": "done"}
+        assert self.found(node, rows, newer=newer) == ["taken-out"]
+        assert self.found(node, rows, status="applying", newer=newer) == []
 
 
 def test_what_was_fetched_for_nothing_goes_and_what_was_touched_stays(node):

@@ -6,7 +6,7 @@ from ..backend import Backend
 from .change import apply_change, close_plan, plan_change
 from .holds import plan_holds
 from .offers import read_offers
-from .restore import restore
+from .restore import changed_since, restore
 from .selections import select_packages
 
 APT = Backend(
@@ -15,6 +15,7 @@ APT = Backend(
     apply_change=apply_change,
     close_plan=close_plan,
     restore=restore,
+    changed_since=changed_since,
     read_offers=read_offers,
     plan_holds=plan_holds,
     set_holds=select_packages,

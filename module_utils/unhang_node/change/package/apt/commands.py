@@ -56,7 +56,8 @@ def _private_options(rootfs: str, folder: str) -> List[str]:
     _copy_files(place_of(rootfs, LISTS), place + "/lists", {"lock"})
     # Hooks of an update leave stamps and caches of their own behind.
     write_text(place + "/" + CONF, "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n")
-    return ["-c", f"{folder}/{CONF}", "-o", f"Dir::State::Lists={folder}/lists", *AS_ROOT]
+    # apt logs each simulation too, over the log of the last real one.
+    return ["-c", f"{folder}/{CONF}", "-o", f"Dir::State::Lists={folder}/lists", "-o", f"Dir::Log={folder}", *AS_ROOT]
 
 
 def update(view: View, deadline_s: float) -> List[str]:

@@ -7,9 +7,10 @@ import shutil
 from typing import Any, Dict, List, Sequence
 
 from ...files import place_of
+from ..backend import RestoreRequest
 from ..judging import not_configured
 from ..programs import error_lines, inside, run
-from ..restore_plan import not_restored, plan_restore, verify_kept
+from ..restore_plan import kept_as_is, not_restored, plan_restore, verify_kept
 from ..saved import mark
 from ..unit import WORK, run_apart, wait_for_earlier
 from ..values import Installed, Refused, Row, Step
@@ -24,12 +25,20 @@ from .selections import merge_journal, select_packages
 DEADLINE_S = 3600
 
 
-def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: float, check: bool) -> List[Row]:
+def changed_since(request: RestoreRequest) -> List[str]:
+    """A line for each package that stays because somebody has changed it since. Raises ValueError, OSError."""
+    return list(kept_as_is(request.saved, read_installed(request.rootfs), request.known, request.named).values())
+
+
+def restore(request: RestoreRequest) -> List[Row]:
     """[{name, action, before, after}] of what was brought back, or would be. Raises ValueError, OSError."""
+    rootfs, folder, lock_timeout_s, check = request.rootfs, request.folder, request.lock_timeout_s, request.check
     if not check:
         wait_for_earlier(lock_timeout_s)
         wait_for_locks(rootfs, lock_timeout_s)
     installed = read_installed(rootfs)
+    staying = kept_as_is(request.saved, installed, request.known, request.named)
+    saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
     steps = plan_restore(saved, installed, action_of)
     verify_kept(rootfs, folder, saved, steps, fetch_again, check)
     _refuse_broken(broken_by(rootfs, folder, saved, steps))

@@ -9,7 +9,7 @@ from ..values import Plan
 from .change import apply_change, plan_change
 from .holds import plan_holds
 from .offers import read_offers
-from .restore import restore
+from .restore import changed_since, restore
 
 
 def close_plan(_plan: Plan) -> None:
@@ -28,6 +28,7 @@ DNF = Backend(
     apply_change=apply_change,
     close_plan=close_plan,
     restore=restore,
+    changed_since=changed_since,
     read_offers=read_offers,
     plan_holds=plan_holds,
     set_holds=set_holds,

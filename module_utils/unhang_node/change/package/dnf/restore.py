@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import List
 
+from ..backend import RestoreRequest
 from ..programs import error_lines
-from ..restore_plan import not_restored, plan_restore, verify_kept
+from ..restore_plan import kept_as_is, not_restored, plan_restore, verify_kept
 from ..saved import mark
 from ..unit import run_apart, wait_for_earlier
 from ..values import Row
@@ -16,11 +17,20 @@ from .output import action_of
 DEADLINE_S = 3600
 
 
-def restore(rootfs: str, folder: str, saved: Dict[str, Any], lock_timeout_s: float, check: bool) -> List[Row]:
+def changed_since(request: RestoreRequest) -> List[str]:
+    """A line for each package that stays because somebody has changed it since. Raises ValueError, OSError."""
+    return list(kept_as_is(request.saved, read_installed_rpms(request.rootfs), request.known, request.named).values())
+
+
+def restore(request: RestoreRequest) -> List[Row]:
     """[{name, action, before, after}] of what was brought back, or would be. Raises ValueError, OSError."""
+    rootfs, folder, lock_timeout_s, check = request.rootfs, request.folder, request.lock_timeout_s, request.check
     if not check:
         wait_for_earlier(lock_timeout_s)
-    steps = plan_restore(saved, read_installed_rpms(rootfs), action_of)
+    installed = read_installed_rpms(rootfs)
+    staying = kept_as_is(request.saved, installed, request.known, request.named)
+    saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
+    steps = plan_restore(saved, installed, action_of)
     verify_kept(rootfs, folder, saved, steps, fetch_again, check)
     if steps and not check:
         mark(rootfs, folder, "restoring")
