@@ -3,6 +3,7 @@
 Text from nodes is hostile until it went through `visible`. Markup is not handled here: the HTML template escapes, the terminal renderer
 takes no markup at all.
 """
+
 from __future__ import annotations
 
 import json
@@ -11,13 +12,29 @@ import unicodedata
 from typing import Any
 
 CUT_AT = 600
-STACKED_MARKS = 2      # more combining marks than this on one letter paint over the lines around it
+STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 
 _UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _PLAIN = {
-    "·": "-", "×": "x", "…": "...", "→": "->", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "≥": ">=", "≤": "<=",
-    "°": " deg ", "✕": "x", "▲": "^", "◆": "*", "●": "o", "µ": "u",
+    "·": "-",
+    "×": "x",
+    "…": "...",
+    "→": "->",
+    "–": "-",
+    "—": "-",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "≥": ">=",
+    "≤": "<=",
+    "°": " deg ",
+    "✕": "x",
+    "▲": "^",
+    "◆": "*",
+    "●": "o",
+    "µ": "u",
 }
 
 

@@ -256,4 +256,3 @@ def deliver(result: dict[str, Any], arguments: argparse.Namespace) -> None:
 
 def _command() -> str:
     return "unhang smoke " + shlex.join(sys.argv[2:])
-

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from unhang.diagnose import failures
 from unhang.diagnose import machine_rules as machines
+from unhang.diagnose import network_rules as networks
 from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
@@ -44,6 +45,17 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     machines.gpudirect_on_some_hosts,
     machines.cards_without_peer_access,
     machines.fabric_of_nvswitch_board,
+    machines.container_sees_no_gpu,
+    machines.compat_libraries_and_refused,
+    machines.peer_to_peer_off_and_it_runs,
+    machines.build_was_interrupted,
+    machines.some_gpus_idle,
+    networks.rdma_not_used,
+    networks.two_interfaces_lead_to_one_network,
+    networks.chosen_among_several_and_refused,
+    networks.ports_behind_a_working_ping,
+    networks.locked_memory_low_and_refused,
+    networks.no_gpudirect_between_nodes,
 )
 
 

@@ -10,6 +10,8 @@ from unhang.diagnose.calls import compare_calls
 from unhang.diagnose.scanning import Event, Scan
 
 MOST_LISTED = 64
+WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a job runs
+RETRIED = ("master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself")
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 
 
@@ -56,7 +58,7 @@ class Facts:
 
 def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
     """Values in, values out; one pass over the events and a few looks."""
-    events = tuple(event for scan in scans for event in said_by_the_job(scan.events))
+    events = tuple(event for scan in scans for event in without_what_was_retried(said_by_the_job(scan.events)))
     by_fact: dict[str, list[Event]] = {}
     for event in events:
         if event.signature.fact:
@@ -77,6 +79,14 @@ def said_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     if not any(event.quoted for event in telling) or any(not event.quoted for event in telling):
         return events
     return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
+
+
+def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file without connections and names that failed at first and cannot have failed for good: the job worked later on."""
+    worked = [event.line for event in events if event.signature.fact in WORKS and not event.quoted]
+    if not worked:
+        return events
+    return [event for event in events if event.signature.id not in RETRIED or event.line > worked[-1]]
 
 
 def _timeout(event: Event) -> Timeout:

@@ -46,11 +46,25 @@ def first_failure(facts: Facts) -> Event | None:
     """The first process or host that failed by itself; None where an error that tells its cause stands before it, or beside it."""
     telling = [event for event in facts.events if _tells_its_cause(event)]
     places = {(event.file, event.line) for event in telling}
-    ended = [event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places]
+    ended = [
+        event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
+    ]
     for event in sorted(ended, key=lambda one: (one.file, one.line)):
         if not any(comes_before(other, event) for other in [*telling, *ended] if other is not event):
             return event
     return None
+
+
+def _is_swept(facts: Facts, event: Event) -> bool:
+    """Whether the process ended after somebody's time had run out, and so because of it. A rank without watchdog line and stamp is none of those."""
+    if _had_failed_in_silence(facts, event):
+        return False
+    return any(comes_before(wait, event) for name in ("timeout", "store_timeout") for wait in facts.of(name) if not wait.quoted)
+
+
+def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
+    rank = rank_of(event)
+    return rank is not None and event.prefix.time_s is None and rank not in {one.rank for one in facts.timeouts}
 
 
 def _tells_its_cause(event: Event) -> bool:
@@ -62,7 +76,7 @@ def _tells_its_cause(event: Event) -> bool:
 def echoes_of(facts: Facts, first: Event) -> list[Event]:
     """Symptoms of other ranks that do not come before the failure; a rank that has no watchdog line had failed before, wherever its lines stand."""
     rank = rank_of(first)
-    silent = rank is not None and first.prefix.time_s is None and rank not in {one.rank for one in facts.timeouts}
+    silent = _had_failed_in_silence(facts, first)
     return [
         event
         for event in facts.events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
@@ -77,7 +78,7 @@ def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
 
 def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
     loaded = {event.fields["value"]: event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
-    if len(loaded) > 1:
+    if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]
         same_job = len({event.file for event in events}) == 1 and len({event.prefix.host for event in events}) >= 1
         yield Evidence(
@@ -92,6 +93,12 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
 
 
+def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
+    """Whether the job was started again between one version and the next, as when somebody tries several."""
+    starts = [event for event in facts.of("launch_shape") if event.file == versions[0].file]
+    return all(any(one.line < start.line < other.line for start in starts) for one, other in itertools.pairwise(versions))
+
+
 def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
     for event in facts.of("shm"):
         size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
@@ -102,10 +109,11 @@ def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
 
 
 def no_peer_access(facts: Facts) -> Iterator[Evidence]:
+    signs = hang_signs(facts)
     rows = [event for event in facts.of("topology") if any(word in (event.fields["value"] or "").split() for word in ("CNS", "GNS", "TNS", "NS"))]
     if rows:
-        weight = SUPPORTING + (1 if facts.of("geforce") else 0)
-        yield Evidence("unsupported_p2p_geforce", weight, "nvidia-smi topo -p2p says that peer access is not supported", tuple(rows[:3]), "topo-no-p2p")
+        weight = STRONG if signs else SUPPORTING + (1 if facts.of("geforce") else 0)
+        yield Evidence("unsupported_p2p_geforce", weight, "nvidia-smi topo -p2p says that peer access is not supported", (*rows[:3], *signs[:1]), "topo-no-p2p")
 
 
 def _link(event: Event) -> str:
@@ -205,3 +213,57 @@ def _bytes(text: str) -> int:
     if not number.replace(".", "", 1).isdigit():
         return 0
     return int(float(number) * units.get(text[-1:], 1 << 10))
+
+
+def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:
+    """No GPU is seen, and the program runs in a container."""
+    unseen = [event for event in facts.of("no_gpu") if not event.quoted]
+    if unseen and facts.of("container"):
+        yield Evidence(
+            "container_gpu_access", STRONG, "no GPU is seen, and this runs in a container", (unseen[0], facts.of("container")[0]), "container-no-gpu"
+        )
+
+
+def compat_libraries_and_refused(facts: Facts) -> Iterator[Evidence]:
+    """Driver and CUDA do not fit, and CUDA's libraries for older drivers are in use: these help on data centre GPUs and some branches only."""
+    refused = [event for event in facts.events if event.signature.id == "driver-dso-mismatch" and not event.quoted]
+    if refused and facts.of("cuda_compat"):
+        why = "CUDA's compatibility libraries are in use, and this driver is too old for them"
+        yield Evidence("cuda_driver_too_old", WEIGHTS["decisive"], why, (refused[0], facts.of("cuda_compat")[0]), "compat-refused")
+
+
+def peer_to_peer_off_and_it_runs(facts: Facts) -> Iterator[Evidence]:
+    """Who switched peer-to-peer off and could work tells where the fault is; which of three causes it is depends on cards, driver and machine."""
+    helped = facts.of("p2p_disable_helps")
+    if not helped or facts.of("p2p_disable_no_help"):
+        return
+    if facts.of("bad_driver"):
+        yield Evidence(
+            "driver_p2p_bug",
+            STRONG,
+            "the job runs without peer-to-peer, under a driver known for it",
+            (helped[0], facts.of("bad_driver")[0]),
+            "p2p-off-bad-driver",
+        )
+    elif not facts.of("geforce"):
+        yield Evidence("acs_iommu", SUPPORTING, "the job runs without peer-to-peer, on cards that offer it", (helped[0],), "p2p-off-runs")
+
+
+def build_was_interrupted(facts: Facts) -> Iterator[Evidence]:
+    """The process stood in a build of an extension when somebody, or its time, ended it."""
+    frames = [event for event in facts.of("build_frame") if not event.quoted]
+    ended = [*facts.of("interrupted"), *hang_signs(facts)]
+    if frames and ended:
+        yield Evidence(
+            "fused_kernel_build", STRONG, "the process was in a build of an extension when it was ended", (frames[-1], ended[0]), "build-interrupted"
+        )
+
+
+def some_gpus_idle(facts: Facts) -> Iterator[Evidence]:
+    """Some GPUs of a job are at full load and one does nothing: its rank has left, or waits elsewhere."""
+    loads = [(int(event.fields["load"] or 0), event) for event in facts.of("utilisation")]
+    idle = [event for load, event in loads if load == 0]
+    busy = [event for load, event in loads if load >= 95]
+    if idle and len(busy) > len(idle):
+        yield Evidence("rank_desync_app", SUPPORTING + 0.5, "one GPU is idle while the others wait at full load", (idle[0], busy[0]), "one-gpu-idle")
+        yield Evidence("slow_rank_or_io", SUPPORTING - 0.5, "one GPU is idle while the others wait at full load", (idle[0],), "one-gpu-idle")

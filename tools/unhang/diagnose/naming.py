@@ -36,7 +36,7 @@ def _lines(evidence: Iterable[Evidence]) -> Iterable[Event]:
 
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     for name, words in _FIELDS.items():
-        value = (event.fields.get(name) or "").strip(" .,;'\"")
+        value = (event.fields.get(name) or "").strip(" .,;:'\"")
         if value and value != "<unknown>":
             yield words.format(value)
             if name == "pci":

@@ -80,16 +80,15 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's trace of calls, when something tells that the job hung: in a job that runs, a log breaks off anywhere."""
-    if not hang_signs(facts):
-        return
+    """NCCL's trace of calls. Who is behind tells only where the job hung: in a job that runs, a log breaks off anywhere."""
+    hangs = bool(hang_signs(facts))
     for one in facts.calls:
         places = tuple({name: place[name] for name in ("file", "line", "text")} for place in (*one["behind"][:4], one))
         if one["calls"]:
             told = "; ".join(f"{what}: ranks {', '.join(ranks[:8])}" for what, ranks in list(one["calls"].items())[:4])
             why = f"NCCL's trace: call {one['number']} differs: {told}"
             yield Evidence("rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places[-1:])
-        elif one["behind"]:
+        elif one["behind"] and hangs:
             behind = ", ".join(f"{rank['rank']} (at {rank['op']} {rank['number']})" for rank in one["behind"][:8])
             why = f"NCCL's trace: ranks {behind} did not call {one['op']} {one['number']} in which the others wait"
             for cause, weight in (("rank_desync_app", SUPPORTING + 1), ("slow_rank_or_io", SUPPORTING + 1), ("watchdog_timeout_too_short", -SUPPORTING)):

@@ -180,9 +180,10 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
             if signature.id in scan.full:
                 done.append(signature)
                 continue
-            found = signature.search(text) if signature.program != "people" or is_prose(text) else None
+            seen = text if not signature.reads_on else _with_output(block, index, signature.reads_on)
+            found = signature.search(seen) if signature.program != "people" or is_prose(text) else None
             if found:
-                scan.events.append(event_of(signature, found, text, scan.file, block.number(index), source=_is_source(block, index)))
+                scan.events.append(event_of(signature, found, seen, scan.file, block.number(index), source=_is_source(block, index)))
                 if signature.fact == "setting":  # a command line may set several
                     more = signature.pattern.finditer(text, found.end(), found.end() + LONGEST_COMMAND)
                     scan.events.extend(event_of(signature, one, text, scan.file, block.number(index)) for one in more)
@@ -195,6 +196,11 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
             memory.keep_only(likeness, tuple(one for one in signatures if one not in done))
 
 
+def _with_output(block: Block, index: int, lines: int) -> str:
+    """A line and those below it: a command and what it printed."""
+    return b"\n".join(line[:TEXT_LIMIT] for line in block.lines[index : index + 1 + lines]).decode("utf-8", "replace")
+
+
 def _is_source(block: Block, index: int) -> bool:
     """Whether the line before it is a frame of a Python traceback, which shows the code that ran and not what it said."""
     return index > 0 and _FRAME.search(block.lines[index - 1]) is not None
@@ -202,7 +208,10 @@ def _is_source(block: Block, index: int) -> bool:
 
 def event_of(signature: Signature, found: re.Match[str], text: str, file: str, line: int, *, source: bool = False) -> Event:
     """The event of a match; source code that merely contains the words is told by its kind."""
-    quoted = signature.kind not in ("fact", "progress", "folklore") and is_quotation(text, found.start())
+    quoted = signature.kind not in ("fact", "progress", "folklore") and not signature.reads_on and is_quotation(text, found.start())
+    if signature.reads_on:
+        shown = " / ".join(line.strip() for line in text[: found.end()].splitlines())
+        return Event(signature, file, line, shown[:TEXT_LIMIT], found.groupdict(), parse_prefix(text, found.start()))
     return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted, source)
 
 

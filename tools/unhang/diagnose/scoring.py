@@ -1,6 +1,7 @@
-"""How good the diagnosis is on a folder of cases with known causes: top-1, top-3, per class, confusion, calibration, false alarms.
+"""How good the diagnosis is on a folder of cases with known causes: top-1, top-3, per class, confusion, calibration, false alarms, wrong answers.
 
-A case is a folder with log.txt (or any *.log, *.txt) and label.yaml: cause_class, negative, also_plausible, answerable_from_log, confidence, log_kind.
+A case is a folder with log.txt (or any *.log, *.txt) and label.yaml: cause_class, negative, also_plausible, answerable_from_log, confidence, log_kind;
+proposed_class is the truth where cause_class is "other" and the catalogue has a cause of that name.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unhang.diagnose.signatures import load_causes
 from unhang.errors import UserError
 from unhang.strict_yaml import YamlFault, load_yaml
 
+WORDS = ("sure", "likely", "possible")
 BINS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01))
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One case. found: (cause, score, severity), most likely first."""
+    """One case. found: (cause, score, severity), most likely first. certainty: of the first. collect: what to run next, where the log does not decide."""
 
     name: str
     truth: str
@@ -29,6 +32,9 @@ class Scored:
     confidence: str
     kind: str
     found: tuple[tuple[str, float, str], ...]
+    certainty: str = "possible"
+    decided: bool = True
+    collect: tuple[str, ...] = ()
 
     @property
     def top1(self) -> bool:
@@ -63,9 +69,16 @@ def _case(path: Path, diagnose: Callable[[list[str]], Mapping[str, Any]]) -> Sco
     answer = diagnose(logs)
     found = tuple((cause["cause"], cause["score"], cause["severity"]) for cause in answer["causes"])
     return Scored(
-        path.parent.name, str(label["cause_class"]), bool(label.get("negative")), tuple(label.get("also_plausible") or ()),
+        path.parent.name, _truth(label), bool(label.get("negative")), tuple(label.get("also_plausible") or ()),
         str(label.get("answerable_from_log", "yes")), str(label.get("confidence", "?")), str(label.get("log_kind", "?")), found,
+        answer["causes"][0].get("certainty", "possible") if answer["causes"] else "possible", bool(answer.get("decided", True)),
+        tuple(answer.get("collect_next", ())),
     )  # fmt: skip
+
+
+def _truth(label: Mapping[str, Any]) -> str:
+    truth, proposed = str(label["cause_class"]), label.get("proposed_class")
+    return str(proposed) if truth == "other" and proposed in load_causes() else truth
 
 
 def summary(cases: Sequence[Scored]) -> dict[str, Any]:
@@ -86,6 +99,9 @@ def summary(cases: Sequence[Scored]) -> dict[str, Any]:
         "per_class": {cause: _rates(alike) for cause, alike in sorted(by_class.items())},
         "confusion": _confusion(failures),
         "calibration": _calibration(failures),
+        "at_error_level": _at_error_level(failures, negatives),
+        "by_certainty": [{"word": word, **_right([case for case in failures if case.found and case.found[0][2] != "info" and case.certainty == word])} for word in WORDS],
+        "undecided": _undecided(failures),
         "healthy": {"cases": len(negatives), "false_alarms": sum(case.alarm for case in negatives)},
         "missed": [
             {"case": case.name, "truth": case.truth, "found": [cause for cause, _, _ in case.found[:3]], "answerable": case.answerable}
@@ -93,6 +109,24 @@ def summary(cases: Sequence[Scored]) -> dict[str, Any]:
         ],
         "alarmed": [{"case": case.name, "found": [list(one) for one in case.found[:3]]} for case in negatives if case.alarm],
     }  # fmt: skip
+
+
+def _right(cases: Sequence[Scored]) -> dict[str, int]:
+    return {"cases": len(cases), "right": sum(case.top1 for case in cases)}
+
+
+def _at_error_level(failures: Sequence[Scored], negatives: Sequence[Scored]) -> dict[str, Any]:
+    """First answers at error level or above: how many, and how many of them were wrong; a cause that the label calls plausible is counted apart."""
+    loud = [case for case in (*failures, *negatives) if case.found and case.found[0][2] in ("error", "critical")]
+    wrong = [case for case in loud if not case.top1]
+    return {"answers": len(loud), "wrong": len(wrong), "of_these_plausible": sum(case.found[0][0] in case.also for case in wrong)}
+
+
+def _undecided(failures: Sequence[Scored]) -> dict[str, int]:
+    """Cases that the log does not decide, or that were missed with something to run next: in how many do the commands belong to the true cause's own?"""
+    asked = [case for case in failures if case.collect and not (case.decided and case.top1)]
+    causes = load_causes()
+    return {"cases": len(asked), "would_decide": sum(bool(set(case.collect) & set(causes.get(case.truth, {}).get("collect", ()))) for case in asked)}
 
 
 def _rates(cases: Sequence[Scored]) -> dict[str, Any]:
@@ -134,6 +168,10 @@ def render_score(numbers: Mapping[str, Any]) -> str:
     lines += ["", "per class", *(_row(f"  {cause}", rates) for cause, rates in numbers["per_class"].items())]
     healthy = numbers["healthy"]
     lines += ["", f"healthy logs: {healthy['cases']}, with a cause above info: {healthy['false_alarms']}"]
+    loud, asked = numbers["at_error_level"], numbers["undecided"]
+    lines += [f"first answers at error level: {loud['answers']}, wrong: {loud['wrong']} (plausible by the label: {loud['of_these_plausible']})"]
+    lines += [f"{row['word']}: {row['right']} of {row['cases']} right" for row in numbers["by_certainty"]]
+    lines += [f"undecided: {asked['cases']}, what to run next would decide {asked['would_decide']}"]
     lines += ["", "confusion (truth -> first answer)", *(f"  {one['truth']} -> {one['found']}: {one['cases']}" for one in numbers["confusion"])]
     lines += ["", "calibration of the first answer's score"]
     lines += [

@@ -39,6 +39,7 @@ class Signature:
     sources: tuple[Mapping[str, str], ...] = ()
     confidence: str = "documented"
     examples: Mapping[str, list[str]] = field(default_factory=dict)
+    reads_on: int = 0  # how many further lines the pattern sees: what a command printed stands below it
     reads_digits: bool = True  # whether lines that differ in their digits alone may differ in matching
 
     def search(self, line: str) -> re.Match[str] | None:
@@ -82,7 +83,8 @@ def _signature(row: Mapping[str, Any], path: Path) -> Signature:
     return Signature(
         row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), re.compile(row["pattern"]), row["says"],
         row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
-        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], _reads_digits(parser.parse(row["pattern"])),
+        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], row.get("reads_on", 0),
+        bool(row.get("reads_on")) or _reads_digits(parser.parse(row["pattern"])),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ Run = Callable[[World], Any]
 
 def as_text(run: Run) -> Run:
     """What a template prints for a value; the unknown is said to be so."""
+
     def text(world: World) -> str:
         try:
             return printable(shown(run(world)))
@@ -23,6 +24,7 @@ def as_text(run: Run) -> Run:
 
 def item_at(run: Run, position: Run) -> Run:
     """list[number]."""
+
     def item(world: World) -> Any:
         holder, place = run(world), plain(position(world))
         items = world.items(holder)
@@ -72,6 +74,7 @@ def _joined(world: World, left: Run, right: Run, deciding: bool) -> bool:
 
 def calculated(operator: str, left: Run, right: Run) -> Run:
     """left + right, of numbers alone."""
+
     def number(world: World) -> Any:
         world.step()
         one, other = plain(left(world)), plain(right(world))

@@ -113,9 +113,7 @@ class Engine:
             outcome = self._remembered(bundle, vector, the_world)
             outcome.hits += 1
             outcomes.append(outcome)
-        listed = [
-            (rule, judged, *self._describe(rule, judged, node, the_world)) for outcome in outcomes for rule, judged in outcome.listed
-        ]
+        listed = [(rule, judged, *self._describe(rule, judged, node, the_world)) for outcome in outcomes for rule, judged in outcome.listed]
         return NodeVerdicts(outcomes, listed, node.sections is None)
 
     def _judge_steady(self, vector: list[Any], world: Callable[[], World]) -> Outcome:

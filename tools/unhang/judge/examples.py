@@ -31,9 +31,7 @@ class Shortfall:
 def example_node(fragment: Mapping[str, Any], host: str = "example") -> NodeView:
     """A fragment {section: fields, policy: …, run_status: …} as a node. Raises InvalidNode with the place of a wrong type."""
     unknown = [key for key in fragment if key not in CONTEXT_KEYS and key not in fact_shapes()]
-    sections = {
-        key: {"probe": {"status": "ok"}, **value} if isinstance(value, dict) else value for key, value in fragment.items() if key not in CONTEXT_KEYS
-    }
+    sections = {key: {"probe": {"status": "ok"}, **value} if isinstance(value, dict) else value for key, value in fragment.items() if key not in CONTEXT_KEYS}
     status = fragment.get("run_status", "ok")
     facts = to_fragment(sections) if status == "ok" or sections or unknown else None
     return NodeView(

@@ -30,7 +30,7 @@ class Answer:
 
 
 def interface(network: Mapping[str, Any], wishes: Wishes) -> Answer:
-    """"=name[,name]": the interface in the named range, else those named, else the only usable one, else that of the default route. Raises CannotTell."""
+    """ "=name[,name]": the interface in the named range, else those named, else the only usable one, else that of the default route. Raises CannotTell."""
     usable = network.get("usable_interfaces")
     rows = network.get("interfaces")
     if usable is None or rows is None:
@@ -71,12 +71,12 @@ def _is_in(address: str, wanted: Any) -> bool:
 
 
 def hcas_infiniband(network: Mapping[str, Any], wishes: Wishes) -> Answer:
-    """"=mlx5_0:1,…": active InfiniBand ports of the fastest rate."""
+    """ "=mlx5_0:1,…": active InfiniBand ports of the fastest rate."""
     return _hcas(network, "infiniband", wishes)
 
 
 def hcas_roce(network: Mapping[str, Any], wishes: Wishes) -> Answer:
-    """"=mlx5_0:1,…": active RoCE ports of the fastest rate."""
+    """ "=mlx5_0:1,…": active RoCE ports of the fastest rate."""
     return _hcas(network, "ethernet", wishes)
 
 

@@ -2,6 +2,7 @@
 
 Topology in, coordinates out; the template only writes them down.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from unhang.report.topology import Gpu, Pair, Port, Topology
 from unhang.text import visible
 
-BOX, GAP = 80, 10            # a GPU's box and the space to the next
+BOX, GAP = 80, 10  # a GPU's box and the space to the next
 TOP, GPU_Y, NUMA_Y, PORT_Y = 8, 92, 172, 222
 CELL_X, CELL_Y = 40, 26
 _PATH_WORDS = {"internal": "INT", "single": "PIX", "multiple": "PXB", "hostbridge": "PHB", "node": "NODE", "system": "SYS"}
@@ -19,7 +20,7 @@ _PATH_WORDS = {"internal": "INT", "single": "PIX", "multiple": "PXB", "hostbridg
 class Shape:
     """A box or a line with its words; `bad` ones are dashed, marked with a cross and coloured."""
 
-    kind: str                # gpu switch numa port edge arc drop
+    kind: str  # gpu switch numa port edge arc drop
     x: float
     y: float
     width: float
@@ -27,12 +28,12 @@ class Shape:
     label: str
     note: str
     bad: bool
-    path: str = ""           # of an arc
+    path: str = ""  # of an arc
 
 
 @dataclass(frozen=True)
 class Drawing:
-    top: float               # where it begins: nothing stands above the GPUs when only PCIe joins them
+    top: float  # where it begins: nothing stands above the GPUs when only PCIe joins them
     width: float
     height: float
     shapes: tuple[Shape, ...]
@@ -44,7 +45,7 @@ class Square:
     y: float
     label: str
     tip: str
-    state: str               # ok bad unread
+    state: str  # ok bad unread
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,17 @@ def _joints(topology: Topology, place: dict[int, float], width: float) -> list[S
 def _arc(pair: Pair, place: dict[int, float]) -> Shape:
     left, right = sorted((place[pair.a] + BOX / 2, place[pair.b] + BOX / 2))
     rise = GPU_Y - 16 - min(72, 14 + (right - left) / 9)
-    return Shape("arc", left, rise, right - left, 0, f"{pair.nvlinks} NVLinks between GPU {pair.a} and GPU {pair.b}", "", pair.broken,
-                 path=f"M{left:g} {GPU_Y - 16}Q{(left + right) / 2:g} {2 * rise - GPU_Y + 16:g} {right:g} {GPU_Y - 16}")
+    return Shape(
+        "arc",
+        left,
+        rise,
+        right - left,
+        0,
+        f"{pair.nvlinks} NVLinks between GPU {pair.a} and GPU {pair.b}",
+        "",
+        pair.broken,
+        path=f"M{left:g} {GPU_Y - 16}Q{(left + right) / 2:g} {2 * rise - GPU_Y + 16:g} {right:g} {GPU_Y - 16}",
+    )
 
 
 def _numa(gpus: list[Gpu], place: dict[int, float]) -> list[Shape]:
@@ -137,7 +147,8 @@ def matrix(topology: Topology) -> Matrix:
     row = {index: 22 + place * CELL_Y for place, index in enumerate(indices)}
     squares = tuple(_square(pair, column[pair.b], row[pair.a]) for pair in topology.pairs)
     return Matrix(
-        width=36 + (len(indices) - 1) * CELL_X, height=22 + (len(indices) - 1) * CELL_Y,
+        width=36 + (len(indices) - 1) * CELL_X,
+        height=22 + (len(indices) - 1) * CELL_Y,
         across=tuple((column[index] + CELL_X / 2, str(index)) for index in indices[1:]),
         down=tuple((row[index] + CELL_Y / 2, str(index)) for index in indices[:-1]),
         squares=squares,

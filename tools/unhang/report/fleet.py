@@ -2,6 +2,7 @@
 
 A cell's shape says what its colour says. Small panels carry the host names, large ones only shapes.
 """
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -21,20 +22,20 @@ KIND_WORDS = {**{severity: severity for severity in SEVERITIES}, "down": "not re
 @dataclass(frozen=True)
 class Cell:
     host: str
-    kind: str                # one of KINDS
+    kind: str  # one of KINDS
     x: float
     y: float
     size: float
-    label: str               # empty in a large panel
+    label: str  # empty in a large panel
     tip: str
-    anchor: str              # id of the node's row
+    anchor: str  # id of the node's row
 
 
 @dataclass(frozen=True)
 class Panel:
     name: str
     hosts: tuple[str, ...]
-    told: str                # `8 nodes: 2 critical, 6 nothing found`
+    told: str  # `8 nodes: 2 critical, 6 nothing found`
     width: float
     height: float
     cells: tuple[Cell, ...]
@@ -45,7 +46,7 @@ class Standing:
     """How one node stands: the worst that was found on it, and which folds it is part of."""
 
     kind: str
-    folds: tuple[int, ...]   # numbers of the folds, 1 is the first on the page
+    folds: tuple[int, ...]  # numbers of the folds, 1 is the first on the page
     unknown: int
 
 

@@ -2,6 +2,7 @@
 
 Values in, values out. One pass over the findings; nothing here compares findings pair by pair.
 """
+
 from __future__ import annotations
 
 import functools
@@ -35,8 +36,8 @@ class Fold:
 
     example: Mapping[str, Any]
     places: tuple[Place, ...]
-    size: int                        # how many findings it stands for
-    others: tuple[str, ...] = ()     # `found` of a few more of them, where it differs from the example's
+    size: int  # how many findings it stands for
+    others: tuple[str, ...] = ()  # `found` of a few more of them, where it differs from the example's
 
     @property
     def hosts(self) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
 """findings.json as one object on stdout."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

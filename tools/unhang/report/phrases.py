@@ -1,4 +1,5 @@
 """The words of a report: one finding or one run in, short lines for people out. Both the table and the page speak through here."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +24,13 @@ SITUATIONS = {
     5: "every rank on GPU 0",
 }
 STATUS_WORDS = {
-    "ok": "read", "unreachable": "unreachable", "timeout": "timed out", "failed": "failed",
-    "invalid": "invalid answer", "python_too_old": "Python too old", "missing": "never asked",
+    "ok": "read",
+    "unreachable": "unreachable",
+    "timeout": "timed out",
+    "failed": "failed",
+    "invalid": "invalid answer",
+    "python_too_old": "Python too old",
+    "missing": "never asked",
 }
 
 
@@ -33,11 +39,11 @@ class Tally:
     """What a run amounts to, before any detail."""
 
     nodes: int
-    by_status: dict[str, int]        # status -> nodes; only those that occur
-    by_severity: dict[str, int]      # severity -> folded failures; only those that occur
-    verdicts: dict[str, int]         # verdict -> judgements
-    rules: int                       # rules that were judged
-    blamed: int                      # nodes with at least one failure
+    by_status: dict[str, int]  # status -> nodes; only those that occur
+    by_severity: dict[str, int]  # severity -> folded failures; only those that occur
+    verdicts: dict[str, int]  # verdict -> judgements
+    rules: int  # rules that were judged
+    blamed: int  # nodes with at least one failure
 
 
 def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:

@@ -2,6 +2,7 @@
 
 Node files are read one after another and only their summaries kept, so that a run of ten thousand nodes fits in memory.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ class NodeSummary:
     driver: str
     kernel: str
     nccl: str
-    unread: tuple[str, ...]          # sections that were not read, as `network (timeout)`
+    unread: tuple[str, ...]  # sections that were not read, as `network (timeout)`
     topology: Topology | None
 
 

@@ -2,6 +2,7 @@
 
 Text in, text out: the caller says how wide the terminal is and whether it shows colour and more than ASCII.
 """
+
 from __future__ import annotations
 
 import io
@@ -19,8 +20,8 @@ from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_
 from unhang.text import ascii_only, counted, visible
 
 PIPED_WIDTH = 100
-WIDE = 150                 # from here on evidence and action stand beside expected and found
-SHORT_ENOUGH = 5           # up to so many findings fit on a screen and need no summary
+WIDE = 150  # from here on evidence and action stand beside expected and found
+SHORT_ENOUGH = 5  # up to so many findings fit on a screen and need no summary
 MOST_IN_SHORT = 16
 STYLES = {"critical": "bold white on red", "error": "bold red", "warning": "bold yellow", "info": "bold blue", "unknown": "bold magenta", "waived": "bold cyan"}
 
@@ -78,8 +79,16 @@ def render_table(
 def _printed(parts: list[RenderableType], width: int, color: bool, plain: bool) -> str:
     out = io.StringIO()
     console = Console(
-        file=out, width=width, force_terminal=color, color_system="standard" if color else None, no_color=not color,
-        markup=False, highlight=False, emoji=False, legacy_windows=False, force_interactive=False,
+        file=out,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        no_color=not color,
+        markup=False,
+        highlight=False,
+        emoji=False,
+        legacy_windows=False,
+        force_interactive=False,
     )
     for part in parts:
         console.print(part)

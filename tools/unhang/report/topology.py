@@ -2,6 +2,7 @@
 
 Facts in, value out. Identities (UUIDs, PCI addresses) stay out of a topology, so that nodes that are joined alike compare equal and are drawn once.
 """
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -10,20 +11,20 @@ from typing import Any
 
 from unhang.text import visible
 
-MOST_GPUS = 32           # more than any machine has; a node that claims more is not drawn beyond
-ABSURD = 10**9           # no count, index or width in a topology comes near; what does is treated as not read
+MOST_GPUS = 32  # more than any machine has; a node that claims more is not drawn beyond
+ABSURD = 10**9  # no count, index or width in a topology comes near; what does is treated as not read
 
 
 @dataclass(frozen=True)
 class Gpu:
     index: int
     numa_node: int | None
-    pcie: str                # `gen5 x16`, `x8 of x16`; empty when not read
+    pcie: str  # `gen5 x16`, `x8 of x16`; empty when not read
     pcie_narrow: bool
-    links: int | None        # NVLinks that it has; None when not read, or when it is a card without a bridge
+    links: int | None  # NVLinks that it has; None when not read, or when it is a card without a bridge
     links_active: int | None
-    remote: str              # gpu switch cpu none unknown mixed
-    lost: bool               # NVML gave no handle
+    remote: str  # gpu switch cpu none unknown mixed
+    lost: bool  # NVML gave no handle
 
     @property
     def links_down(self) -> int:
@@ -34,9 +35,9 @@ class Gpu:
 class Pair:
     a: int
     b: int
-    topology: str            # internal single multiple hostbridge node system, or empty
+    topology: str  # internal single multiple hostbridge node system, or empty
     nvlinks: int | None
-    status: str              # ok, or why one cannot read the other; empty when not read
+    status: str  # ok, or why one cannot read the other; empty when not read
 
     @property
     def broken(self) -> bool:
@@ -62,7 +63,7 @@ class Topology:
     gpus: tuple[Gpu, ...]
     pairs: tuple[Pair, ...]
     ports: tuple[Port, ...]
-    switches: int | None     # NVSwitches, None when not read
+    switches: int | None  # NVSwitches, None when not read
     fabric: str
 
     @property

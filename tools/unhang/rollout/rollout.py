@@ -1,7 +1,7 @@
 """What remediate.yml asks the controller: may this node's policy be applied, and is it proved healthy now. Both by the same judge as the audit.
 
-    python -m unhang.rollout.rollout begin RUN                 judges a run, keeps the findings; {"nodes": {host: {"status", "message", "refusals"}}}
-    python -m unhang.rollout.rollout prove RUN HOST [...]      judges it again, compares; the proof, which is written to RUN/remediation-HOST.json too
+python -m unhang.rollout.rollout begin RUN                 judges a run, keeps the findings; {"nodes": {host: {"status", "message", "refusals"}}}
+python -m unhang.rollout.rollout prove RUN HOST [...]      judges it again, compares; the proof, which is written to RUN/remediation-HOST.json too
 """
 
 from __future__ import annotations

@@ -56,9 +56,7 @@ def narrowed(request: Request, phase: str, experiment: Experiment) -> Request:
     return with_changes(replace(request, phases=(phase,), total_timeout_s=min(request.total_timeout_s, LIMIT_S)), experiment.environment)
 
 
-def experiment_rounds(
-    result: dict[str, Any], planned: Sequence[Experiment]
-) -> Generator[tuple[Experiment, str], tuple[str, float], list[dict[str, Any]]]:
+def experiment_rounds(result: dict[str, Any], planned: Sequence[Experiment]) -> Generator[tuple[Experiment, str], tuple[str, float], list[dict[str, Any]]]:
     """Rows of the result's `experiments`. Yields (experiment, phase) to be tried, is sent (verdict, seconds). A failure that does not repeat ends them."""
     phase = worth_trying(result)
     rows: list[dict[str, Any]] = []
@@ -76,9 +74,7 @@ def experiment_rounds(
     return rows
 
 
-def run_experiments(
-    result: dict[str, Any], planned: Sequence[Experiment], attempt: Callable[[Experiment, str], tuple[str, float]]
-) -> list[dict[str, Any]]:
+def run_experiments(result: dict[str, Any], planned: Sequence[Experiment], attempt: Callable[[Experiment, str], tuple[str, float]]) -> list[dict[str, Any]]:
     """The same, with attempt(experiment, phase) that runs one and returns (verdict, seconds)."""
     rounds = experiment_rounds(result, planned)
     try:

@@ -165,9 +165,7 @@ def _search(result: dict[str, Any], again: _Again) -> Generator[Round, Outcome, 
     phase = phase_of_search(result)
     if phase is None:
         return
-    request = replace(
-        again.request, phases=(phase,), total_timeout_s=min(again.request.total_timeout_s, PAIR_LIMIT_S), rendezvous_timeout_s=PAIR_RENDEZVOUS_S
-    )
+    request = replace(again.request, phases=(phase,), total_timeout_s=min(again.request.total_timeout_s, PAIR_LIMIT_S), rendezvous_timeout_s=PAIR_RENDEZVOUS_S)
     search = isolate([member.host for member in again.ready.members], again.wishes.leaves)
     rounds = 0
     try:

@@ -1,0 +1,84 @@
+"""Rules over several facts about networks: adapters that are there and not used, routes, interfaces, limits, and firewalls behind a working ping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
+from unhang.diagnose.signs import hang_signs
+from unhang.diagnose.weights import WEIGHTS
+
+STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
+_WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
+
+
+def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
+    """NCCL finds no RDMA adapter and ranks of different nodes talk over TCP, where an adapter is wanted, seen, or missed by its speed."""
+    none, channels = facts.of("net_ib_none"), facts.of("socket_channel")
+    if not none:
+        return
+    wanted: list[Event] = [event for event in facts.of("setting") if event.fields["name"] in _WANTED]
+    wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up"), *facts.of("ib_link_up")]
+    slow = [*facts.of("slow_told")]
+    if wanted and (channels or slow):
+        yield Evidence("ib_misconfig", STRONG, "an RDMA adapter is wanted or there, and NCCL finds none", (none[0], wanted[0]), "rdma-not-used")
+    elif channels and slow:
+        yield Evidence("ib_misconfig", STRONG - 0.4, "the nodes talk over TCP, and the job is slow", (none[0], channels[0], slow[0]), "tcp-and-slow")
+
+
+def two_interfaces_lead_to_one_network(facts: Facts) -> Iterator[Evidence]:
+    """The kernel's routing table has one network behind two interfaces of a host: answers may leave through the other one."""
+    by_network: dict[tuple[str, str | None], dict[str, Event]] = {}
+    for event in facts.of("route"):
+        by_network.setdefault((event.file, event.fields["network"]), {}).setdefault(event.fields["interface"] or "", event)
+    for (_file, network), by_interface in by_network.items():
+        if len(by_interface) > 1:
+            why = f"{' and '.join(sorted(by_interface)[:3])} both lead to {network}"
+            yield Evidence("wrong_interface", WEIGHTS["decisive"], why, tuple(by_interface.values())[:2], "one-network-two-interfaces")
+            return
+
+
+def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
+    """NCCL had several interfaces to choose from, and connections to the other node fail: the first one is often not the one that the nodes share."""
+    several, tried = facts.of("socket_interfaces"), facts.of("connect_retried")
+    if several and tried:
+        names = f"{several[0].fields['interface']} was taken, {several[0].fields['second']} was there too"
+        yield Evidence(
+            "wrong_interface", SUPPORTING + 1, f"{names}, and connections to the other node fail", (several[0], tried[0]), "first-of-several-interfaces"
+        )
+
+
+def ports_behind_a_working_ping(facts: Facts) -> Iterator[Evidence]:
+    """The nodes answer a ping, and the job does not start: what lets ICMP through need not let TCP ports through."""
+    pings = facts.of("ping_works")
+    failed = [event for event in facts.events if event.signature.kind == "symptom" and event.signature.fact in (None, "store_timeout", "connect_retried")]
+    failed = [event for event in failed if not (event.quoted or event.source or event.signature.program.startswith("people"))]
+    if pings and (failed or hang_signs(facts)):
+        yield Evidence(
+            "firewall_ports", SUPPORTING, "ping works between the nodes, and connections of the job do not", (pings[0], *failed[:1]), "ping-and-no-job"
+        )
+
+
+def locked_memory_low_and_refused(facts: Facts) -> Iterator[Evidence]:
+    """A low limit of locked memory, and memory that could not be registered."""
+    low = facts.of("memlock_low")
+    refused = [
+        event
+        for event in facts.events
+        if "memlock_ulimit" in event.signature.for_ and event.signature.kind == "error" and event.signature.fact != "memlock_low"
+    ]
+    if low and refused:
+        why = f"locked memory is limited to {low[0].fields['kbytes']} KiB, and memory could not be registered"
+        yield Evidence("memlock_ulimit", STRONG, why, (low[0], refused[0]), "memlock-low-and-refused")
+
+
+def no_gpudirect_between_nodes(facts: Facts) -> Iterator[Evidence]:
+    """Channels over RDMA, none of them GPUDirect, and somebody finds the job slow."""
+    channels = [event for event in facts.of("transport") if "via NET/IB" in event.text]
+    slow = facts.of("slow_told")
+    if channels and slow and not facts.of("gdr_enabled"):
+        yield Evidence(
+            "gdr_peermem_missing", STRONG - 0.4, "no channel between nodes uses GPUDirect RDMA, and the job is slow", (channels[0], slow[0]), "ib-without-gdr"
+        )
