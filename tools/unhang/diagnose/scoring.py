@@ -100,7 +100,7 @@ def summary(cases: Sequence[Scored]) -> dict[str, Any]:
         "confusion": _confusion(failures),
         "calibration": _calibration(failures),
         "at_error_level": _at_error_level(failures, negatives),
-        "by_certainty": [{"word": word, **_right([case for case in failures if case.found and case.found[0][2] != "info" and case.certainty == word])} for word in WORDS],
+        "by_certainty": _by_certainty(failures),
         "undecided": _undecided(failures),
         "healthy": {"cases": len(negatives), "false_alarms": sum(case.alarm for case in negatives)},
         "missed": [
@@ -111,8 +111,11 @@ def summary(cases: Sequence[Scored]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _right(cases: Sequence[Scored]) -> dict[str, int]:
-    return {"cases": len(cases), "right": sum(case.top1 for case in cases)}
+def _by_certainty(failures: Sequence[Scored]) -> list[dict[str, Any]]:
+    """For each word of certainty: first answers above info, and how many were right."""
+    said = [case for case in failures if case.found and case.found[0][2] != "info"]
+    rows = [(word, [case for case in said if case.certainty == word]) for word in WORDS]
+    return [{"word": word, "cases": len(alike), "right": sum(case.top1 for case in alike)} for word, alike in rows]
 
 
 def _at_error_level(failures: Sequence[Scored], negatives: Sequence[Scored]) -> dict[str, Any]:
