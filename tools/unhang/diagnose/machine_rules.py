@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
@@ -13,6 +14,7 @@ from unhang.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 FLAPS = 3
+COMPILERS = ("cicc", "ptxas", "nvcc", "cc1plus", "cudafe++", "ninja")
 MANY_AER = 4
 UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
 BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
@@ -206,6 +208,26 @@ def fabric_of_nvswitch_board(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("fabric_manager_down", STRONG, "fabric manager failed on a board with NVSwitches", (failed[0],), "fm-failed-with-switches")
 
 
+def one_gpu_has_fewer_links(facts: Facts) -> Iterator[Evidence]:
+    """In nvidia-smi topo -m most GPUs reach all others over NVLink, and one does not."""
+    rows = [(event, sum(word.startswith("NV") and word[2:].isdigit() for word in (event.fields["value"] or "").split())) for event in facts.of("topology")]
+    most = max((count for _, count in rows), default=0)
+    fewer = [event for event, count in rows if count < most]
+    if most >= 3 and len(rows) >= 4 and 0 < len(fewer) <= len(rows) // 4:
+        why = f"GPU{fewer[0].fields['index']} has fewer NVLink peers than the others"
+        yield Evidence("nvlink_down", STRONG, why, (fewer[0],), "topo-fewer-links")
+
+
+def torch_newer_than_driver(facts: Facts) -> Iterator[Evidence]:
+    """PyTorch is built for a newer major CUDA than the driver knows, and CUDA does not start."""
+    built = [(int(found[1]), event) for event in facts.of("torch_version") if (found := re.search(r"\+cu(\d\d)\d", event.fields["value"] or ""))]
+    known = [(int((event.fields["value"] or "0").split(".")[0]), event) for event in facts.of("cuda_version")]
+    failed = [event for event in (*facts.of("no_gpu"), *facts.of("crash")) if not event.quoted]
+    if built and known and failed and max(number for number, _ in built) > min(number for number, _ in known):
+        why = f"PyTorch wants CUDA {max(number for number, _ in built)}, the driver knows {min(number for number, _ in known)}"
+        yield Evidence("cuda_driver_too_old", STRONG, why, (built[0][1], known[0][1], failed[0]), "torch-newer-than-driver")
+
+
 def _bytes(text: str) -> int:
     """64M as bytes; 0 when it is no size. df without -h counts in KiB."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -267,3 +289,42 @@ def some_gpus_idle(facts: Facts) -> Iterator[Evidence]:
     if idle and len(busy) > len(idle):
         yield Evidence("rank_desync_app", SUPPORTING + 0.5, "one GPU is idle while the others wait at full load", (idle[0], busy[0]), "one-gpu-idle")
         yield Evidence("slow_rank_or_io", SUPPORTING - 0.5, "one GPU is idle while the others wait at full load", (idle[0],), "one-gpu-idle")
+
+
+def compiler_was_killed(facts: Facts) -> Iterator[Evidence]:
+    """The kernel killed the compiler of an extension: too many compile jobs at once, and their lock is left behind."""
+    killed = [event for event in facts.events if event.signature.id == "kernel-oom-kill" and (event.fields.get("task") or "") in COMPILERS]
+    if killed and facts.of("build_start"):
+        yield Evidence(
+            "fused_kernel_build",
+            WEIGHTS["decisive"] + 1,
+            "the compiler of an extension ran out of memory",
+            (killed[0], facts.of("build_start")[-1]),
+            "compiler-killed",
+        )
+
+
+def waits_inside_nccl(facts: Facts) -> Iterator[Evidence]:
+    """Work went on for a while, then a thread waits inside NCCL's own launch: other releases do not."""
+    frames = [event for event in facts.of("nccl_frame") if not event.quoted]
+    signs = hang_signs(facts)
+    if frames and signs:
+        yield Evidence("nccl_bug", STRONG - 0.4, f"a thread waits in {frames[0].fields['function']}", (frames[0], signs[0]), "waits-inside-nccl")
+
+
+def several_gpus_hang_and_one_works(facts: Facts) -> Iterator[Evidence]:
+    """One GPU works and several of one machine hang: what differs is peer-to-peer, unless a network or another cause shows."""
+    works, signs = facts.of("one_gpu_works"), hang_signs(facts)
+    nodes = [event for event in facts.of("transport") if "NET/" in event.text]
+    if works and signs and not nodes and not facts.of("p2p_disable_no_help"):
+        why = "one GPU works, several of one machine hang"
+        yield Evidence("unsupported_p2p_geforce" if facts.of("geforce") else "acs_iommu", SUPPORTING, why, (works[0], signs[0]), "several-gpus-hang")
+
+
+def busy_without_end(facts: Facts) -> Iterator[Evidence]:
+    """Every GPU is at full load and the log says nothing more: kernels of a collective wait for each other."""
+    loads = facts.of("utilisation")
+    if len(loads) > 1 and all(int(event.fields["load"] or 0) >= 95 for event in loads) and not facts.of("training_step") and facts.of("init_complete"):
+        why = "all GPUs are at full load in the first collectives, and nothing more is said"
+        yield Evidence("acs_iommu", SUPPORTING, why, (loads[0],), "busy-without-end")
+        yield Evidence("driver_p2p_bug", SUPPORTING / 2, why, (loads[0],), "busy-without-end")

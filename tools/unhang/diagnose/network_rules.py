@@ -82,3 +82,13 @@ def no_gpudirect_between_nodes(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "gdr_peermem_missing", STRONG - 0.4, "no channel between nodes uses GPUDirect RDMA, and the job is slow", (channels[0], slow[0]), "ib-without-gdr"
         )
+
+
+def sidecar_takes_connections(facts: Facts) -> Iterator[Evidence]:
+    """A service mesh's proxy in the pod, and connections that are reset, or a job that does not start."""
+    sidecars = facts.of("sidecar")
+    reset = [event for event in facts.events if event.signature.kind in ("error", "symptom") and event.signature.fact != "sidecar" and not event.quoted]
+    if sidecars and (reset or hang_signs(facts)):
+        yield Evidence(
+            "service_mesh_sidecar", STRONG, "a mesh's proxy stands in the pod, and the job's connections fail", (sidecars[0], *reset[:1]), "sidecar-and-fault"
+        )

@@ -234,3 +234,12 @@ def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("driver_p2p_bug", SUPPORTING / 2, why, events[:1], "start-up-transfer")
         elif one.seq is not None and one.seq > 20 * START_UP_SEQ:
             yield Evidence("nccl_bug", WEAK, "many collectives had worked before this one", events[:1], "late-hang")
+
+
+def decided_by_each_rank(facts: Facts) -> Iterator[Evidence]:
+    """Each rank decided by its own metric whether to save or stop, and then the job hung at the beginning of an epoch."""
+    monitored = facts.of("monitored")
+    signs = [*hang_signs(facts), *(event for event in facts.of("utilisation") if int(event.fields["load"] or 0) >= 95)]
+    if monitored and signs:
+        why = f"each rank decides by its own {monitored[-1].fields['metric']}, and the job hung after that"
+        yield Evidence("rank_desync_app", SUPPORTING + 1, why, (monitored[-1], signs[0]), "decided-by-each-rank")
