@@ -117,18 +117,18 @@ class ActionModule(ActionBase):
 
     def _told(self, program, **given):
         """The answer of one of our programs. Raises Trouble."""
-        said = self._ask(programs.program_line(self._python), programs.program_text(program, given))
-        answer = programs.answered(said.get("stdout", ""))
+        output = self._ask(programs.program_line(self._python), programs.program_text(program, given))
+        answer = programs.answered(output.get("stdout", ""))
         if not answer:
-            raise Trouble(f"{self._python} did not do its part there (code {said.get('rc')}): {_last_line(said)}")
+            raise Trouble(f"{self._python} did not do its part there (code {output.get('rc')}): {_last_line(output)}")
         return answer
 
     def _survey(self):
         """Addresses, routes and GPUs. The program comes by standard input: nothing is written on the node."""
-        said = self._ask(f"{programs.program_line(self._python)} survey", PAYLOAD.read_bytes())
-        if '"e": "survey"' not in said.get("stdout", ""):
-            raise Trouble(f"could not be asked: {self._python} did not run there (code {said.get('rc')}): {_last_line(said)}")
-        write_atomically(self._file(self.folder / "surveys", ".json"), said["stdout"])
+        output = self._ask(f"{programs.program_line(self._python)} survey", PAYLOAD.read_bytes())
+        if '"e": "survey"' not in output.get("stdout", ""):
+            raise Trouble(f"could not be asked: {self._python} did not run there (code {output.get('rc')}): {_last_line(output)}")
+        write_atomically(self._file(self.folder / "surveys", ".json"), output["stdout"])
 
     def _start(self):
         """The agent, apart from this connection. Nothing where this round does not need the node."""
@@ -143,15 +143,15 @@ class ActionModule(ActionBase):
         started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"])}
         program = [word.replace("{place}", place) for word in work["program"] or [self._python]]
         # What the agent and the ranks lay down for a while lies in the same folder, and goes with it even when the agent is killed.
-        words = ["env", f"TMPDIR={place}", *program, f"{place}/unhang_smoke.py", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
-        job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": words}, task_vars=self.vars, wrap_async=self._task.async_val)
+        argv = ["env", f"TMPDIR={place}", *program, f"{place}/unhang_smoke.py", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
+        job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": argv}, task_vars=self.vars, wrap_async=self._task.async_val)
         if job.get("failed") or not job.get("results_file"):
             self._remove(started)
             raise Trouble(f"could not start the payload: {job.get('msg') or 'no job came about'}")
         return {**started, "job": str(job["results_file"])}
 
     def _end(self, started):
-        """Waits for the end, brings what was told, and leaves nothing behind."""
+        """Waits for the end, brings what was reported, and leaves nothing behind."""
         if not started.get("place"):
             return {}
         try:
@@ -159,7 +159,7 @@ class ActionModule(ActionBase):
             if answer.get("events"):
                 events = programs.unpacked(str(answer["events"]), MOST_BYTES)
                 self._file(self.place / "events", ".jsonl").write_bytes(events)
-            if not answer.get("told"):
+            if not answer.get("reported"):
                 raise Trouble(_without_end(answer, started))
         except ValueError as problem:
             raise Trouble(f"its results could not be fetched: {problem}") from None
@@ -204,13 +204,13 @@ class ActionModule(ActionBase):
             write_atomically(self._file(notes, f".{self.place.name}.txt"), text)
 
 
-def _last_line(said):
-    lines = [line for line in (said.get("stderr") or said.get("stdout") or "").splitlines() if line.strip()]
+def _last_line(output):
+    lines = [line for line in (output.get("stderr") or output.get("stdout") or "").splitlines() if line.strip()]
     return lines[-1][:200] if lines else "without a word"
 
 
 def _without_end(answer, started):
-    """Why the agent's own end is not among what it told."""
+    """Why the agent's own end is not among what it reported."""
     if answer.get("boot_id") != started["boot_id"]:
         return "the node was rebooted in the middle of the test"
     if not answer.get("place"):

@@ -18,19 +18,19 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 def smoke_hosts(hosts, groups, hostvars):
     """hosts.json of a test's folder: who is meant, which switch each hangs on by the inventory, what was typed."""
     from unhang.errors import UserError
-    from unhang.smoke.switches import VARIABLE, leaf_of
+    from unhang.smoke.switches import VARIABLE, switch_of
 
-    leaves = {}
+    switches = {}
     for host in hosts:
         own = [name for name, members in groups.items() if host in members and name not in ("all", "ungrouped")]
         try:
-            leaf = leaf_of(own, {VARIABLE: hostvars[host].get(VARIABLE)})
+            switch = switch_of(own, {VARIABLE: hostvars[host].get(VARIABLE)})
         except UserError as problem:
             raise AnsibleFilterError(f"{host}: {problem}") from None
-        if leaf:
-            leaves[str(host)] = leaf
-    words = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    return {"hosts": [str(host) for host in hosts], "leaves": leaves, "command": shlex.join(words)}
+        if switch:
+            switches[str(host)] = switch
+    argv = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
+    return {"hosts": [str(host) for host in hosts], "switches": switches, "command": shlex.join(argv)}
 
 
 class FilterModule:

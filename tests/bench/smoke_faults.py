@@ -126,7 +126,7 @@ def step_killed(bench: Bench) -> None:
         "from pathlib import Path\nfrom unhang.smoke import plan as p\nfrom unhang.smoke.local import *\n"
         f"r = p.Request(backend='nccl', python={bench.python!r}, environment={QUIET!r}, drills=({{'rank': 1, 'fault': 'absent', 'phase': 'all_reduce'}},))\n"
         f"[n] = p.plan_group(r, [p.Member('here', {bench.nproc})], '127.0.0.1', free_port())\n"
-        "run_local(n, Path(sys.argv[1]), tell=lambda h, e: print(e['e'], e.get('phase'), flush=True))\n"
+        "run_local(n, Path(sys.argv[1]), on_event=lambda h, e: print(e['e'], e.get('phase'), flush=True))\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", program, str(payload_path(ROOT))], stdout=subprocess.PIPE, text=True)
     for line in launcher.stdout:

@@ -42,8 +42,8 @@ def test_a_fault_between_two_switches_of_the_inventory_is_named_as_such(fleet):
     inventory.write_text(audits.inventory_of(fleet.bed, {"training": list(NAMES), "leaf_a": NAMES[:2], "leaf_b": NAMES[2:]}))
     options = [word for drill in across for word in ("--drill", drill)]
     done = smoke(fleet, *SMALL, "--phases", "all_reduce", *options, "--no-experiments", "--inventory", inventory)
-    assert done.result["isolation"]["answer"] == "only across leaf leaf_a and leaf_b"
-    assert "fails only across leaf leaf_a and leaf_b" in [row["why"] for row in done.result["suspects"]]
+    assert done.result["isolation"]["answer"] == "only across switch leaf_a and leaf_b"
+    assert "fails only across switch leaf_a and leaf_b" in [row["why"] for row in done.result["suspects"]]
     nothing_left(fleet)
 
 

@@ -34,7 +34,7 @@ def test_the_playbook_experiments_and_isolates_and_names_those_that_it_could_not
     code, found, said = play(fleet, "--phases", "all_reduce", "--drill", "gpu002:corrupt", inventory=inventory)
     assert code != 0
     [meant] = (fleet.work / "results").glob("*/group/hosts.json")
-    assert json.loads(meant.read_text())["leaves"] == {"gpu001": "leaf_a", "gpu002": "leaf_a", "gpu003": "leaf_b", "gpu004": "leaf_b"}
+    assert json.loads(meant.read_text())["switches"] == {"gpu001": "leaf_a", "gpu002": "leaf_a", "gpu003": "leaf_b", "gpu004": "leaf_b"}
     result = found["group"]
     suspects = {row["host"]: row["why"] for row in result["suspects"]}
     assert set(suspects) == {"gpu002", "gpu004"}

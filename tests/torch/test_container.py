@@ -16,7 +16,7 @@ BY_LINE = [runtime for runtime in RUNTIMES if runtime != "pyxis"]
 
 @pytest.mark.parametrize("runtime", BY_LINE)
 def test_each_runtime_ends_in_the_image_and_its_python_and_sees_the_folder(runtime):
-    words = Container("users.img", runtime, "/opt/conda/bin/python", ("--own-option",)).words("/tmp/place")
+    words = Container("users.img", runtime, "/opt/conda/bin/python", ("--own-option",)).argv("/tmp/place")
     assert words[0] == runtime
     assert words[-2:] == ["users.img", "/opt/conda/bin/python"]
     assert words[words.index("--own-option") + 1] == "users.img"
@@ -25,18 +25,18 @@ def test_each_runtime_ends_in_the_image_and_its_python_and_sees_the_folder(runti
 
 @pytest.mark.parametrize("runtime", BY_LINE)
 def test_without_a_folder_nothing_of_the_node_is_mounted(runtime):
-    assert not {"--volume", "--bind", "--mount"} & set(Container("users.img", runtime).words())
+    assert not {"--volume", "--bind", "--mount"} & set(Container("users.img", runtime).argv())
 
 
 @pytest.mark.parametrize("runtime, word", [("docker", "--gpus"), ("podman", "nvidia.com/gpu=all"), ("apptainer", "--nv"), ("singularity", "--nv")])
 def test_gpus_are_asked_for_as_the_runtime_wants_it_and_only_where_there_are_any(runtime, word):
-    assert word in Container("users.img", runtime).words()
-    assert word not in Container("users.img", runtime, gpus=False).words()
+    assert word in Container("users.img", runtime).argv()
+    assert word not in Container("users.img", runtime, gpus=False).argv()
 
 
 def test_docker_and_podman_keep_standard_input_open_which_is_the_leash():
     for runtime in ("docker", "podman"):
-        words = Container("users.img", runtime).words()
+        words = Container("users.img", runtime).argv()
         assert {"--interactive", "--rm"} <= set(words)
         assert words[words.index("--network") : words.index("--network") + 4] == ["--network", "host", "--ipc", "host"]
 
@@ -57,9 +57,9 @@ def test_another_runtime_under_slurm_is_a_program_of_the_task():
 
 @pytest.mark.parametrize("runtime", ["docker", "podman", "enroot"])
 def test_under_slurm_the_nodes_name_is_handed_into_the_container(runtime):
-    words = choose_container("users.img", runtime, None, [], "slurm", True).words()
+    words = choose_container("users.img", runtime, None, [], "slurm", True).argv()
     assert words[words.index("--env") + 1] == "SLURMD_NODENAME"
-    assert "--env" not in choose_container("users.img", runtime, None, [], "fabric", True).words()
+    assert "--env" not in choose_container("users.img", runtime, None, [], "fabric", True).argv()
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ VERSION = 1
 STEP_S = 10.0  # a step (one collective) that takes longer has stalled; with the evidence that makes a verdict within 20 s
 GRACE_S = 3.0  # for peers of a dead rank to notice
 SLOW_BYTES_S = 0.5e9  # what a large message may count on, on the slowest network that one trains over
-START_S = 30.0  # for an interpreter to start and read this file, before it has told anything
+START_S = 30.0  # for an interpreter to start and read this file, before it has reported anything
 EVIDENCE_S = 4.0  # for ranks to answer with stacks and recordings
 SELF_END_S = 20.0  # a rank that nobody ended by then ends itself, from a thread that needs no interpreter
 STOPPED_S = 3.0  # how long a process may be in state T before it counts as stalled
@@ -273,9 +273,9 @@ def session_commands(session):
     found = []
     for pid in session_members(session):
         with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
-            words = source.read().replace(b"\0", b" ").strip().decode("utf-8", "replace")
-            if words:
-                found.append(words[:200])
+            command = source.read().replace(b"\0", b" ").strip().decode("utf-8", "replace")
+            if command:
+                found.append(command[:200])
     return found
 
 
@@ -323,17 +323,17 @@ class NvmlQuestion:
 
     def __init__(self):
         self.began = time.monotonic()
-        self.said = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
-        words = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
+        argv = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def answer(self, limit_s):
         """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
-            self.said.seek(0)
-            return json.loads(self.said.read())
+            self.output.seek(0)
+            return json.loads(self.output.read())
         except subprocess.TimeoutExpired:
             self.process.kill()
         except ValueError:
@@ -542,22 +542,22 @@ def native_stacks(spy, pids, limit_s=SPY_S):
     for way, share in SPY_WAYS:
         until = time.monotonic() + limit_s * share
         looks = {pid: _look(spy, way, pid) for pid in pids}
-        for pid, (process, said) in looks.items():
+        for pid, (process, output) in looks.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
             if process.poll() is None:
                 process.kill()
             elif process.returncode == 0:
-                said.seek(0)
-                found[pid] = "\n".join(line[:160] for line in said.read().decode("utf-8", "replace").splitlines())[:8000]
-            said.close()
+                output.seek(0)
+                found[pid] = "\n".join(line[:160] for line in output.read().decode("utf-8", "replace").splitlines())[:8000]
+            output.close()
     return found
 
 
 def _look(spy, way, pid):
-    said = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
-    words = [spy, "dump", way, "--pid", str(pid)]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), said
+    output = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
+    argv = [spy, "dump", way, "--pid", str(pid)]
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), output
 
 
 # transports.py: Which way each pair of ranks talks, from NCCL's own log -----------------------------------------------------------------------------
@@ -680,7 +680,7 @@ def tell_stall(agent, child, kind, state, stand, native):
     fields = {
         "rank": child.rank, "pid": child.process.pid, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"],
         "step": stand["step"], "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - began, 1) if began else None,
-        "stack": read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
+        "stack": read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank)), "output": child.output[-8:],
         "flight_recorder": read_encoded(recording_path(agent.folder, child.rank)), "native_stack": native,
     }  # fmt: skip
     agent.event("stall", **fields)
@@ -693,7 +693,7 @@ def tell_exits(agent):
             stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
             fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
             stack = read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank), 4000)
-            agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
+            agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), output=child.output[-12:], stack=stack, **fields)
 
 
 def tell_transports(agent):
@@ -866,7 +866,7 @@ class Child:
 
     def __init__(self, rank, process, board, events):
         self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
-        self.code, self.stopped_since, self.buffer, self.said = None, None, b"", []
+        self.code, self.stopped_since, self.buffer, self.output = None, None, b"", []
 
 
 class Agent:
@@ -905,10 +905,10 @@ class Agent:
         rank = self.plan["rank_offset"] + local_rank
         reader, writer = os.pipe()
         environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
-        words = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
+        argv = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
         try:
             process = subprocess.Popen(
-                words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
+                argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
                 start_new_session=True, preexec_fn=begin_rank,
             )  # fmt: skip
         finally:
@@ -937,11 +937,11 @@ class Agent:
             elif key.fd == key.data.events:
                 self.pass_on(key.data, piece)
             else:
-                key.data.said = (key.data.said + piece.decode("utf-8", "replace").splitlines())[-40:]
+                key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
         return bool(ready)
 
     def drain(self):
-        """Reads what ranks had said before they ended: who told why it ends did not end without a word."""
+        """Reads what ranks had printed before they ended: who reported why it ends did not end without a word."""
         for _ in range(MOST_READS):
             if not self.listen(0):
                 return
@@ -957,13 +957,13 @@ class Agent:
     def hear_stdin(self):
         """The launcher's end of the line: nothing more to read means that it is gone."""
         try:
-            said = os.read(0, 4096)
+            output = os.read(0, 4096)
         except BlockingIOError:
             return
-        if not said:
+        if not output:
             self.selector.unregister(0)
             self.stop = self.stop or "the launcher is gone"
-        elif b"evidence" in said:
+        elif b"evidence" in output:
             self.asked = True  # another node is in trouble: what stands here is part of the answer, and need not wait for a deadline
 
     def trouble(self):
@@ -1020,7 +1020,7 @@ class Agent:
             self.reap()
 
     def first_links(self):
-        """What NVML told at the start."""
+        """What NVML reported at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
         return self.links or nothing_read()
@@ -1141,7 +1141,7 @@ def wrong_elements(torch, found, expected):
 
 # run.py: A rank: its place, its steps, its planned faults, and how it meets the others without the network under test -------------------------------
 
-MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are told
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
 
 
 class Failed(Exception):
@@ -1487,7 +1487,7 @@ def phase_bandwidth(run):
 
 
 def measure(run, operation, size, byte_s):
-    """One operation at one size, told as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
+    """One operation at one size, reported as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
     gpu = run.device.type == "cuda"
     call, real = bandwidth_call(run, operation, size)
     name, warm = "%s of %d bytes" % (operation, real), 5 if gpu else 1
@@ -1664,11 +1664,11 @@ def survey():
     }  # fmt: skip
 
 
-def ip_json(*words):
+def ip_json(*arguments):
     """ip -j's answer, or None."""
     try:
-        said = subprocess.run(["ip", "-j", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
-        return json.loads(said)
+        output = subprocess.run(["ip", "-j", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
+        return json.loads(output)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
 
@@ -1915,8 +1915,8 @@ def build_one(run, kind):
     latest = min(run.phase_until - 5, time.monotonic() + limit_s + IMPORT_S)
     try:
         began = time.monotonic()
-        said = run_bounded(build_words(folder, kind, run.device), limit_s, latest, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
-        return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(said.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
+        output = run_bounded(build_words(folder, kind, run.device), limit_s, latest, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
+        return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(output.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -1938,17 +1938,17 @@ def build_words(folder, kind, device):
     return [sys.executable, program, folder, name, function, "cpu" if kind == "cpp" else str(device.index or 0)]
 
 
-def run_bounded(words, limit_s, latest, environment):
+def run_bounded(argv, limit_s, latest, environment):
     """What a builder says; it and all that it started is ended limit_s after it began to build, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
-    with tempfile.TemporaryFile() as said:  # no pipe: what a compiler leaves behind would keep it open
+    with tempfile.TemporaryFile() as output:  # no pipe: what a compiler leaves behind would keep it open
         builder = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
         )
         try:
             until, begun = latest, False
             while builder.poll() is None and time.monotonic() < until:
                 time.sleep(0.05)
-                if not begun and b"begun" in os.pread(said.fileno(), 65536, 0):
+                if not begun and b"begun" in os.pread(output.fileno(), 65536, 0):
                     until, begun = min(latest, time.monotonic() + limit_s), True
             if builder.poll() is None:
                 working = session_commands(builder.pid)
@@ -1958,8 +1958,8 @@ def run_bounded(words, limit_s, latest, environment):
             end_session(builder.pid)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 builder.wait(5)
-        said.seek(0)
-        text = said.read().decode("utf-8", "replace")
+        output.seek(0)
+        text = output.read().decode("utf-8", "replace")
     if builder.returncode:
         raise Failed("expected an extension to build, found: %s" % build_error(text))
     return text
@@ -1969,7 +1969,7 @@ def build_error(text):
     """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
-    return (telling or lines or ["nothing said"])[0 if telling else -1][:300]
+    return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
 def tool_versions(kind, path):
@@ -2020,7 +2020,7 @@ class OverlapGroups:
             if hasattr(backend, "eager_connect_single_device"):
                 backend.eager_connect_single_device(run.device)
         except Exception as problem:
-            self.problems.append(problem)  # told where the groups are used
+            self.problems.append(problem)  # reported where the groups are used
 
     def await_all(self, run):
         """Until all are there. Raises what was raised in making them."""
@@ -2128,8 +2128,8 @@ def phase_rendezvous(run):
     try:
         run.store = run.dist.TCPStore(address, port, run.world, run.rank == 0, timeout=datetime.timedelta(seconds=limit_s), wait_for_workers=False)
     except (RuntimeError, ValueError, OSError) as problem:
-        said = " ".join(str(problem).split())[:300]
-        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", said)) from None
+        output = " ".join(str(problem).split())[:300]
+        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", output)) from None
     run.store.set("here/%d" % run.rank, run.host)
     until = time.monotonic() + limit_s
     missing = list(range(run.world))
@@ -2344,7 +2344,7 @@ def phase_limit_s(plan, name):
 # rank.py: One rank goes through its phases ----------------------------------------------------------------------------------------------------------
 
 def run_rank(plan, place, descriptor, folder):
-    """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
+    """Goes through the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
     with contextlib.suppress(OSError, AttributeError):
@@ -2379,7 +2379,7 @@ def leave(run):
 
 
 def run_phase(run, name):
-    """Announce, do, tell how it went. False when the phase said no."""
+    """Announce, do, tell how it went. False when the phase failed."""
     limit_s = phase_limit_s(run.plan, name)
     run.phase, run.phase_until = name, time.monotonic() + limit_s
     run.step("begin", limit_s if name in PHASE_LIMIT_S else None)
@@ -2441,8 +2441,8 @@ def rank_place(environment):
 
 # main.py: The command line --------------------------------------------------------------------------------------------------------------------------
 
-def main(words):
-    """0 all well, 1 something said no, 2 wrong use, 3 stalled."""
+def main(argv):
+    """0 all well, 1 something failed, 2 wrong use, 3 stalled."""
     parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
     parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank")
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
@@ -2451,7 +2451,7 @@ def main(words):
     parser.add_argument("--short-lines", action="store_true", help="write events in numbered pieces of less than a kilobyte")
     parser.add_argument("--output", help="write events to this file instead")
     parser.add_argument("--remove-self", action="store_true", help="remove the folder that this file lies in, at the end")
-    given = parser.parse_args(words)
+    given = parser.parse_args(argv)
     finish = shorten_lines(os.environ.get("SLURMD_NODENAME", "node")) if given.short_lines else lambda: None
     try:
         return do(given)
@@ -2491,7 +2491,7 @@ def do(given):
     try:
         return run_rank(plan, place, given.events, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was told
+        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was reported
 
 
 def read_plan(text):

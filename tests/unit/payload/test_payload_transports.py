@@ -8,7 +8,7 @@ import types
 from pathlib import Path
 
 import pytest
-from smoke_runs import load_payload
+import smoke_runs
 
 from unhang.smoke.bandwidth import group_of
 from unhang.smoke.streams import Stream, stories
@@ -16,7 +16,7 @@ from unhang.smoke.transports import transport_rows
 
 CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
 TWO_HOSTS = CAPTURE.parents[1] / "h200x1"
-payload = load_payload()
+payload = smoke_runs.load_payload()
 
 
 def log_of(*lines):
@@ -189,5 +189,6 @@ def test_what_a_node_says_of_transports_is_data():
 
 
 def test_reading_a_log_starts_no_torch():
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import smoke_runs; smoke_runs.load_payload(); sys.exit('torch' in sys.modules)"
+    folder = str(Path(smoke_runs.__file__).parent)
+    code = f"import sys; sys.path.insert(0, {folder!r}); import smoke_runs; smoke_runs.load_payload(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

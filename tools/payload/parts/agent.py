@@ -32,7 +32,7 @@ class Child:
 
     def __init__(self, rank, process, board, events):
         self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
-        self.code, self.stopped_since, self.buffer, self.said = None, None, b"", []
+        self.code, self.stopped_since, self.buffer, self.output = None, None, b"", []
 
 
 class Agent:
@@ -71,10 +71,10 @@ class Agent:
         rank = self.plan["rank_offset"] + local_rank
         reader, writer = os.pipe()
         environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
-        words = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
+        argv = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
         try:
             process = subprocess.Popen(
-                words, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
+                argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
                 start_new_session=True, preexec_fn=begin_rank,
             )  # fmt: skip
         finally:
@@ -103,11 +103,11 @@ class Agent:
             elif key.fd == key.data.events:
                 self.pass_on(key.data, piece)
             else:
-                key.data.said = (key.data.said + piece.decode("utf-8", "replace").splitlines())[-40:]
+                key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
         return bool(ready)
 
     def drain(self):
-        """Reads what ranks had said before they ended: who told why it ends did not end without a word."""
+        """Reads what ranks had printed before they ended: who reported why it ends did not end without a word."""
         for _ in range(MOST_READS):
             if not self.listen(0):
                 return
@@ -123,13 +123,13 @@ class Agent:
     def hear_stdin(self):
         """The launcher's end of the line: nothing more to read means that it is gone."""
         try:
-            said = os.read(0, 4096)
+            output = os.read(0, 4096)
         except BlockingIOError:
             return
-        if not said:
+        if not output:
             self.selector.unregister(0)
             self.stop = self.stop or "the launcher is gone"
-        elif b"evidence" in said:
+        elif b"evidence" in output:
             self.asked = True  # another node is in trouble: what stands here is part of the answer, and need not wait for a deadline
 
     def trouble(self):
@@ -186,7 +186,7 @@ class Agent:
             self.reap()
 
     def first_links(self):
-        """What NVML told at the start."""
+        """What NVML reported at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
         return self.links or nothing_read()

@@ -77,7 +77,7 @@ def phase_bandwidth(run):
 
 
 def measure(run, operation, size, byte_s):
-    """One operation at one size, told as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
+    """One operation at one size, reported as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
     gpu = run.device.type == "cuda"
     call, real = bandwidth_call(run, operation, size)
     name, warm = "%s of %d bytes" % (operation, real), 5 if gpu else 1

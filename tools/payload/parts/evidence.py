@@ -64,7 +64,7 @@ def tell_stall(agent, child, kind, state, stand, native):
     fields = {
         "rank": child.rank, "pid": child.process.pid, "reason": reason, "trouble": kind, "state": state[0], "wchan": state[1], "phase": stand["phase"],
         "step": stand["step"], "seq": stand["seq"], "done": stand["done"], "waited_s": round(now - began, 1) if began else None,
-        "stack": read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank)), "said": child.said[-8:],
+        "stack": read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank)), "output": child.output[-8:],
         "flight_recorder": read_encoded(recording_path(agent.folder, child.rank)), "native_stack": native,
     }  # fmt: skip
     agent.event("stall", **fields)
@@ -77,7 +77,7 @@ def tell_exits(agent):
             stand = child.board.read() if child.board else {"phase": "environment", "step": "", "seq": 0, "done": 0}
             fields = {key: stand[key] for key in ("phase", "step", "seq", "done")}
             stack = read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank), 4000)
-            agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), said=child.said[-12:], stack=stack, **fields)
+            agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), output=child.output[-12:], stack=stack, **fields)
 
 
 def tell_transports(agent):

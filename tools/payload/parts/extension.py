@@ -72,8 +72,8 @@ def build_one(run, kind):
     latest = min(run.phase_until - 5, time.monotonic() + limit_s + IMPORT_S)
     try:
         began = time.monotonic()
-        said = run_bounded(build_words(folder, kind, run.device), limit_s, latest, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
-        return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(said.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
+        output = run_bounded(build_words(folder, kind, run.device), limit_s, latest, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
+        return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(output.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -95,17 +95,17 @@ def build_words(folder, kind, device):
     return [sys.executable, program, folder, name, function, "cpu" if kind == "cpp" else str(device.index or 0)]
 
 
-def run_bounded(words, limit_s, latest, environment):
+def run_bounded(argv, limit_s, latest, environment):
     """What a builder says; it and all that it started is ended limit_s after it began to build, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
-    with tempfile.TemporaryFile() as said:  # no pipe: what a compiler leaves behind would keep it open
+    with tempfile.TemporaryFile() as output:  # no pipe: what a compiler leaves behind would keep it open
         builder = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
+            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
         )
         try:
             until, begun = latest, False
             while builder.poll() is None and time.monotonic() < until:
                 time.sleep(0.05)
-                if not begun and b"begun" in os.pread(said.fileno(), 65536, 0):
+                if not begun and b"begun" in os.pread(output.fileno(), 65536, 0):
                     until, begun = min(latest, time.monotonic() + limit_s), True
             if builder.poll() is None:
                 working = session_commands(builder.pid)
@@ -115,8 +115,8 @@ def run_bounded(words, limit_s, latest, environment):
             end_session(builder.pid)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 builder.wait(5)
-        said.seek(0)
-        text = said.read().decode("utf-8", "replace")
+        output.seek(0)
+        text = output.read().decode("utf-8", "replace")
     if builder.returncode:
         raise Failed("expected an extension to build, found: %s" % build_error(text))
     return text
@@ -126,7 +126,7 @@ def build_error(text):
     """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
-    return (telling or lines or ["nothing said"])[0 if telling else -1][:300]
+    return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
 def tool_versions(kind, path):

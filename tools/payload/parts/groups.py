@@ -41,7 +41,7 @@ class OverlapGroups:
             if hasattr(backend, "eager_connect_single_device"):
                 backend.eager_connect_single_device(run.device)
         except Exception as problem:
-            self.problems.append(problem)  # told where the groups are used
+            self.problems.append(problem)  # reported where the groups are used
 
     def await_all(self, run):
         """Until all are there. Raises what was raised in making them."""

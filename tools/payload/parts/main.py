@@ -21,8 +21,8 @@ from .run import Failed
 from .survey import survey
 
 
-def main(words):
-    """0 all well, 1 something said no, 2 wrong use, 3 stalled."""
+def main(argv):
+    """0 all well, 1 something failed, 2 wrong use, 3 stalled."""
     parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
     parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank")
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
@@ -31,7 +31,7 @@ def main(words):
     parser.add_argument("--short-lines", action="store_true", help="write events in numbered pieces of less than a kilobyte")
     parser.add_argument("--output", help="write events to this file instead")
     parser.add_argument("--remove-self", action="store_true", help="remove the folder that this file lies in, at the end")
-    given = parser.parse_args(words)
+    given = parser.parse_args(argv)
     finish = shorten_lines(os.environ.get("SLURMD_NODENAME", "node")) if given.short_lines else lambda: None
     try:
         return do(given)
@@ -71,7 +71,7 @@ def do(given):
     try:
         return run_rank(plan, place, given.events, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was told
+        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was reported
 
 
 def read_plan(text):

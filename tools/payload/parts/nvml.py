@@ -45,17 +45,17 @@ class NvmlQuestion:
 
     def __init__(self):
         self.began = time.monotonic()
-        self.said = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
-        words = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
+        self.output = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
+        argv = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
     def answer(self, limit_s):
         """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
-            self.said.seek(0)
-            return json.loads(self.said.read())
+            self.output.seek(0)
+            return json.loads(self.output.read())
         except subprocess.TimeoutExpired:
             self.process.kill()
         except ValueError:

@@ -52,9 +52,9 @@ def session_commands(session):
     found = []
     for pid in session_members(session):
         with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as source:
-            words = source.read().replace(b"\0", b" ").strip().decode("utf-8", "replace")
-            if words:
-                found.append(words[:200])
+            command = source.read().replace(b"\0", b" ").strip().decode("utf-8", "replace")
+            if command:
+                found.append(command[:200])
     return found
 
 

@@ -22,7 +22,7 @@ from .run import Failed, Run
 
 
 def run_rank(plan, place, descriptor, folder):
-    """Goes through the phases; the exit code: 0 all well, 1 a phase said no, 3 stalled."""
+    """Goes through the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
     with contextlib.suppress(OSError, AttributeError):
@@ -57,7 +57,7 @@ def leave(run):
 
 
 def run_phase(run, name):
-    """Announce, do, tell how it went. False when the phase said no."""
+    """Announce, do, tell how it went. False when the phase failed."""
     limit_s = phase_limit_s(run.plan, name)
     run.phase, run.phase_until = name, time.monotonic() + limit_s
     run.step("begin", limit_s if name in PHASE_LIMIT_S else None)

@@ -21,8 +21,8 @@ def phase_rendezvous(run):
     try:
         run.store = run.dist.TCPStore(address, port, run.world, run.rank == 0, timeout=datetime.timedelta(seconds=limit_s), wait_for_workers=False)
     except (RuntimeError, ValueError, OSError) as problem:
-        said = " ".join(str(problem).split())[:300]
-        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", said)) from None
+        output = " ".join(str(problem).split())[:300]
+        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", output)) from None
     run.store.set("here/%d" % run.rank, run.host)
     until = time.monotonic() + limit_s
     missing = list(range(run.world))

@@ -13,7 +13,7 @@ from .board import Board
 from .events import emit
 from .limits import SELF_END_S, SLOW_BYTES_S, STEP_S
 
-MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are told
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
 
 
 class Failed(Exception):

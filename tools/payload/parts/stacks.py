@@ -30,19 +30,19 @@ def native_stacks(spy, pids, limit_s=SPY_S):
     for way, share in SPY_WAYS:
         until = time.monotonic() + limit_s * share
         looks = {pid: _look(spy, way, pid) for pid in pids}
-        for pid, (process, said) in looks.items():
+        for pid, (process, output) in looks.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
             if process.poll() is None:
                 process.kill()
             elif process.returncode == 0:
-                said.seek(0)
-                found[pid] = "\n".join(line[:160] for line in said.read().decode("utf-8", "replace").splitlines())[:8000]
-            said.close()
+                output.seek(0)
+                found[pid] = "\n".join(line[:160] for line in output.read().decode("utf-8", "replace").splitlines())[:8000]
+            output.close()
     return found
 
 
 def _look(spy, way, pid):
-    said = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
-    words = [spy, "dump", way, "--pid", str(pid)]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), said
+    output = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
+    argv = [spy, "dump", way, "--pid", str(pid)]
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), output

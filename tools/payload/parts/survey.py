@@ -26,11 +26,11 @@ def survey():
     }  # fmt: skip
 
 
-def ip_json(*words):
+def ip_json(*arguments):
     """ip -j's answer, or None."""
     try:
-        said = subprocess.run(["ip", "-j", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
-        return json.loads(said)
+        output = subprocess.run(["ip", "-j", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
+        return json.loads(output)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
 

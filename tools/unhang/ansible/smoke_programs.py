@@ -19,7 +19,7 @@ with open('/proc/sys/kernel/random/boot_id') as source:
     print(json.dumps({'place': place, 'boot_id': source.read().strip()}))
 """
 
-# Waits, for a few seconds at most, until the agent has told its end or the job is over, and answers with all that it told.
+# Waits, for a few seconds at most, until the agent has reported its end or the job is over, and answers with all that it reported.
 ANSWER = """
 import base64, json, os, time, zlib
 events, until = os.path.join(given['place'], 'events.jsonl'), time.monotonic() + given['wait_s']
@@ -30,7 +30,7 @@ def over():
             return 'started' not in job or bool(job.get('finished'))
     except (OSError, ValueError):
         return False
-def told():
+def reported():
     try:
         with open(events, 'rb') as source:
             source.seek(max(0, os.path.getsize(events) - 4096))
@@ -42,7 +42,7 @@ with open('/proc/sys/kernel/random/boot_id') as source:
 while answer['place'] and not over() and time.monotonic() < until:
     time.sleep(0.1)
 answer['over'] = over()
-answer['told'] = told()
+answer['reported'] = reported()
 answer['job'] = None
 if answer['over'] or given['last']:
     try:
@@ -59,7 +59,7 @@ if answer['over'] or given['last']:
 print(json.dumps(answer))
 """
 
-# Takes away what PLACE and the job left. What cannot be removed is told.
+# Removes what PLACE and the job wrote. What cannot be removed is reported.
 REMOVE = """
 import json, os, shutil
 problems = []
@@ -97,9 +97,9 @@ def unpacked(text: str, most_bytes: int) -> bytes:
         raise ValueError(str(problem)) from None
 
 
-def answered(said: str) -> dict[str, Any]:
+def answered(output: str) -> dict[str, Any]:
     """The last line that is a JSON object, {} when there is none. What a node says may be anything."""
-    for line in reversed(said.splitlines()):
+    for line in reversed(output.splitlines()):
         if line.startswith("{"):
             try:
                 found = json.loads(line)

@@ -22,15 +22,15 @@ from unhang.smoke.container import RUNTIMES, Container, choose_container
 from unhang.smoke.cross_check import cross_check
 from unhang.smoke.expectations import Expectations, read_expectations
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
-from unhang.smoke.group import Wishes, expand_hosts
+from unhang.smoke.group import SessionOptions, expand_hosts
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
 from unhang.smoke.local import free_port, payload_path, run_local
 from unhang.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts
 from unhang.smoke.result import EXIT_CODES, judge
-from unhang.smoke.session import follow, smoke_course
-from unhang.smoke.smoke_folder import Known, next_step, read_result
+from unhang.smoke.session import follow, smoke_session
+from unhang.smoke.smoke_folder import StepInputs, next_step, read_result
 from unhang.smoke.streams import Event, Stream
-from unhang.smoke.switches import read_leaves
+from unhang.smoke.switches import read_switches
 
 FORMATS = ("table", "json", "junit")
 
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ssh-config", metavar="FILE", help="instead of the usual ones")
     parser.add_argument("--known-hosts", metavar="FILE", help="instead of the usual ones; a key that is not there is refused")
     parser.add_argument("--identity", metavar="FILE", help="private key of ssh")
-    parser.add_argument("--leaf", action="append", default=[], metavar="SWITCH=NODES", help="which nodes hang on one switch, for isolation")
-    parser.add_argument("--inventory", metavar="PATH", help="an inventory whose variable unhang_leaf, or groups leaf* and switch*, say so")
+    parser.add_argument("--switch", action="append", default=[], metavar="SWITCH=NODES", help="which nodes hang on one switch, for isolation")
+    parser.add_argument("--inventory", metavar="PATH", help="an inventory whose variable unhang_switch, or groups leaf* and switch*, say so")
     parser.add_argument("--isolate", action=argparse.BooleanOptionalAction, default=True, help="after a failure of three nodes or more: which of them it is")
     parser.add_argument("--search-timeout", type=float, metavar="SECONDS", default=1200.0, help="for experiments and isolation (default: %(default)s)")
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks per node (default: one per GPU; 2 without GPUs)")
@@ -130,8 +130,8 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
 
     def go(wanted: planning.Request, members: Sequence[planning.Member], at: int) -> list[Stream]:
         plans = planning.plan_group(wanted, members, "127.0.0.1", at)
-        command = container.words() if container else None
-        return run_hosts(plans, lambda node: run_local(node, payload, command, progress.hear, carry=container is not None))
+        command = container.argv() if container else None
+        return run_hosts(plans, lambda node: run_local(node, payload, command, progress.on_event, carry=container is not None))
 
     result = judge(go(request, here.members, port), expectations_of(arguments))
     result["rendezvous"] = {"host": here.members[0].host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
@@ -162,10 +162,10 @@ def hosts_here(arguments: argparse.Namespace, backend: str) -> LocalHosts:
 def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:
     """The smoke test over nodes that ssh or Slurm reaches."""
     hosts = expand_hosts(arguments.hosts)
-    wishes = wishes_of(arguments)
+    options = session_options(arguments)
     launcher = launcher_of(arguments)
     expectations = expectations_of(arguments)
-    return follow(smoke_course(hosts, launcher.survey(hosts), request, wishes, expectations), launcher.run)
+    return follow(smoke_session(hosts, launcher.survey(hosts), request, options, expectations), launcher.run)
 
 
 def expectations_of(arguments: argparse.Namespace) -> Expectations:
@@ -173,10 +173,10 @@ def expectations_of(arguments: argparse.Namespace) -> Expectations:
     return read_expectations(history_rows(read_baselines(arguments.baseline)))
 
 
-def wishes_of(arguments: argparse.Namespace) -> Wishes:
+def session_options(arguments: argparse.Namespace) -> SessionOptions:
     """How far to go after a failure. Raises UserError."""
-    leaves = (read_leaves(arguments.inventory) if arguments.inventory else {}) | leaves_of(arguments.leaf)
-    return Wishes(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, leaves, arguments.search_timeout)
+    switches = (read_switches(arguments.inventory) if arguments.inventory else {}) | switches_of(arguments.switch)
+    return SessionOptions(arguments.nproc, arguments.port, arguments.experiments, arguments.isolate, switches, arguments.search_timeout)
 
 
 def container_of(arguments: argparse.Namespace, launcher: str) -> Container | None:
@@ -189,27 +189,27 @@ def launcher_of(arguments: argparse.Namespace) -> Launcher:
     """What reaches the nodes. Raises UserError for files or programs that are not there."""
     payload = payload_path(project.find_project()).read_bytes()
     container = container_of(arguments, arguments.launcher)
-    hear = Progress().hear
+    on_event = Progress().on_event
     if arguments.launcher == "slurm":
-        return slurm_launcher(payload, container, arguments.srun, hear)
+        return slurm_launcher(payload, container, arguments.srun, on_event)
     files = {"ssh_config": arguments.ssh_config, "known_hosts": arguments.known_hosts, "identity": arguments.identity}
-    return ssh_launcher(payload, container, arguments.user, files, hear)
+    return ssh_launcher(payload, container, arguments.user, files, on_event)
 
 
 def write_next_step(arguments: argparse.Namespace, request: planning.Request) -> int:
     """The next round, as JSON on standard output."""
-    known = Known(request, wishes_of(arguments), container_of(arguments, "ansible"), expectations_of(arguments))
-    print(json.dumps(next_step(Path(arguments.step_in), known)))
+    inputs = StepInputs(request, session_options(arguments), container_of(arguments, "ansible"), expectations_of(arguments))
+    print(json.dumps(next_step(Path(arguments.step_in), inputs)))
     return 0
 
 
-def leaves_of(texts: list[str]) -> dict[str, str]:
+def switches_of(texts: list[str]) -> dict[str, str]:
     """{host: switch}. Raises UserError."""
     found: dict[str, str] = {}
     for text in texts:
         switch, sign, nodes = text.partition("=")
         if not sign or not switch:
-            raise UserError(f"--leaf: expected SWITCH=NODES, found {text!r}")
+            raise UserError(f"--switch: expected SWITCH=NODES, found {text!r}")
         found |= dict.fromkeys(expand_hosts([nodes]), switch)
     return found
 
@@ -228,7 +228,7 @@ class Progress:
     def __init__(self) -> None:
         self.seen: set[str] = set()
 
-    def hear(self, host: str, event: Event) -> None:
+    def on_event(self, host: str, event: Event) -> None:
         """One event of a node."""
         del host
         phase = event.get("phase")

@@ -65,21 +65,21 @@ class Group:
     transport: str
 
 
-def group_of(told: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]) -> Group | None:
+def group_of(reported: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]) -> Group | None:
     """The group as its ranks described themselves; None without GPUs, and for one rank, which has nobody to send to.
 
     logs: events of NCCL's log; transports: rows of the result.
     """
-    facts = [story.facts for story in told.values() if story.facts]
-    devices = [(story.phases.get("binding") or {}).get("result") for story in told.values()]
+    facts = [story.facts for story in reported.values() if story.facts]
+    devices = [(story.phases.get("binding") or {}).get("result") for story in reported.values()]
     models = {str(one["device"].get("model")) for one in devices if isinstance(one, dict) and isinstance(one.get("device"), dict)}
-    if not facts or len(told) < 2 or len(models) != 1 or facts[0].get("backend") != "nccl":
+    if not facts or len(reported) < 2 or len(models) != 1 or facts[0].get("backend") != "nccl":
         return None
     nvls = any(event.get("nvls") is True for event in logs)
     kinds = {row["kind"] for row in transports}
     slowest = next((kind for kind in ("net", "shm", "pcie") if kind in kinds), None)
     transport = slowest or ("nvlink" if kinds & {"nvlink", "p2p"} else "pcie")
-    return Group(models.pop(), len(told), nvls, transport)
+    return Group(models.pop(), len(reported), nvls, transport)
 
 
 def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
@@ -109,8 +109,8 @@ def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[st
 
 def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
     """Whether a row of the table speaks of such a group."""
-    words, wanted = set(re.split(r"[\s-]+", group.gpu)), set(re.split(r"[\s-]+", one["gpu"]))
-    same_card = wanted <= words and not (words - wanted) & OTHER_CARDS
+    model_words, wanted = set(re.split(r"[\s-]+", group.gpu)), set(re.split(r"[\s-]+", one["gpu"]))
+    same_card = wanted <= model_words and not (model_words - wanted) & OTHER_CARDS
     nvls = group.nvls and operation == "all_reduce"
     return same_card and (one["gpus"], one["transport"], one["operation"], one["nvls"]) == (group.gpus, group.transport, operation, nvls)
 
@@ -159,10 +159,10 @@ def stragglers(times: Mapping[int, float]) -> list[tuple[int, float, float]]:
     return [(rank, value, median) for rank, value in sorted(times.items()) if value > limit]
 
 
-def paces(told: Mapping[int, Story]) -> dict[int, float]:
-    """Time (us) of the same work on every rank, where it was told."""
+def paces(reported: Mapping[int, Story]) -> dict[int, float]:
+    """Time (us) of the same work on every rank, where it was reported."""
     found = {}
-    for rank, story in told.items():
+    for rank, story in reported.items():
         result = (story.phases.get("pace") or {}).get("result")
         value = number(result.get("pace_us")) if isinstance(result, dict) else 0.0
         if value > 0:

@@ -34,6 +34,6 @@ def node_arguments(plan: NodePlan, watch_stdin: bool) -> tuple[str, ...]:
     return ("node", "--plan", json.dumps({**plan.document, "remove_self": True, "watch_stdin": watch_stdin}, separators=(",", ":")))
 
 
-def shell_line(words: Sequence[str]) -> str:
+def shell_line(argv: Sequence[str]) -> str:
     """For a remote shell."""
-    return shlex.join(words)
+    return shlex.join(argv)

@@ -1,4 +1,4 @@
-"""The users' torch in a container image: the words that run a Python in it, with the node's GPUs, network and shared memory, for each runtime.
+"""The users' torch in a container image: the command line that runs a Python in it, with the node's GPUs, network and shared memory, for each runtime.
 
 The survey is never run in an image: it asks for the node's own addresses and routes with the node's own ip(8). Values in, values out.
 """
@@ -30,10 +30,10 @@ class Container:
 
     @property
     def program(self) -> list[str]:
-        """The Python alone where srun starts the container, else as `words`."""
-        return [self.python] if self.runtime in BY_SLURM else self.words()
+        """The Python alone where srun starts the container, else as `argv`."""
+        return [self.python] if self.runtime in BY_SLURM else self.argv()
 
-    def words(self, folder: str | None = None) -> list[str]:
+    def argv(self, folder: str | None = None) -> list[str]:
         """argv that ends in the image's Python. folder: of the node, to be seen inside at its own path. Standard input stays open: it is the leash."""
         if self.runtime in ("docker", "podman"):
             return [*self._engine(folder), self.image, self.python]

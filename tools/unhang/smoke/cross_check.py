@@ -21,9 +21,9 @@ ONE_PROCESS = {"NCCL_P2P_DIRECT_DISABLE": "1"}
 _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s", re.MULTILINE)
 
 
-def parse_busbw(said: str) -> dict[int, float]:
+def parse_busbw(output: str) -> dict[int, float]:
     """Size in bytes -> out-of-place busbw (GB/s) of a table of nccl-tests."""
-    return {int(found[1]): float(found[4]) for found in _ROW.finditer(said)}
+    return {int(found[1]): float(found[4]) for found in _ROW.finditer(output)}
 
 
 def cross_check(rows: Sequence[Mapping[str, Any]], gpus: int, environment: Mapping[str, str], library: str | None) -> list[dict[str, Any]]:
@@ -47,10 +47,10 @@ def cross_check(rows: Sequence[Mapping[str, Any]], gpus: int, environment: Mappi
 def _run(program: str, size: int, gpus: int, environment: Mapping[str, str], library: str | None) -> float | None:
     """busbw of one run, None when it did not come to one."""
     paths = [*([str(Path(library).parent)] if library else []), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    words = [program, "-b", str(size), "-e", str(size), "-g", str(gpus), "-w", "5", "-n", "20", "-c", "0"]
+    argv = [program, "-b", str(size), "-e", str(size), "-g", str(gpus), "-w", "5", "-n", "20", "-c", "0"]
     variables = {**ONE_PROCESS, **os.environ, **environment, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
     try:
-        said = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, check=False).stdout
+        output = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return parse_busbw(said).get(size)
+    return parse_busbw(output).get(size)

@@ -19,8 +19,8 @@ Surveys = Mapping[str, Mapping[str, Any] | str]  # by host the payload's survey,
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How far to go after a failure. leaves: switch by host. nproc: ranks per node, None for one per GPU. port: None for a free one.
+class SessionOptions:
+    """How far to go after a failure. switches: switch by host. nproc: ranks per node, None for one per GPU. port: None for a free one.
 
     search_s: for experiments and the search for the bad node together.
     """
@@ -29,7 +29,7 @@ class Wishes:
     port: int | None = None
     experiments: bool = True
     isolation: bool = True
-    leaves: Mapping[str, str] | None = None
+    switches: Mapping[str, str] | None = None
     search_s: float = 1200.0
 
 
@@ -44,15 +44,15 @@ class Ready:
     plans: Sequence[NodePlan]
 
 
-def prepare(hosts: Sequence[str], surveys: Surveys, request: Request, wishes: Wishes) -> Ready:
+def prepare(hosts: Sequence[str], surveys: Surveys, request: Request, options: SessionOptions) -> Ready:
     """From surveys to plans."""
     able = {host: survey for host in hosts if not isinstance(survey := surveys[host], str)}
     absent = {host: str(surveys[host]) for host in hosts if host not in able}
     for host, reason in other_gpus(able).items():
         absent[host] = reason
         del able[host]
-    members, meeting, problem = find_members(able, request, wishes.nproc)
-    plans = plan_members(request, members, meeting, wishes.port) if members and meeting else []
+    members, meeting, problem = find_members(able, request, options.nproc)
+    plans = plan_members(request, members, meeting, options.port) if members and meeting else []
     return Ready(able, absent | problem, members, meeting, plans)
 
 

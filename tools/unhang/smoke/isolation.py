@@ -1,11 +1,11 @@
 """Finds the bad node in a group that failed: a pure scheduler. It yields rounds of disjoint groups to be tried at the same time and is sent who passed.
 
-    search = isolate(hosts, leaves)          # the group as a whole has failed already
+    search = isolate(hosts, switches)          # the group as a whole has failed already
     answer = drive(search, try_round)        # try_round([("a", "b"), ("c", "d")]) -> [True, False]
 
 First pairs: a node that fails with two different partners that are known to be good is bad; a pair that fails although both its ends are good is a bad link.
 One bad node of 64 takes three rounds, two take four, the last of them the proof that the rest passes. When all pairs pass and the group fails, bisection tells
-whether it takes two leaves (switches of the inventory's groups), one link that no pair had tried, or just so many nodes.
+whether it takes two switches (of the inventory's groups or variables), one link that no pair had tried, or just so many nodes.
 
 Faults are taken to stay: a group that contains a failing group fails.
 """
@@ -23,14 +23,14 @@ MOST_PAIR_ROUNDS = 64
 
 @dataclass(frozen=True)
 class Answer:
-    """bad_nodes, bad_links: to blame. leaves: pairs of switches that only fail together. from_nodes: the group fails from so many nodes on.
+    """bad_nodes, bad_links: to blame. switches: pairs of switches that only fail together. from_nodes: the group fails from so many nodes on.
 
     unresolved: nodes that cannot be told apart from their partners for want of a good one. rounds: how many it took.
     """
 
     bad_nodes: tuple[str, ...] = ()
     bad_links: tuple[tuple[str, str], ...] = ()
-    leaves: tuple[tuple[str, str], ...] = ()
+    switches: tuple[tuple[str, str], ...] = ()
     from_nodes: int | None = None
     unresolved: tuple[str, ...] = ()
     rounds: int = 0
@@ -38,12 +38,12 @@ class Answer:
     @property
     def text(self) -> str:
         """One sentence for a person."""
-        said = [f"bad node {node}" for node in self.bad_nodes]
-        said += [f"bad link between {first} and {second}, each is good with others" for first, second in self.bad_links]
-        said += [f"only across leaf {first} and {second}" for first, second in self.leaves]
-        said += [f"only from {self.from_nodes} nodes on"] if self.from_nodes else []
-        said += [f"undecided: {', '.join(self.unresolved)}; add a node that is known to be good"] if self.unresolved else []
-        return "; ".join(said) or "it did not happen again in parts of the group"
+        output = [f"bad node {node}" for node in self.bad_nodes]
+        output += [f"bad link between {first} and {second}, each is good with others" for first, second in self.bad_links]
+        output += [f"only across switch {first} and {second}" for first, second in self.switches]
+        output += [f"only from {self.from_nodes} nodes on"] if self.from_nodes else []
+        output += [f"undecided: {', '.join(self.unresolved)}; add a node that is known to be good"] if self.unresolved else []
+        return "; ".join(output) or "it did not happen again in parts of the group"
 
 
 @dataclass
@@ -51,19 +51,19 @@ class _Search:
     """What is known so far."""
 
     hosts: list[str]
-    leaf: dict[str, str]
+    switch: dict[str, str]
     good: set[str] = field(default_factory=set)
     bad: set[str] = field(default_factory=set)
     tried: dict[frozenset[str], bool] = field(default_factory=dict)
     links: list[tuple[str, str]] = field(default_factory=list)
-    leaves: list[tuple[str, str]] = field(default_factory=list)
+    switches: list[tuple[str, str]] = field(default_factory=list)
     from_nodes: int | None = None
     rounds: int = 0
 
 
-def isolate(hosts: Sequence[str], leaves: Mapping[str, str] | None = None) -> Rounds:
-    """The search. leaves: the switch of each host; hosts that are not named share one."""
-    search = _Search(list(dict.fromkeys(hosts)), {host: (leaves or {}).get(host, "") for host in hosts})
+def isolate(hosts: Sequence[str], switches: Mapping[str, str] | None = None) -> Rounds:
+    """The search. switches: the switch of each host; hosts that are not named share one."""
+    search = _Search(list(dict.fromkeys(hosts)), {host: (switches or {}).get(host, "") for host in hosts})
     yield from _pair_up(search)
     for _ in range(MOST_FINDINGS):
         rest = _rest(search)
@@ -99,22 +99,22 @@ def _ask(search: _Search, groups: list[Group]) -> Generator[list[Group], list[bo
 
 
 def _rest(search: _Search) -> list[str]:
-    """The group without what was found: bad nodes, one end of each bad link, one leaf of each bad pair of leaves, in the order of leaves."""
+    """The group without what was found: bad nodes, one end of each bad link, one switch of each bad pair of switches, in the order of switches."""
     away = {*search.bad, *(link[1] for link in search.links)}
-    closed = {pair[1] for pair in search.leaves}
-    return [host for host in _by_leaf(search) if host not in away and search.leaf[host] not in closed]
+    closed = {pair[1] for pair in search.switches}
+    return [host for host in _by_switch(search) if host not in away and search.switch[host] not in closed]
 
 
-def _by_leaf(search: _Search) -> list[str]:
-    order = {leaf: place for place, leaf in enumerate(dict.fromkeys(search.leaf[host] for host in search.hosts))}
-    return sorted(search.hosts, key=lambda host: order[search.leaf[host]])
+def _by_switch(search: _Search) -> list[str]:
+    order = {switch: place for place, switch in enumerate(dict.fromkeys(search.switch[host] for host in search.hosts))}
+    return sorted(search.hosts, key=lambda host: order[search.switch[host]])
 
 
 def _answer(search: _Search) -> Answer:
     open_ends = [host for host in search.hosts if host not in search.good and host not in search.bad]
     failed = {host for pair, well in search.tried.items() if not well for host in pair}
     return Answer(
-        tuple(host for host in search.hosts if host in search.bad), tuple(search.links), tuple(search.leaves), search.from_nodes,
+        tuple(host for host in search.hosts if host in search.bad), tuple(search.links), tuple(search.switches), search.from_nodes,
         tuple(host for host in open_ends if host in failed), search.rounds,
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def _answer(search: _Search) -> Answer:
 
 def _pair_up(search: _Search) -> Generator[list[Group], list[bool], None]:
     """Rounds of pairs until every node is known to be good or bad, or nothing more can be learnt from pairs."""
-    pairs = _first_pairs(_by_leaf(search))
+    pairs = _first_pairs(_by_switch(search))
     for _ in range(MOST_PAIR_ROUNDS):
         if not pairs:
             return
@@ -134,7 +134,7 @@ def _pair_up(search: _Search) -> Generator[list[Group], list[bool], None]:
 
 
 def _first_pairs(hosts: Sequence[str]) -> list[Group]:
-    """Neighbours in the order of leaves: mostly below one switch, so that a fault between switches does not look like a node's."""
+    """Neighbours in the order of switches: mostly below one switch, so that a fault between switches does not look like a node's."""
     return [(hosts[place], hosts[place + 1]) for place in range(0, len(hosts) - 1, 2)]
 
 
@@ -154,14 +154,14 @@ def _conclude(search: _Search) -> None:
 def _next_pairs(search: _Search) -> list[Group]:
     """Every undecided node with a good one that it has not met, below its own switch if there is one; without good ones among themselves."""
     undecided = [host for host in search.hosts if host not in search.good and host not in search.bad]
-    free = [host for host in _by_leaf(search) if host in search.good]
-    by_leaf: dict[str, list[str]] = {}
+    free = [host for host in _by_switch(search) if host in search.good]
+    by_switch: dict[str, list[str]] = {}
     for host in free:
-        by_leaf.setdefault(search.leaf[host], []).append(host)
+        by_switch.setdefault(search.switch[host], []).append(host)
     pairs: list[Group] = []
     alone: list[str] = []
     for host in undecided:
-        partner = _partner(search, host, by_leaf)
+        partner = _partner(search, host, by_switch)
         if partner is None:
             alone.append(host)
         else:
@@ -175,15 +175,15 @@ def _next_pairs(search: _Search) -> list[Group]:
     return pairs
 
 
-def _partner(search: _Search, host: str, by_leaf: Mapping[str, list[str]]) -> str | None:
-    """Takes a good node out of the lists: of the host's own leaf, else of a leaf in which it has not failed yet, else any."""
-    failed_in = {search.leaf[other] for pair, well in search.tried.items() if host in pair and not well for other in pair - {host}}
-    own = search.leaf[host]
-    leaves = sorted(by_leaf, key=lambda leaf: (leaf != own, leaf in failed_in))
-    for leaf in leaves:
-        for partner in by_leaf[leaf]:
+def _partner(search: _Search, host: str, by_switch: Mapping[str, list[str]]) -> str | None:
+    """Takes a good node out of the lists: of the host's own switch, else of a switch in which it has not failed yet, else any."""
+    failed_in = {search.switch[other] for pair, well in search.tried.items() if host in pair and not well for other in pair - {host}}
+    own = search.switch[host]
+    switches = sorted(by_switch, key=lambda switch: (switch != own, switch in failed_in))
+    for switch in switches:
+        for partner in by_switch[switch]:
             if frozenset((host, partner)) not in search.tried:
-                by_leaf[leaf].remove(partner)
+                by_switch[switch].remove(partner)
                 return partner
     return None
 
@@ -198,11 +198,11 @@ def _bisect(search: _Search, rest: Sequence[str]) -> Generator[list[Group], list
     second = yield from _shortest(search, rest[: size - 1], (last,))
     first = rest[second - 1]
     if second and size > 1 and not (yield from _passes(search, (first, last))):
-        yield from _link_or_leaves(search, first, last)
+        yield from _link_or_switches(search, first, last)
         return
-    leaves = yield from _two_leaves(search, rest[:size])
-    if leaves:
-        search.leaves.append(leaves)
+    switches = yield from _two_switches(search, rest[:size])
+    if switches:
+        search.switches.append(switches)
     else:
         search.from_nodes = size
 
@@ -230,38 +230,38 @@ def _shortest(search: _Search, order: Sequence[str], more: Group) -> Generator[l
     return high
 
 
-def _link_or_leaves(search: _Search, first: str, last: str) -> Generator[list[Group], list[bool], None]:
+def _link_or_switches(search: _Search, first: str, last: str) -> Generator[list[Group], list[bool], None]:
     """A pair of good nodes that fails: is it this link, or every link between their switches?"""
-    leaf, other = search.leaf[first], search.leaf[last]
-    mates = [host for host in search.hosts if search.leaf[host] == leaf and host not in (first, *search.bad)]
-    others = [host for host in search.hosts if search.leaf[host] == other and host not in (last, *search.bad)]
-    if leaf != other and mates and others and not (yield from _passes(search, (mates[0], others[0]))):
-        search.leaves.append((leaf, other))
+    switch, other = search.switch[first], search.switch[last]
+    mates = [host for host in search.hosts if search.switch[host] == switch and host not in (first, *search.bad)]
+    others = [host for host in search.hosts if search.switch[host] == other and host not in (last, *search.bad)]
+    if switch != other and mates and others and not (yield from _passes(search, (mates[0], others[0]))):
+        search.switches.append((switch, other))
         # Pairs across the two were taken for bad links before; the switches explain them.
-        search.links = [link for link in search.links if {search.leaf[link[0]], search.leaf[link[1]]} != {leaf, other}]
+        search.links = [link for link in search.links if {search.switch[link[0]], search.switch[link[1]]} != {switch, other}]
     else:
         search.links.append((first, last))
 
 
-def _two_leaves(search: _Search, failing: Sequence[str]) -> Generator[list[Group], list[bool], tuple[str, str] | None]:
-    """The two leaves that it takes, when it is leaves and not the number of nodes. failing: the shortest beginning that fails, in the order of leaves."""
-    leaf = search.leaf[failing[-1]]
-    inside = [host for host in failing if search.leaf[host] == leaf]
-    before = list(dict.fromkeys(search.leaf[host] for host in failing if search.leaf[host] != leaf))
+def _two_switches(search: _Search, failing: Sequence[str]) -> Generator[list[Group], list[bool], tuple[str, str] | None]:
+    """The two switches that it takes, when it is switches and not the number of nodes. failing: the shortest beginning that fails, in the order of switches."""
+    switch = search.switch[failing[-1]]
+    inside = [host for host in failing if search.switch[host] == switch]
+    before = list(dict.fromkeys(search.switch[host] for host in failing if search.switch[host] != switch))
     if not before:
         return None
     low, high = 0, len(before)
     while low + 1 < high:
         middle = (low + high) // 2
-        if (yield from _passes(search, (*(host for host in failing if search.leaf[host] in before[:middle]), *inside))):
+        if (yield from _passes(search, (*(host for host in failing if search.switch[host] in before[:middle]), *inside))):
             low = middle
         else:
             high = middle
     other = before[high - 1]
-    pair = [host for host in failing if search.leaf[host] in (other, leaf)]
-    # One node fewer than the number that would explain it, so that a failure can only be due to the leaves.
+    pair = [host for host in failing if search.switch[host] in (other, switch)]
+    # One node fewer than the number that would explain it, so that a failure can only be due to the switches.
     if len(pair) == len(failing):
         pair = pair[1:]
     if (yield from _passes(search, pair)):
         return None
-    return other, leaf
+    return other, switch

@@ -13,7 +13,7 @@ from unhang.smoke.group import Surveys
 from unhang.smoke.plan import NodePlan
 from unhang.smoke.streams import Event, Stream
 
-Tell = Callable[[str, Event], None]
+OnEvent = Callable[[str, Event], None]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Launcher:
     run: Callable[[Sequence[NodePlan]], list[Stream]]
 
 
-def ssh_launcher(payload: bytes, container: Container | None, user: str | None, files: Mapping[str, str | None], hear: Tell) -> Launcher:
+def ssh_launcher(payload: bytes, container: Container | None, user: str | None, files: Mapping[str, str | None], on_event: OnEvent) -> Launcher:
     """fabric, with host keys checked. files: ssh_config, known_hosts, identity, or None. Raises UserError for files that are not there."""
     from unhang.smoke import remote  # fabric takes a third of a second to load
 
@@ -33,10 +33,10 @@ def ssh_launcher(payload: bytes, container: Container | None, user: str | None, 
         if path and not Path(path).is_file():
             raise UserError(f"--{name.replace('_', '-')}: expected a file at {path}, found none")
     access = remote.Access(payload, tuple(container.program) if container else ("python3",), user, **files)
-    return Launcher("fabric", lambda names: remote.survey_all(names, access), lambda plans: remote.run_group(plans, access, hear))
+    return Launcher("fabric", lambda names: remote.survey_all(names, access), lambda plans: remote.run_group(plans, access, on_event))
 
 
-def slurm_launcher(payload: bytes, container: Container | None, options: Sequence[str], hear: Tell) -> Launcher:
+def slurm_launcher(payload: bytes, container: Container | None, options: Sequence[str], on_event: OnEvent) -> Launcher:
     """srun. Raises UserError where there is none."""
     from unhang.smoke import slurm
 
@@ -44,4 +44,4 @@ def slurm_launcher(payload: bytes, container: Container | None, options: Sequenc
         raise UserError("--launcher slurm: expected srun on PATH, found none; run it where jobs are submitted")
     program, mine = (container.program, container.srun_options()) if container else (["python3"], [])
     cluster = slurm.Cluster(payload, tuple(program), tuple(options), tuple(mine))
-    return Launcher("slurm", lambda names: slurm.survey_all(names, cluster), lambda plans: slurm.run_group(plans, cluster, hear))
+    return Launcher("slurm", lambda names: slurm.survey_all(names, cluster), lambda plans: slurm.run_group(plans, cluster, on_event))

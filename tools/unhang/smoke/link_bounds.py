@@ -31,7 +31,7 @@ class LinkBound:
 
 
 def link_bound(transport: str, events: Iterable[Event]) -> LinkBound | None:
-    """None where the nodes told nothing of such links, and over networks."""
+    """None where the nodes reported nothing of such links, and over networks."""
     links = [row for event in events if event["e"] == "nvlink" for row in _rows(event.get("links"))]
     bounds = [bound for row in links if (bound := _nvlink(row) if transport == "nvlink" else _pcie(row) if transport in ("pcie", "shm") else None)]
     return min(bounds, key=lambda bound: bound.gb_s, default=None)

@@ -21,7 +21,7 @@ from unhang.smoke.streams import MOST_LINE_BYTES, Event, Stream, parse_event, pa
 
 PR_SET_PDEATHSIG = 1
 ENDING_S = 30.0  # for an agent to end its ranks and tell the rest
-Tell = Callable[[str, Event], None]
+OnEvent = Callable[[str, Event], None]
 
 
 def payload_path(project: Path) -> Path:
@@ -42,28 +42,28 @@ def agent_command(program: Sequence[str], payload: str, plan: NodePlan) -> list[
 
 
 def run_local(
-    plan: NodePlan, payload: Path, program: Sequence[str] | None = None, tell: Tell | None = None, environment: Mapping[str, str] | None = None,
+    plan: NodePlan, payload: Path, program: Sequence[str] | None = None, on_event: OnEvent | None = None, environment: Mapping[str, str] | None = None,
     carry: bool = False,
 ) -> Stream:  # fmt: skip
     """Runs one node's part here, to its end or its deadline. carry: the program does not see this machine's files, such as in a container."""
     watched = NodePlan(plan.host, plan.ranks, {**plan.document, "watch_stdin": True})
-    words = agent_command(program or [sys.executable], str(payload), watched)
+    argv = agent_command(program or [sys.executable], str(payload), watched)
     if carry and program:
-        words = carried(program, payload.read_bytes(), *node_arguments(plan, watch_stdin=True))
+        argv = carried(program, payload.read_bytes(), *node_arguments(plan, watch_stdin=True))
     try:
         agent = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
         )  # fmt: skip
     except OSError as problem:
-        return Stream(plan.host, plan.ranks, (), f"could not start {words[0]}: {problem.strerror}")
+        return Stream(plan.host, plan.ranks, (), f"could not start {argv[0]}: {problem.strerror}")
     deadline = time.monotonic() + float(plan.document.get("total_timeout_s", 600)) + ENDING_S
     with agent:
         try:
-            said, errors = listen(agent, plan.host, deadline, tell)
+            output, errors = listen(agent, plan.host, deadline, on_event)
         finally:
             end_process(agent)
-    events = tuple(parse_events(said.split(b"\n"), plan.ranks))
+    events = tuple(parse_events(output.split(b"\n"), plan.ranks))
     problem_text = None if any(event["e"] == "node_end" for event in events) else _reason(agent.returncode, errors)
     return Stream(plan.host, plan.ranks, events, problem_text)
 
@@ -75,34 +75,34 @@ def die_with_parent() -> None:
 
 
 def listen(
-    agent: subprocess.Popen[bytes], host: str, deadline: float, tell: Tell | None, parse: Callable[[bytes], Event | None] = parse_event
+    agent: subprocess.Popen[bytes], host: str, deadline: float, on_event: OnEvent | None, parse: Callable[[bytes], Event | None] = parse_event
 ) -> tuple[bytes, bytes]:
-    """Everything that the agent says until it closes its output, or the deadline; whole events are told on the way."""
+    """Everything that the agent says until it closes its output, or the deadline; whole events are reported on the way."""
     assert agent.stdout is not None
     assert agent.stderr is not None
-    heard: dict[int, bytearray] = {agent.stdout.fileno(): bytearray(), agent.stderr.fileno(): bytearray()}
-    told = 0
+    received: dict[int, bytearray] = {agent.stdout.fileno(): bytearray(), agent.stderr.fileno(): bytearray()}
+    reported = 0
     with selectors.DefaultSelector() as selector:
-        for descriptor in heard:
+        for descriptor in received:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map() and time.monotonic() < deadline:
             for key, _ in selector.select(0.5):
                 piece = os.read(key.fd, MOST_LINE_BYTES)
-                heard[key.fd] += piece
+                received[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
-            told = _tell_new(heard[agent.stdout.fileno()], told, host, tell, parse)
-    return bytes(heard[agent.stdout.fileno()]), bytes(heard[agent.stderr.fileno()])
+            reported = _tell_new(received[agent.stdout.fileno()], reported, host, on_event, parse)
+    return bytes(received[agent.stdout.fileno()]), bytes(received[agent.stderr.fileno()])
 
 
-def _tell_new(said: bytearray, told: int, host: str, tell: Tell | None, parse: Callable[[bytes], Event | None]) -> int:
-    end = said.rfind(b"\n") + 1
-    if tell and end > told:
-        for line in bytes(said[told:end]).splitlines():
+def _tell_new(output: bytearray, reported: int, host: str, on_event: OnEvent | None, parse: Callable[[bytes], Event | None]) -> int:
+    end = output.rfind(b"\n") + 1
+    if on_event and end > reported:
+        for line in bytes(output[reported:end]).splitlines():
             event = parse(line)
             if event:
-                tell(host, event)
-    return max(told, end)
+                on_event(host, event)
+    return max(reported, end)
 
 
 def end_process(agent: subprocess.Popen[bytes]) -> None:

@@ -111,10 +111,10 @@ def with_changes(request: Request, changes: Mapping[str, str | None]) -> Request
 
 def parse_phases(text: str) -> tuple[str, ...]:
     """Names with commas; `+name` adds to the usual ones. Raises UserError."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    names = [word.strip() for word in text.split(",") if word.strip()]
     usual = [name for name in PHASES if name not in OPTIONAL]
-    chosen = usual if words and all(word.startswith("+") for word in words) else []
-    for word in words:
+    chosen = usual if names and all(word.startswith("+") for word in names) else []
+    for word in names:
         name = word.lstrip("+")
         if name not in PHASES:
             raise UserError(f"--phases: expected some of {', '.join(PHASES)}, found {name!r}")

@@ -30,12 +30,12 @@ NOTICE_S = 2.0  # for a node to notice by itself that another is in trouble
 TROUBLE = ("stall", "exit", "node_failed")
 DEAD_AFTER_MS = 15_000  # of silence towards our keep-alives: then the connection is lost
 KEEPALIVE_S = 5
-Tell = Callable[[str, Event], None]
+OnEvent = Callable[[str, Event], None]
 
 
 @dataclass(frozen=True)
 class Access:
-    """How nodes are reached. program: what runs the ranks' agent there, such as a container's words; the survey is the node's own. payload: its content."""
+    """How nodes are reached. program: what runs the ranks' agent there, such as a container's argv; the survey is the node's own. payload: its content."""
 
     payload: bytes
     program: tuple[str, ...] = ("python3",)
@@ -105,8 +105,8 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
     except Unreachable as problem:
         return str(problem)
     with connection:
-        said, errors, code = _exchange(connection, shell_line(carried(SURVEY_PROGRAM, access.payload, "survey", "--remove-self")), SURVEY_S, None)
-    for line in said.splitlines():
+        output, errors, code = _exchange(connection, shell_line(carried(SURVEY_PROGRAM, access.payload, "survey", "--remove-self")), SURVEY_S, None)
+    for line in output.splitlines():
         with contextlib.suppress(ValueError):
             found = json.loads(line)
             if isinstance(found, dict) and found.get("e") == "survey":
@@ -115,19 +115,19 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
     return f"{SURVEY_PROGRAM[0]} did not run there (code {code})" + (f": {last[-1][:200]}" if last else "")
 
 
-def run_group(plans: Sequence[NodePlan], access: Access, tell: Tell | None = None) -> list[Stream]:
+def run_group(plans: Sequence[NodePlan], access: Access, on_event: OnEvent | None = None) -> list[Stream]:
     """Runs one group, all nodes at the same time. Each node's connection is its leash: its end is the end of the ranks there."""
     trouble = threading.Event()
     with ThreadPoolExecutor(max_workers=len(plans)) as workers:
-        return list(workers.map(lambda plan: _run_node(plan, access, tell, trouble), plans))
+        return list(workers.map(lambda plan: _run_node(plan, access, on_event, trouble), plans))
 
 
-def _run_node(plan: NodePlan, access: Access, tell: Tell | None, trouble: threading.Event) -> Stream:
-    def hear(event: Event) -> None:
+def _run_node(plan: NodePlan, access: Access, on_event: OnEvent | None, trouble: threading.Event) -> Stream:
+    def note(event: Event) -> None:
         if event["e"] in TROUBLE:
             trouble.set()
-        if tell:
-            tell(plan.host, event)
+        if on_event:
+            on_event(plan.host, event)
 
     try:
         connection = connect(plan.host, access)
@@ -137,8 +137,8 @@ def _run_node(plan: NodePlan, access: Access, tell: Tell | None, trouble: thread
     line = shell_line(carried(access.program, access.payload, *node_arguments(plan, watch_stdin=True)))
     limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
     with contextlib.closing(connection):
-        said, errors, code = _exchange(connection, line, limit_s, hear, trouble)
-    events = tuple(parse_events(said.split(b"\n"), plan.ranks))
+        output, errors, code = _exchange(connection, line, limit_s, note, trouble)
+    events = tuple(parse_events(output.split(b"\n"), plan.ranks))
     if any(event["e"] == "node_end" for event in events):
         return Stream(plan.host, plan.ranks, events)
     trouble.set()
@@ -149,30 +149,30 @@ def _run_node(plan: NodePlan, access: Access, tell: Tell | None, trouble: thread
 
 
 def _exchange(
-    connection: fabric.Connection, line: str, limit_s: float, tell: Callable[[Event], None] | None, trouble: threading.Event | None = None
+    connection: fabric.Connection, line: str, limit_s: float, on_event: Callable[[Event], None] | None, trouble: threading.Event | None = None
 ) -> tuple[bytes, bytes, int | None]:
     """(output, errors, exit code) of a command whose standard input stays open until it ends or the limit is reached.
 
     The exit code is KILLED for a command that a signal ended, None when the connection broke.
     trouble: when another node sets it, this one is asked for its evidence.
     """
-    said, errors = bytearray(), bytearray()
-    told, until, asked = 0, time.monotonic() + limit_s, 0.0
+    output, errors = bytearray(), bytearray()
+    reported, until, asked = 0, time.monotonic() + limit_s, 0.0
     try:
         channel = connection.transport.open_session(timeout=CONNECT_S)
         channel.exec_command(line)
         while time.monotonic() < until:
             idle = True
             while channel.recv_ready():
-                said += channel.recv(MOST_LINE_BYTES)
+                output += channel.recv(MOST_LINE_BYTES)
                 idle = False
             while channel.recv_stderr_ready():
                 errors += channel.recv_stderr(65536)
                 idle = False
-            told = _tell_new(said, told, tell)
+            reported = _tell_new(output, reported, on_event)
             if channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready():
                 code = channel.recv_exit_status()
-                return bytes(said), bytes(errors), code if code >= 0 else KILLED if _answers(connection) else None
+                return bytes(output), bytes(errors), code if code >= 0 else KILLED if _answers(connection) else None
             if not connection.transport.is_active():
                 break
             if trouble is not None and trouble.is_set() and asked >= 0:
@@ -183,8 +183,8 @@ def _exchange(
             if idle:
                 channel.status_event.wait(0.05)
     except (OSError, EOFError, paramiko.SSHException):
-        pass  # what was heard stands; the caller sees that no end was told
-    return bytes(said), bytes(errors), None
+        pass  # what was received stands; the caller sees that no end was reported
+    return bytes(output), bytes(errors), None
 
 
 def _answers(connection: fabric.Connection) -> bool:
@@ -196,11 +196,11 @@ def _answers(connection: fabric.Connection) -> bool:
         return False
 
 
-def _tell_new(said: bytearray, told: int, tell: Callable[[Event], None] | None) -> int:
-    end = said.rfind(b"\n") + 1
-    if tell and end > told:
-        for line in bytes(said[told:end]).splitlines():
+def _tell_new(output: bytearray, reported: int, on_event: Callable[[Event], None] | None) -> int:
+    end = output.rfind(b"\n") + 1
+    if on_event and end > reported:
+        for line in bytes(output[reported:end]).splitlines():
             event = parse_event(line)
             if event:
-                tell(event)
-    return max(told, end)
+                on_event(event)
+    return max(reported, end)

@@ -1,4 +1,4 @@
-"""The result for people (a table) and for CI (JUnit). What nodes said is cleaned before it is shown."""
+"""The result for people (a table) and for CI (JUnit). What nodes reported is cleaned before it is shown."""
 
 from __future__ import annotations
 
@@ -161,8 +161,8 @@ def render_junit(result: Mapping[str, Any]) -> str:
             ElementTree.SubElement(case, "skipped")
         elif blamed or row["status"] not in ("ok", "skip"):
             failures += 1
-            told = ElementTree.SubElement(case, "failure", message=_xml("; ".join(_who(one) for one in blamed) or row["status"]))
-            told.text = _xml("\n".join(f"{_who(one)}: {one['why']}; next: {one['next']}" for one in blamed))
+            reported = ElementTree.SubElement(case, "failure", message=_xml("; ".join(_who(one) for one in blamed) or row["status"]))
+            reported.text = _xml("\n".join(f"{_who(one)}: {one['why']}; next: {one['next']}" for one in blamed))
     for suspect in result["suspects"]:
         if suspect["phase"] not in {row["name"] for row in result["phases"]}:
             errors += 1

@@ -17,34 +17,34 @@ from unhang.smoke.transports import transport_rows
 
 SCHEMA = "unhang/smoke/1"
 WORST = ("stall", "died", "cut", "error", "fail", "ok", "skip")
-SHOWN_EVIDENCE = ("pid", "phase", "step", "seq", "done", "state", "wchan", "waited_s", "reason", "code", "signal", "stack", "said", "native_stack")
+SHOWN_EVIDENCE = ("pid", "phase", "step", "seq", "done", "state", "wchan", "waited_s", "reason", "code", "signal", "stack", "output", "native_stack")
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
 def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN) -> dict[str, Any]:
     """What the streams of one run say: verdict, phases, collectives, suspects and the evidence."""
-    told = stories(streams)
+    reported = stories(streams)
     events = [event for stream in streams for event in stream.events]
-    rows = bandwidth.collective_rows(events, len(told))
-    joined = transport_rows(told, events)
-    group = bandwidth.group_of(told, [event for event in events if event["e"] == "transports"], joined)
+    rows = bandwidth.collective_rows(events, len(reported))
+    joined = transport_rows(reported, events)
+    group = bandwidth.group_of(reported, [event for event in events if event["e"] == "transports"], joined)
     bound = link_bound(group.transport, events) if group else None
     judged = bandwidth.judge_bandwidth(group, rows, expectations.bandwidth, expectations.history, bound)
-    suspects = find_suspects(streams, told)
-    slow = bandwidth.stragglers(bandwidth.paces(told))
-    suspects += [_straggler(told[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
+    suspects = find_suspects(streams, reported)
+    slow = bandwidth.stragglers(bandwidth.paces(reported))
+    suspects += [_straggler(reported[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
     suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][: 0 if suspects else 8]
-    evidence = [row for story in told.values() if (row := _evidence(story))]
+    evidence = [row for story in reported.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
     suspects = with_likely(suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates))
     copies = [dict(row, host=event.get("host")) for event in events if event["e"] == "p2p" for row in _maps(event.get("rows"))]
     return {
-        "schema": SCHEMA, "verdict": _verdict(told, suspects), "world_size": len(told),
-        "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, told) for stream in streams],
-        "phases": phase_rows(told), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
-        "transports": joined, "p2p": copies, "builds": build_rows(told),
+        "schema": SCHEMA, "verdict": _verdict(reported, suspects), "world_size": len(reported),
+        "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, reported) for stream in streams],
+        "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
+        "transports": joined, "p2p": copies, "builds": build_rows(reported),
         "evidence": evidence, "nodes": nodes,
-        "unfit": sorted({story.host for story in told.values() if story.unkillable}), "experiments": [], "isolation": None,
+        "unfit": sorted({story.host for story in reported.values() if story.unkillable}), "experiments": [], "isolation": None,
     }  # fmt: skip
 
 
@@ -60,12 +60,12 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _verdict(told: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
+def _verdict(reported: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
     """pass, fail; error when nobody could be looked at, so that nothing was proved either way."""
     if not suspects:
-        return "pass" if told and all(story.ended for story in told.values()) else "error"
-    met = any((story.phases.get("rendezvous") or {}).get("status") == "ok" for story in told.values())
-    everybody = {suspect.host for suspect in suspects} >= {story.host for story in told.values()}
+        return "pass" if reported and all(story.ended for story in reported.values()) else "error"
+    met = any((story.phases.get("rendezvous") or {}).get("status") == "ok" for story in reported.values())
+    everybody = {suspect.host for suspect in suspects} >= {story.host for story in reported.values()}
     return "error" if not met and everybody and all(suspect.blind for suspect in suspects) else "fail"
 
 
@@ -79,30 +79,30 @@ def _too_slow(row: Mapping[str, Any]) -> Suspect:
     return Suspect(None, None, None, "bandwidth", why, "NVLink states and errors, PCIe width, NCCL's transports below: unhang audit")
 
 
-def phase_rows(told: Mapping[int, Story]) -> list[dict[str, Any]]:
+def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
     """{name, status, duration_s, ranks: {status: [ranks]}, steps: {name: seconds}} in the order in which they were begun.
 
     status is the worst, duration the longest of all ranks; steps are the longest ones of the rank that took longest.
     """
-    names = list(dict.fromkeys(name for story in told.values() for name in story.begun))
+    names = list(dict.fromkeys(name for story in reported.values() for name in story.begun))
     rows = []
     for name in names:
         ranks: dict[str, list[int]] = {}
-        for story in told.values():
+        for story in reported.values():
             if name in story.begun:
                 ranks.setdefault(_status(story, name), []).append(story.rank)
-        slowest = max((story.phases.get(name) or {} for story in told.values()), key=lambda end: number(end.get("duration_s")), default={})
+        slowest = max((story.phases.get(name) or {} for story in reported.values()), key=lambda end: number(end.get("duration_s")), default={})
         duration = number(slowest.get("duration_s"))
         steps = {str(step)[:80]: number(took) for step, took in _map(slowest.get("steps")).items()}
-        stalled = [number((story.stall or {}).get("waited_s")) for story in told.values() if story.last_phase == name and story.stall]
+        stalled = [number((story.stall or {}).get("waited_s")) for story in reported.values() if story.last_phase == name and story.stall]
         rows.append({"name": name, "status": min(ranks, key=WORST.index), "duration_s": round(max([duration, *stalled]), 3), "ranks": ranks, "steps": steps})
     return rows
 
 
-def build_rows(told: Mapping[int, Story]) -> list[dict[str, Any]]:
+def build_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
     """{host, kind, seconds, tools} per extension that was built, or {host, kind, missing}."""
     rows = []
-    for story in told.values():
+    for story in reported.values():
         found = (story.phases.get("build") or {}).get("result")
         for kind in ("cpp", "cuda"):
             one = found.get(kind) if isinstance(found, dict) else None
@@ -123,15 +123,15 @@ def _status(story: Story, name: str) -> str:
     return "died" if story.exit is not None else "cut"
 
 
-def _host(stream: Stream, told: Mapping[int, Story]) -> dict[str, Any]:
-    facts = [told[rank].facts for rank in stream.ranks if told[rank].facts]
+def _host(stream: Stream, reported: Mapping[int, Story]) -> dict[str, Any]:
+    facts = [reported[rank].facts for rank in stream.ranks if reported[rank].facts]
     first: Event = facts[0] if facts else {}
-    init = [(told[rank].phases.get("init") or {}).get("result") for rank in stream.ranks]
+    init = [(reported[rank].phases.get("init") or {}).get("result") for rank in stream.ranks]
     libraries = _maps(first.get("nccl")) or [row for one in init if isinstance(one, dict) for row in _maps(one.get("nccl"))][:4]
     return {
         "host": stream.host, "ranks": list(stream.ranks), "problem": stream.problem, "ended": stream.ended,
         **{name: first.get(name) for name in ("torch", "cuda", "driver", "backend", "executable")},
-        "nccl": libraries, "gpus": [told[rank].gpu for rank in stream.ranks],
+        "nccl": libraries, "gpus": [reported[rank].gpu for rank in stream.ranks],
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from unhang.smoke.bandwidth import paces, stragglers
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.experiments import Experiment, experiment_rounds, narrowed, plan_experiments, worth_trying
-from unhang.smoke.group import Ready, Surveys, Wishes, find_members, meeting_row, plan_members, prepare
+from unhang.smoke.group import Ready, SessionOptions, Surveys, find_members, meeting_row, plan_members, prepare
 from unhang.smoke.isolation import Answer, Group, isolate
 from unhang.smoke.plan import NodePlan, Request
 from unhang.smoke.rendezvous import other_interfaces
@@ -38,65 +38,65 @@ class Round:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What each group of a round told, in the same order, and how long the round took."""
+    """What each group of a round reported, in the same order, and how long the round took."""
 
     groups: Sequence[Sequence[Stream]]
     duration_s: float
 
 
-Course = Generator[Round, Outcome, dict[str, Any]]
+Session = Generator[Round, Outcome, dict[str, Any]]
 
 
-def smoke_course(hosts: Sequence[str], surveys: Surveys, request: Request, wishes: Wishes, expectations: Expectations = NOTHING_KNOWN) -> Course:
+def smoke_session(hosts: Sequence[str], surveys: Surveys, request: Request, options: SessionOptions, expectations: Expectations = NOTHING_KNOWN) -> Session:
     """The result over these hosts. Hosts that cannot take part are named, and the others go on without them."""
-    ready = prepare(hosts, surveys, request, wishes)
+    ready = prepare(hosts, surveys, request, options)
     streams: Sequence[Stream] = ()
     if ready.plans:
         outcome = yield Round("the group", (tuple(ready.plans),))
         streams = outcome.groups[0]
     away = [Stream(host, (), (), reason) for host, reason in ready.absent.items()]
     result = judge([*streams, *away], expectations)
-    result["rendezvous"] = meeting_row(ready.meeting, streams, wishes.port)
+    result["rendezvous"] = meeting_row(ready.meeting, streams, options.port)
     if streams and result["verdict"] == "fail":
-        again = _Again(request, wishes, ready, usual_paces(streams))
-        if wishes.experiments:
-            result["experiments"] = yield from _experiment(result, again)
-        if wishes.isolation and len(ready.members) >= FEWEST_TO_ISOLATE:
-            yield from _search(result, again)
+        retry = _Retry(request, options, ready, usual_paces(streams))
+        if options.experiments:
+            result["experiments"] = yield from _experiment(result, retry)
+        if options.isolation and len(ready.members) >= FEWEST_TO_ISOLATE:
+            yield from _search(result, retry)
     return result
 
 
-def follow(course: Course, run: Callable[[Sequence[NodePlan]], list[Stream]]) -> dict[str, Any]:
+def follow(session: Session, run: Callable[[Sequence[NodePlan]], list[Stream]]) -> dict[str, Any]:
     """The result; all groups of a round are run at the same time."""
     try:
-        wanted = next(course)
+        wanted = next(session)
         while True:
             began = time.monotonic()
             with ThreadPoolExecutor(max_workers=max(1, len(wanted.groups))) as workers:
-                heard = list(workers.map(run, wanted.groups))
-            wanted = course.send(Outcome(heard, time.monotonic() - began))
+                received = list(workers.map(run, wanted.groups))
+            wanted = session.send(Outcome(received, time.monotonic() - began))
     except StopIteration as done:
         result: dict[str, Any] = done.value
         return result
 
 
 @dataclass
-class _Again:
+class _Retry:
     """Parts of the group, or the group under another setting, with only the failing phase; and how much time that has taken."""
 
     request: Request
-    wishes: Wishes
+    options: SessionOptions
     ready: Ready
     usual: Mapping[str, Sequence[float]]
     spent_s: float = field(default=0.0)
 
     @property
     def over(self) -> bool:
-        return self.spent_s >= self.wishes.search_s
+        return self.spent_s >= self.options.search_s
 
     def plans(self, request: Request, hosts: Sequence[str], nproc: int | None = None) -> tuple[NodePlan, ...]:
         """() where they have no place to meet."""
-        members, meeting, _ = find_members({host: self.ready.able[host] for host in hosts}, request, nproc or self.wishes.nproc)
+        members, meeting, _ = find_members({host: self.ready.able[host] for host in hosts}, request, nproc or self.options.nproc)
         return tuple(plan_members(request, members, meeting, None)) if meeting else ()
 
     def verdicts(self, outcome: Outcome) -> list[str]:
@@ -107,13 +107,13 @@ class _Again:
 
 def usual_paces(streams: Sequence[Stream]) -> dict[str, list[float]]:
     """{host: times (us) of its ranks} of those that did not stand out when the whole group was there."""
-    told = stories(streams)
-    times = paces(told)
+    reported = stories(streams)
+    times = paces(reported)
     slow = {rank for rank, _, _ in stragglers(times)}
     found: dict[str, list[float]] = {}
     for rank, time_us in times.items():
         if rank not in slow:
-            found.setdefault(told[rank].host, []).append(time_us)
+            found.setdefault(reported[rank].host, []).append(time_us)
     return found
 
 
@@ -126,28 +126,28 @@ def stands_out(streams: Sequence[Stream], usual: Mapping[str, Sequence[float]]) 
     return bool(mine) and any(rank in mine for rank, _, _ in stragglers(everybody))
 
 
-def _experiment(result: dict[str, Any], again: _Again) -> Generator[Round, Outcome, list[dict[str, Any]]]:
+def _experiment(result: dict[str, Any], retry: _Retry) -> Generator[Round, Outcome, list[dict[str, Any]]]:
     """Rows of `experiments`."""
     backend = next((row["backend"] for row in result["hosts"] if row.get("backend")), "gloo")
-    interfaces = other_interfaces(again.ready.able, again.ready.meeting.interface) if again.ready.meeting else []
+    interfaces = other_interfaces(retry.ready.able, retry.ready.meeting.interface) if retry.ready.meeting else []
     rounds = experiment_rounds(result, plan_experiments(backend, interfaces))
     try:
         experiment, phase = next(rounds)
         while True:
-            experiment, phase = rounds.send((yield from _one(experiment, phase, again)))
+            experiment, phase = rounds.send((yield from _one(experiment, phase, retry)))
     except StopIteration as done:
         rows: list[dict[str, Any]] = done.value
         return rows
 
 
-def _one(experiment: Experiment, phase: str, again: _Again) -> Generator[Round, Outcome, tuple[str, float]]:
-    members = again.ready.members
+def _one(experiment: Experiment, phase: str, retry: _Retry) -> Generator[Round, Outcome, tuple[str, float]]:
+    members = retry.ready.members
     hosts = [members[0].host] if experiment.alone else [member.host for member in members]
-    plans = again.plans(narrowed(again.request, phase, experiment), hosts, 1 if experiment.alone else None)
-    if again.over or not plans:
+    plans = retry.plans(narrowed(retry.request, phase, experiment), hosts, 1 if experiment.alone else None)
+    if retry.over or not plans:
         return NOT_TRIED, 0.0
     outcome = yield Round(f"experiment: {experiment.name}", (plans,))
-    return again.verdicts(outcome)[0], outcome.duration_s
+    return retry.verdicts(outcome)[0], outcome.duration_s
 
 
 def phase_of_search(result: Mapping[str, Any]) -> str | None:
@@ -160,36 +160,36 @@ def phase_of_search(result: Mapping[str, Any]) -> str | None:
     return "init" if result["verdict"] == "fail" and blamed == {"rendezvous"} else None
 
 
-def _search(result: dict[str, Any], again: _Again) -> Generator[Round, Outcome, None]:
+def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, Outcome, None]:
     """Adds `isolation`, and whom it found to the suspects."""
     phase = phase_of_search(result)
     if phase is None:
         return
-    request = replace(again.request, phases=(phase,), total_timeout_s=min(again.request.total_timeout_s, PAIR_LIMIT_S), rendezvous_timeout_s=PAIR_RENDEZVOUS_S)
-    search = isolate([member.host for member in again.ready.members], again.wishes.leaves)
+    request = replace(retry.request, phases=(phase,), total_timeout_s=min(retry.request.total_timeout_s, PAIR_LIMIT_S), rendezvous_timeout_s=PAIR_RENDEZVOUS_S)
+    search = isolate([member.host for member in retry.ready.members], retry.options.switches)
     rounds = 0
     try:
         groups = next(search)
-        while not again.over:
+        while not retry.over:
             rounds += 1
-            groups = search.send((yield from _try(request, groups, rounds, again)))
-        result["isolation"] = _row(Answer(rounds=rounds), f"given up after {again.spent_s:.0f} s and {rounds} rounds without an answer: --search-timeout")
+            groups = search.send((yield from _try(request, groups, rounds, retry)))
+        result["isolation"] = _row(Answer(rounds=rounds), f"given up after {retry.spent_s:.0f} s and {rounds} rounds without an answer: --search-timeout")
     except StopIteration as done:
         _conclude(result, done.value, phase)
 
 
-def _try(request: Request, groups: Sequence[Group], number: int, again: _Again) -> Generator[Round, Outcome, list[bool]]:
+def _try(request: Request, groups: Sequence[Group], number: int, retry: _Retry) -> Generator[Round, Outcome, list[bool]]:
     """Which groups of one round pass. One without a place to meet fails, without being started."""
-    planned = [again.plans(request, group) for group in groups]
+    planned = [retry.plans(request, group) for group in groups]
     able = tuple(plans for plans in planned if plans)
-    verdicts = iter(again.verdicts((yield Round(f"search for the bad node, round {number}", able))) if able else ())
+    verdicts = iter(retry.verdicts((yield Round(f"search for the bad node, round {number}", able))) if able else ())
     return [next(verdicts) == "pass" if plans else False for plans in planned]
 
 
 def _row(answer: Answer, text: str) -> dict[str, Any]:
     return {
         "rounds": answer.rounds, "answer": text, "bad_nodes": list(answer.bad_nodes), "bad_links": [list(link) for link in answer.bad_links],
-        "leaves": [list(pair) for pair in answer.leaves], "from_nodes": answer.from_nodes, "unresolved": list(answer.unresolved),
+        "switches": [list(pair) for pair in answer.switches], "from_nodes": answer.from_nodes, "unresolved": list(answer.unresolved),
     }  # fmt: skip
 
 
@@ -203,8 +203,8 @@ def _conclude(result: dict[str, Any], answer: Answer, phase: str) -> None:
     for one, other in answer.bad_links:
         why = f"{one} and {other} fail together and are good with others: a bad link between two good nodes"
         found.append(_suspect(None, phase, why, "cables, switch ports and routes between the two"))
-    for leaf, other in answer.leaves:
-        found.append(_suspect(None, phase, f"fails only across leaf {leaf} and {other}", "uplinks, routes and firewalls between these switches"))
+    for switch, other in answer.switches:
+        found.append(_suspect(None, phase, f"fails only across switch {switch} and {other}", "uplinks, routes and firewalls between these switches"))
     if answer.from_nodes:
         then = "limits that grow with the group: open files, sockets, memory, channels; the fabric's oversubscription"
         found.append(_suspect(None, phase, f"fails only from {answer.from_nodes} nodes on", then))

@@ -19,7 +19,7 @@ from unhang.smoke.streams import Event, Stream, parse_event, parse_events
 
 PIECE = re.compile(rb"~([^ ]{1,300}) (\d{1,6})/(\d{1,6}) ")
 SURVEY_S = 120.0  # an allocation may have to wait its turn
-Tell = Callable[[str, Event], None]
+OnEvent = Callable[[str, Event], None]
 
 
 @dataclass(frozen=True)
@@ -37,35 +37,35 @@ class Cluster:
 
 def survey_words(hosts: Sequence[str], cluster: Cluster) -> list[str]:
     """argv of the survey on each of these nodes."""
-    return srun_words(hosts, replace(cluster, program=("python3",), container=()), "survey", "--remove-self", "--short-lines")
+    return srun_argv(hosts, replace(cluster, program=("python3",), container=()), "survey", "--remove-self", "--short-lines")
 
 
-def srun_words(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[str]:
+def srun_argv(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[str]:
     """argv of one task on each of these nodes."""
     count = str(len(hosts))
-    words = ["srun", "--quiet", f"--nodelist={','.join(hosts)}", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
+    argv = ["srun", "--quiet", f"--nodelist={','.join(hosts)}", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
     # The folder of the caller need not be there on the nodes.
-    return [*words, "--chdir=/tmp", *cluster.arguments, *cluster.container, *carried(cluster.program, cluster.payload, *arguments)]
+    return [*argv, "--chdir=/tmp", *cluster.arguments, *cluster.container, *carried(cluster.program, cluster.payload, *arguments)]
 
 
 def survey_all(hosts: Sequence[str], cluster: Cluster) -> dict[str, Mapping[str, Any] | str]:
     """The payload's survey of each node, or why there is none."""
-    said, errors, _ = _srun(survey_words(hosts, cluster), SURVEY_S, None)
-    events = [event for line in joined(said.split(b"\n")) if (event := parse_event(line)) and event["e"] == "survey"]
+    output, errors, _ = _srun(survey_words(hosts, cluster), SURVEY_S, None)
+    events = [event for line in joined(output.split(b"\n")) if (event := parse_event(line)) and event["e"] == "survey"]
     answers: dict[str, Mapping[str, Any]] = {str(event.get("slurm_node")): event for event in events}
     reason = f"srun brought no answer from it{_last(errors)}"
     return {host: answers.get(host, reason) for host in hosts}
 
 
-def run_group(plans: Sequence[NodePlan], cluster: Cluster, tell: Tell | None = None) -> list[Stream]:
+def run_group(plans: Sequence[NodePlan], cluster: Cluster, on_event: OnEvent | None = None) -> list[Stream]:
     """Runs one group under one srun."""
     whole = {plan.host: {**plan.document, "remove_self": True} for plan in plans}
     packed = "=" + base64.b64encode(zlib.compress(json.dumps(whole).encode(), 9)).decode("ascii")
     limit_s = max(float(plan.document.get("total_timeout_s", 600)) for plan in plans) + SURVEY_S
-    words = srun_words([plan.host for plan in plans], cluster, "node", "--short-lines", "--plan", packed)
-    said, errors, code = _srun(words, limit_s, tell)
+    argv = srun_argv([plan.host for plan in plans], cluster, "node", "--short-lines", "--plan", packed)
+    output, errors, code = _srun(argv, limit_s, on_event)
     lines: dict[str, list[bytes]] = {plan.host: [] for plan in plans}
-    for line in joined(said.split(b"\n")):
+    for line in joined(output.split(b"\n")):
         event = parse_event(line)
         if event and event.get("host") in lines:
             lines[str(event["host"])].append(line)
@@ -89,22 +89,22 @@ def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield b"".join(piece for _, piece in sorted(waiting.pop(key).items()))
 
 
-def _srun(words: Sequence[str], limit_s: float, tell: Tell | None) -> tuple[bytes, bytes, int | None]:
+def _srun(argv: Sequence[str], limit_s: float, on_event: OnEvent | None) -> tuple[bytes, bytes, int | None]:
     try:
         srun = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
         )  # fmt: skip
     except OSError as problem:
         return b"", f"srun: {problem.strerror}".encode(), None
     with srun:
         try:
-            said, errors = listen(srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(tell), short_event)
+            output, errors = listen(srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(on_event), short_event)
         finally:
             if srun.poll() is None:
                 srun.terminate()
             end_process(srun)
-    return said, errors, srun.returncode
+    return output, errors, srun.returncode
 
 
 def short_event(line: bytes) -> Event | None:
@@ -113,8 +113,8 @@ def short_event(line: bytes) -> Event | None:
     return parse_event(line[found.end() :]) if found and found[2] == found[3] == b"1" else None
 
 
-def _by_host(tell: Tell | None) -> Tell | None:
-    return (lambda _, event: tell(str(event.get("host")), event)) if tell else None
+def _by_host(on_event: OnEvent | None) -> OnEvent | None:
+    return (lambda _, event: on_event(str(event.get("host")), event)) if on_event else None
 
 
 def _last(errors: bytes) -> str:

@@ -1,15 +1,15 @@
 """A smoke test whose nodes something else reaches, such as the playbook: what it brings lies in a folder, and what is to be done next is written there.
 
-    FOLDER/hosts.json                    {hosts: [names that are meant], leaves: {host: switch}, command: what a person typed}
+    FOLDER/hosts.json                    {hosts: [names that are meant], switches: {host: switch}, command: what a person typed}
     FOLDER/surveys/HOST.json             what the payload's survey answered there; HOST.why: in one line why it did not
     FOLDER/rounds/001/round.json         written by `next_step`: what this round is, who is in it, when it began
-    FOLDER/rounds/001/plans/HOST.json    what the agent there is to do: {plan, program: words of a container or null, deadline_s}
-    FOLDER/rounds/001/events/HOST.jsonl  what the agent told; HOST.why: why there is nothing, or not all of it
+    FOLDER/rounds/001/plans/HOST.json    what the agent there is to do: {plan, program: argv of a container or null, deadline_s}
+    FOLDER/rounds/001/events/HOST.jsonl  what the agent reported; HOST.why: why there is nothing, or not all of it
     FOLDER/rounds/001/over               the next step was asked for, so the round is over; its time is the end
     FOLDER/notes/*.txt                   what went wrong beside the test: HOST, a tab, one line
     FOLDER/result.json                   unhang/smoke/1, once nothing is left to be done
 
-Each step goes through the whole course again from what lies there, so that nothing has to be kept in between.
+Each step goes through the whole session again from what lies there, so that nothing has to be kept in between.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from unhang.errors import UserError
 from unhang.run_folder import write_atomically
 from unhang.smoke.container import Container
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
-from unhang.smoke.group import Wishes
+from unhang.smoke.group import SessionOptions
 from unhang.smoke.plan import Request
-from unhang.smoke.session import Outcome, Round, smoke_course
+from unhang.smoke.session import Outcome, Round, smoke_session
 from unhang.smoke.streams import Stream, parse_events
 from unhang.text import visible
 
@@ -36,17 +36,17 @@ MOST_SURVEY_BYTES = 4 << 20
 MOST_EVENT_BYTES = 256 << 20
 MOST_ROUNDS = 200
 ENDING_S = 40  # for an agent to end its ranks and tell the rest
-PLACE = "{place}"  # in a container's words: the folder on the node, which is not known yet
+PLACE = "{place}"  # in a container's argv: the folder on the node, which is not known yet
 NOT_ASKED = "could not be asked"
 NOT_FETCHED = "its results could not be fetched"
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class StepInputs:
     """What a step needs beside the folder. container: None for the Python of the node."""
 
     request: Request
-    wishes: Wishes
+    options: SessionOptions
     container: Container | None = None
     expectations: Expectations = NOTHING_KNOWN
 
@@ -57,20 +57,20 @@ def file_name(host: str, suffix: str) -> str:
     return ("%2E" * len(name) if name.strip(".") == "" else name) + suffix
 
 
-def next_step(folder: Path, known: Known) -> dict[str, Any]:
+def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
     """{round, what, hosts} of the round that is to be run now, or {round: 0} once result.json is there. Raises UserError."""
     meant = _meant(folder)
     hosts = meant["hosts"]
     surveys = {host: _survey(folder / "surveys", host) for host in hosts}
-    leaves = meant["leaves"] | dict(known.wishes.leaves or {})
-    course = smoke_course(hosts, surveys, known.request, dataclasses.replace(known.wishes, leaves=leaves), known.expectations)
+    switches = meant["switches"] | dict(inputs.options.switches or {})
+    session = smoke_session(hosts, surveys, inputs.request, dataclasses.replace(inputs.options, switches=switches), inputs.expectations)
     try:
-        wanted = next(course)
+        wanted = next(session)
         for number in range(1, MOST_ROUNDS):
             place = folder / "rounds" / f"{number:03d}"
             if not (place / "round.json").is_file():
-                return _write_round(place, number, wanted, known.container)
-            wanted = course.send(_outcome(place))
+                return _write_round(place, number, wanted, inputs.container)
+            wanted = session.send(_outcome(place))
     except StopIteration as done:
         result: dict[str, Any] = done.value
     else:
@@ -91,7 +91,7 @@ def read_result(folder: Path) -> dict[str, Any]:
 def _write_round(place: Path, number: int, wanted: Round, container: Container | None) -> dict[str, Any]:
     for part in ("plans", "events"):
         (place / part).mkdir(parents=True, exist_ok=True)
-    program = container.words(PLACE) if container else None
+    program = container.argv(PLACE) if container else None
     for group in wanted.groups:
         for plan in group:
             limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
@@ -116,7 +116,7 @@ def _meant(folder: Path) -> dict[str, Any]:
     hosts = found.get("hosts") if isinstance(found, dict) else None
     if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) and host for host in hosts):
         raise UserError(f"{folder / 'hosts.json'}: expected a list of host names under hosts, found something else")
-    return {"hosts": list(dict.fromkeys(hosts)), "leaves": dict(found.get("leaves") or {}), "command": found.get("command")}
+    return {"hosts": list(dict.fromkeys(hosts)), "switches": dict(found.get("switches") or {}), "command": found.get("command")}
 
 
 def _times(folder: Path) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _survey(folder: Path, host: str) -> dict[str, Any] | str:
 
 
 def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
-    """A host's events. A problem beside a full stream is none: the end was told."""
+    """A host's events. A problem beside a full stream is none: the end was reported."""
     try:
         with (folder / file_name(host, ".jsonl")).open("rb") as source:
             events = tuple(parse_events(source.read(MOST_EVENT_BYTES).split(b"\n"), ranks))

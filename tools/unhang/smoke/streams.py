@@ -25,7 +25,7 @@ class Stream:
 
     @property
     def ended(self) -> bool:
-        """The node told its end, so nothing is missing."""
+        """The node reported its end, so nothing is missing."""
         return any(event["e"] == "node_end" for event in self.events)
 
 

@@ -1,6 +1,6 @@
 """Who or what is to blame: from the stories of all ranks to suspects. Values in, values out.
 
-What is certain goes first: a node that could not be asked, a phase that said no and why, a process that died or was stopped. Where nothing is certain, the
+What is certain goes first: a node that could not be asked, a phase that failed and why, a process that died or was stopped. Where nothing is certain, the
 rank that never entered the collective that all others wait in; then errors that ranks reported, which are mostly the echo of another's end.
 """
 
@@ -16,7 +16,7 @@ from unhang.smoke.streams import Story, Stream, number
 
 NEXT_LOOK_AT_NODE = "unhang audit --limit {host}; look at the kernel log and the driver there"
 OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
-CONSEQUENCE_CODES = (1, 3)  # a phase said no; the rank ended itself after a stall
+CONSEQUENCE_CODES = (1, 3)  # a phase failed; the rank ended itself after a stall
 BEFORE_THE_OTHERS = ("environment", "binding")  # phases in which a rank is alone
 ECHOES = ("SIGABRT", "SIGUSR1")  # what torch's watchdog ends with when a peer is gone; what asks a rank for its stacks
 
@@ -38,15 +38,15 @@ class Suspect:
         return {"host": self.host, "rank": self.rank, "gpu": self.gpu, "phase": self.phase, "why": self.why, "next": self.next, "blind": self.blind}
 
 
-def find_suspects(streams: Sequence[Stream], told: Mapping[int, Story]) -> list[Suspect]:
+def find_suspects(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Suspect]:
     """Suspects, the most certain first; [] when all ranks ended well."""
-    certain = [*_hosts(streams, told), *_stopped(told), *_died(told, echo=False)]
+    certain = [*_hosts(streams, reported), *_stopped(reported), *_died(reported, echo=False)]
     if not any(suspect.rank is not None or suspect.phase != "launch" for suspect in certain):
-        certain += _died(told, echo=True)
-    refused = _refused(told, {suspect.host for suspect in certain})
+        certain += _died(reported, echo=True)
+    refused = _refused(reported, {suspect.host for suspect in certain})
     if certain or refused:
         return _once([*certain, *refused])
-    return _once(_behind(told) or _stuck_witnesses(told) or _errors(told) or _all_in(told))
+    return _once(_behind(reported) or _stuck_witnesses(reported) or _errors(reported) or _all_in(reported))
 
 
 def _once(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -56,19 +56,19 @@ def _once(suspects: Sequence[Suspect]) -> list[Suspect]:
     return list(kept.values())
 
 
-def _hosts(streams: Sequence[Stream], told: Mapping[int, Story]) -> list[Suspect]:
+def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Suspect]:
     found = []
     for stream in streams:
         failed = next((event.get("message") for event in stream.events if event["e"] == "node_failed"), None)
         if stream.problem and not stream.ended:
-            phase = told[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
+            phase = reported[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
             found.append(Suspect(stream.host, None, None, phase, stream.problem, f"ssh {stream.host}; unhang audit --limit {stream.host}", True))
         elif failed:
             why = f"could not start its ranks: {failed}"
             found.append(Suspect(stream.host, None, None, "launch", why, "name a Python that is there with --python", True))
         elif not stream.ended:
-            why = "its results were cut off: the node never told its end"
-            found.append(Suspect(stream.host, None, None, told[stream.ranks[0]].last_phase, why, NEXT_LOOK_AT_NODE.format(host=stream.host)))
+            why = "its results were cut off: the node never reported its end"
+            found.append(Suspect(stream.host, None, None, reported[stream.ranks[0]].last_phase, why, NEXT_LOOK_AT_NODE.format(host=stream.host)))
     return found
 
 
@@ -78,9 +78,9 @@ def _of(story: Story, why: str, then: str, phase: str | None = None) -> Suspect:
     return Suspect(story.host, story.rank, story.gpu, phase, why, then, isinstance(result, dict) and result.get("blind") is True)
 
 
-def _stopped(told: Mapping[int, Story]) -> list[Suspect]:
+def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
     found = []
-    for story in told.values():
+    for story in reported.values():
         if story.unkillable:
             place = f"state {story.unkillable.get('state')}, in {story.unkillable.get('wchan') or 'the kernel'}"
             why = f"its process {int(number(story.unkillable.get('pid')))} survives SIGKILL ({place}): the node is unfit"
@@ -106,19 +106,19 @@ def _hangs(story: Story) -> Suspect:
     return _of(story, f"its process hangs in the kernel (state D, in {where})", NEXT_LOOK_AT_NODE.format(host=story.host))
 
 
-def _stuck_witnesses(told: Mapping[int, Story]) -> list[Suspect]:
+def _stuck_witnesses(reported: Mapping[int, Story]) -> list[Suspect]:
     """In state D when another's trouble had them looked at: on a busy machine a page that is being read, so no more than a hint."""
-    return [_hangs(story) for story in told.values() if _in_kernel(story)]
+    return [_hangs(story) for story in reported.values() if _in_kernel(story)]
 
 
 def _next(story: Story) -> int:
     return int(number((story.stall or story.exit or {}).get("seq")))
 
 
-def _died(told: Mapping[int, Story], echo: bool) -> list[Suspect]:
+def _died(reported: Mapping[int, Story], echo: bool) -> list[Suspect]:
     """Ranks that ended. echo: those alone that end so when another is stopped, hangs or died: torch's watchdog aborts, gloo's peers raise."""
     found = []
-    for story in told.values():
+    for story in reported.values():
         code, name = (story.exit.get("code"), story.exit.get("signal")) if story.exit else (0, None)
         if story.exit is None or (name in ECHOES or (code == 1 and not name)) != echo:
             continue
@@ -140,26 +140,26 @@ def _after_signal(name: str, host: str) -> str:
 
 
 def _last_words(story: Story) -> str:
-    said = (story.exit or {}).get("said")
-    lines = [str(line).strip() for line in said if str(line).strip()] if isinstance(said, list) else []
+    output = (story.exit or {}).get("output")
+    lines = [str(line).strip() for line in output if str(line).strip()] if isinstance(output, list) else []
     return f"; its last words: {lines[-1][:300]}" if lines else ""
 
 
-def _refused(told: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
+def _refused(reported: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
     """Phases that answered no, in their order; the first phase with an answer decides, for what follows is its consequence."""
-    failed = [(phase, story, end) for story in told.values() for phase, end in story.phases.items() if end.get("status") == "fail"]
+    failed = [(phase, story, end) for story in reported.values() for phase, end in story.phases.items() if end.get("status") == "fail"]
     if not failed:
         return []
-    order = {name: place for place, name in enumerate(dict.fromkeys(name for story in told.values() for name in story.begun))}
+    order = {name: place for place, name in enumerate(dict.fromkeys(name for story in reported.values() for name in story.begun))}
     first = min(order.get(phase, 0) for phase, _, _ in failed)
     rows = [(phase, story, end) for phase, story, end in failed if order.get(phase, 0) == first]
     phase = rows[0][0]
     if phase == "consistency":
-        return _inconsistent(rows[0][2], told)
+        return _inconsistent(rows[0][2], reported)
     if phase == "rendezvous":
-        return _not_met(rows, told, blamed)
+        return _not_met(rows, reported, blamed)
     if phase in OPERATIONS:
-        return _wrong_results(phase, [row for row in failed if row[0] in OPERATIONS], told)
+        return _wrong_results(phase, [row for row in failed if row[0] in OPERATIONS], reported)
     return [_of(story, str(end.get("message")), _after(phase, end), phase) for _, story, end in rows]
 
 
@@ -183,72 +183,73 @@ def _result(end: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def _inconsistent(end: Mapping[str, Any], told: Mapping[int, Story]) -> list[Suspect]:
+def _inconsistent(end: Mapping[str, Any], reported: Mapping[int, Story]) -> list[Suspect]:
     found = []
     for fault in _result(end, "binding"):
-        shared = ", ".join(map(str, _ranks(fault.get("ranks"), told)))
-        for rank in _ranks(fault.get("blamed"), told):
+        shared = ", ".join(map(str, _ranks(fault.get("ranks"), reported)))
+        for rank in _ranks(fault.get("blamed"), reported):
             why = f"ranks {shared} share one device ({fault.get('device')}); cause: {fault.get('variable')}"
-            found.append(_of(told[rank], why, _NEXT["binding"], "binding"))
+            found.append(_of(reported[rank], why, _NEXT["binding"], "binding"))
     for row in _result(end, "differences"):
         values = row.get("values")
         if isinstance(values, dict) and values:
-            found += _minority(str(row.get("name")), {str(value): _ranks(ranks, told) for value, ranks in values.items()}, told)
+            found += _minority(str(row.get("name")), {str(value): _ranks(ranks, reported) for value, ranks in values.items()}, reported)
     return found
 
 
-def _ranks(value: Any, told: Mapping[int, Story]) -> list[int]:
-    return [rank for rank in value if isinstance(rank, int) and rank in told] if isinstance(value, list) else []
+def _ranks(value: Any, reported: Mapping[int, Story]) -> list[int]:
+    return [rank for rank in value if isinstance(rank, int) and rank in reported] if isinstance(value, list) else []
 
 
-def _minority(name: str, values: Mapping[str, list[int]], told: Mapping[int, Story]) -> list[Suspect]:
+def _minority(name: str, values: Mapping[str, list[int]], reported: Mapping[int, Story]) -> list[Suspect]:
     """The ranks that differ from most; all sides when there is no majority."""
     largest = max(map(len, values.values()))
     usual = [value for value, ranks in values.items() if len(ranks) == largest]
-    said = "; ".join(f"{value} on ranks {', '.join(map(str, ranks[:16]))}" for value, ranks in sorted(values.items()))
+    output = "; ".join(f"{value} on ranks {', '.join(map(str, ranks[:16]))}" for value, ranks in sorted(values.items()))
     found = []
     for value, ranks in values.items():
         if len(usual) == 1 and value == usual[0]:
             continue
         side = f"most have {usual[0]}" if len(usual) == 1 else "no side has the majority"
         then = f"make {name} the same on all nodes: unhang audit shows where it is set"
-        found += [_of(told[rank], f"{name} is {value} here, {side} ({said})", then) for rank in ranks]
+        found += [_of(reported[rank], f"{name} is {value} here, {side} ({output})", then) for rank in ranks]
     return found
 
 
-def _not_met(rows: Sequence[tuple[str, Story, Mapping[str, Any]]], told: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
+def _not_met(rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
     in_use = [(story, end) for _, story, end in rows if "in use" in str(end.get("message"))]
     if in_use:
         return [_of(story, str(end.get("message")), "choose another port with --port, or end what holds it: ss -ltnp") for story, end in in_use]
     results = [end.get("result") for _, _, end in rows]
-    missing = sorted({rank for result in results if isinstance(result, dict) for rank in _ranks(result.get("missing"), told)})
-    absent = [told[rank] for rank in missing if told[rank].host not in blamed]
+    missing = sorted({rank for result in results if isinstance(result, dict) for rank in _ranks(result.get("missing"), reported)})
+    absent = [reported[rank] for rank in missing if reported[rank].host not in blamed]
     if missing:
         return [_of(story, "never came to the rendezvous", NEXT_LOOK_AT_NODE.format(host=story.host), "rendezvous") for story in absent if not story.ended]
     then = "unhang smoke chooses an address that all can reach; see `rendezvous` in the result, and firewalls"
     return [_of(story, str(end.get("message")), then) for _, story, end in rows]
 
 
-def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any]]], told: Mapping[int, Story]) -> list[Suspect]:
+def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story]) -> list[Suspect]:
     """The rank whose data came out wrong at most others, or else those that alone received wrong data, or nobody."""
-    seen = {(source, story.rank) for _, story, end in rows for source in _senders(end) if source in told}
+    seen = {(source, story.rank) for _, story, end in rows for source in _senders(end) if source in reported}
     witnesses = Counter(source for source, _ in seen)
     victims = Counter(receiver for _, receiver in seen)
     where = ", ".join(dict.fromkeys(name for name, _, _ in rows))
     if seen and max(witnesses.values()) >= max(victims.values()):
         guilty = sorted(rank for rank, times in witnesses.items() if times == max(witnesses.values()))
         why = "its data arrived wrong at {} of {} ranks, against exactly known results ({})"
-        return [_of(told[rank], why.format(witnesses[rank], len(told), where), _CORRUPT.format(host=told[rank].host), phase) for rank in guilty]
+        return [_of(reported[rank], why.format(witnesses[rank], len(reported), where), _corrupt(reported[rank]), phase) for rank in guilty]
     if seen:
         alone = sorted(rank for rank, times in victims.items() if times == max(victims.values()))
-        return [_of(told[rank], f"receives wrong data from {victims[rank]} ranks ({where})", _CORRUPT.format(host=told[rank].host), phase) for rank in alone]
+        return [_of(reported[rank], f"receives wrong data from {victims[rank]} ranks ({where})", _corrupt(reported[rank]), phase) for rank in alone]
     hit = sorted({story.rank for _, story, _ in rows})
-    if len(hit) < len(told):
-        return [_of(told[rank], f"has wrong sums where others have the right ones ({where})", _CORRUPT.format(host=told[rank].host), phase) for rank in hit]
+    if len(hit) < len(reported):
+        return [_of(reported[rank], f"has wrong sums where others have the right ones ({where})", _corrupt(reported[rank]), phase) for rank in hit]
     return [Suspect(None, None, None, phase, f"all ranks have wrong sums, and all data arrives right ({where})", "unhang smoke --isolate finds the node")]
 
 
-_CORRUPT = "take {host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the IOMMU: unhang audit --limit {host}"
+def _corrupt(story: Story) -> str:
+    return f"take {story.host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the IOMMU: unhang audit --limit {story.host}"
 
 
 def _senders(end: Mapping[str, Any]) -> list[int]:
@@ -257,9 +258,9 @@ def _senders(end: Mapping[str, Any]) -> list[int]:
     return [int(source) for source in named if re.fullmatch(r"\d{1,6}", str(source))] if isinstance(named, dict) else []
 
 
-def _behind(told: Mapping[int, Story]) -> list[Suspect]:
+def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
     """Ranks that had not entered the collective that others wait in."""
-    stalled = [story for story in told.values() if story.stall]
+    stalled = [story for story in reported.values() if story.stall]
     if not stalled:
         return []
     ahead = max(_next(story) for story in stalled)
@@ -273,15 +274,15 @@ def _behind(told: Mapping[int, Story]) -> list[Suspect]:
     return found
 
 
-def _errors(told: Mapping[int, Story]) -> list[Suspect]:
-    rows = [(story, phase, end) for story in told.values() for phase, end in story.phases.items() if end.get("status") == "error"]
+def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
+    rows = [(story, phase, end) for story in reported.values() for phase, end in story.phases.items() if end.get("status") == "error"]
     then = "look at the message and at the node; unhang smoke --isolate tells whether it follows the node"
     return [_of(story, str(end.get("message")), then, phase) for story, phase, end in rows]
 
 
-def _all_in(told: Mapping[int, Story]) -> list[Suspect]:
+def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
     """Everybody entered, nobody left: the way between them."""
-    stalled = [story for story in told.values() if story.stall]
+    stalled = [story for story in reported.values() if story.stall]
     if not stalled:
         return []
     stall = stalled[0].stall or {}

@@ -1,4 +1,4 @@
-"""Which switch a node hangs on, from the inventory: its variable `unhang_leaf`, else the one group of its own whose name begins with leaf or switch."""
+"""Which switch a node hangs on, from the inventory: its variable `unhang_switch`, else the one group of its own whose name begins with leaf or switch."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any
 from unhang import project
 from unhang.errors import UserError
 
-VARIABLE = "unhang_leaf"
-LEAF_GROUP = re.compile(r"(?:leaf|switch)(?:[_0-9].*)?", re.IGNORECASE)
+VARIABLE = "unhang_switch"
+SWITCH_GROUP = re.compile(r"(?:leaf|switch)(?:[_0-9].*)?", re.IGNORECASE)
 INVENTORY_S = 120
 
 
-def leaf_of(groups: Iterable[str], variables: Mapping[str, Any]) -> str | None:
+def switch_of(groups: Iterable[str], variables: Mapping[str, Any]) -> str | None:
     """The switch of a host, None where nothing names one. Raises UserError for a host in several such groups: then the variable has to say."""
     named = variables.get(VARIABLE)
     if named not in (None, ""):
         return str(named)
-    found = sorted(group for group in groups if LEAF_GROUP.fullmatch(group))
+    found = sorted(group for group in groups if SWITCH_GROUP.fullmatch(group))
     if len(found) > 1:
         raise UserError(f"expected one group of a host to name its switch (leaf_1, switch_a), found {', '.join(found)}; set {VARIABLE} for the host")
     return found[0] if found else None
 
 
-def leaves_of_inventory(listed: Mapping[str, Any]) -> dict[str, str]:
+def switches_of_inventory(listed: Mapping[str, Any]) -> dict[str, str]:
     """{host: switch} from what `ansible-inventory --list` says. Raises UserError."""
     variables = (listed.get("_meta") or {}).get("hostvars") or {}
     groups: dict[str, list[str]] = {}
@@ -37,12 +37,12 @@ def leaves_of_inventory(listed: Mapping[str, Any]) -> dict[str, str]:
         for host in (content.get("hosts") or []) if isinstance(content, dict) and name != "_meta" else []:
             groups.setdefault(host, []).append(name)
     parents = {child: name for name, content in listed.items() if isinstance(content, dict) for child in content.get("children") or []}
-    leaves = {}
+    switches = {}
     for host in {*groups, *variables}:
-        leaf = leaf_of(_with_parents(groups.get(host, []), parents), variables.get(host) or {})
-        if leaf:
-            leaves[host] = leaf
-    return leaves
+        switch = switch_of(_with_parents(groups.get(host, []), parents), variables.get(host) or {})
+        if switch:
+            switches[host] = switch
+    return switches
 
 
 def _with_parents(groups: Iterable[str], parents: Mapping[str, str]) -> list[str]:
@@ -55,21 +55,21 @@ def _with_parents(groups: Iterable[str], parents: Mapping[str, str]) -> list[str
     return found
 
 
-def read_leaves(inventory: str) -> dict[str, str]:
+def read_switches(inventory: str) -> dict[str, str]:
     """{host: switch} of an inventory, read by Ansible itself. Raises UserError."""
     if "," not in inventory and not Path(inventory).exists():
         raise UserError(f"--inventory: expected a file or folder at {inventory}, found none")
     home = project.find_project()
-    words = [project.ansible_program("ansible-inventory"), "-i", inventory, "--list"]
+    argv = [project.ansible_program("ansible-inventory"), "-i", inventory, "--list"]
     try:
         done = subprocess.run(
-            words, env=project.ansible_environment(home, os.environ), capture_output=True, text=True, timeout=INVENTORY_S, stdin=subprocess.DEVNULL, check=False
+            argv, env=project.ansible_environment(home, os.environ), capture_output=True, text=True, timeout=INVENTORY_S, stdin=subprocess.DEVNULL, check=False
         )
         listed = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
         raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {problem}") from None
     hosts = isinstance(listed, dict) and any(isinstance(content, dict) and content.get("hosts") for content in listed.values())
     if done.returncode or not hosts:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {said[-1][:300] if said else f'code {done.returncode}'}")
-    return leaves_of_inventory(listed)
+        output = [line for line in done.stderr.splitlines() if line.strip()]
+        raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {output[-1][:300] if output else f'code {done.returncode}'}")
+    return switches_of_inventory(listed)

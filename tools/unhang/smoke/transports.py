@@ -1,6 +1,6 @@
 """Which way each pair of ranks really talks: NCCL's log, with NVML's word on what NVLink joins. Values in, values out.
 
-NCCL writes P2P for NVLink and for PCIe alike, SHM for memory of the host, NET with the number of a device. What a pair is told to use here has a kind
+NCCL writes P2P for NVLink and for PCIe alike, SHM for memory of the host, NET with the number of a device. What a pair is reported to use here has a kind
 (nvlink, pcie, p2p where nobody could tell which of the two, shm, net) and a label for people.
 """
 
@@ -17,13 +17,13 @@ _NET = re.compile(r"NET/(.+?)/(\d+)(?:\(\d+\))?(?:/|$)")
 MOST_DEVICES = 64
 
 
-def transport_rows(told: Mapping[int, Story], events: Sequence[Event]) -> list[dict[str, Any]]:
+def transport_rows(reported: Mapping[int, Story], events: Sequence[Event]) -> list[dict[str, Any]]:
     """{from, to, via, channels, nvlink, kind, label, nics} per pair of ranks that NCCL's log speaks of.
 
     nvlink: whether NVLink joins the two GPUs, null where nobody could tell. kind: the slowest of those in use. nics: names of the devices, sorted.
     """
     logs = [event for event in events if event["e"] == "transports"]
-    rows = with_nvlink(_pairs(logs), told, events)
+    rows = with_nvlink(_pairs(logs), reported, events)
     planned = {str(kind) for event in logs for kind in _list(event.get("graph"))}
     for row in rows:
         nvlink = row["nvlink"] if row["nvlink"] is not None else _by_plan(planned)
@@ -91,12 +91,12 @@ def _pairs(logs: Iterable[Event]) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
-def with_nvlink(rows: Sequence[dict[str, Any]], told: Mapping[int, Story], events: Iterable[Event]) -> list[dict[str, Any]]:
+def with_nvlink(rows: Sequence[dict[str, Any]], reported: Mapping[int, Story], events: Iterable[Event]) -> list[dict[str, Any]]:
     """The rows with `nvlink`, from the pairs of UUIDs that NVML joins."""
     asked = [event for event in events if event["e"] == "nvlink" and isinstance(event.get("pairs"), list)]
     joined = {frozenset(map(str, pair)) for event in asked for pair in event["pairs"] if isinstance(pair, list)}
     for row in rows:
-        ends = [_uuid(told.get(row[end])) for end in ("from", "to")]
+        ends = [_uuid(reported.get(row[end])) for end in ("from", "to")]
         row["nvlink"] = frozenset(map(str, ends)) in joined if asked and all(ends) else None
     return list(rows)
 

@@ -193,8 +193,8 @@ def test_of_values_that_differ_the_minority_is_named_and_both_sides_when_there_i
 
 
 KEYS = st.sampled_from(["device", "values", "binding", "differences", "missing", "wrong_from", "x"])
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
-JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8)
+SWITCHES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+JSON = st.recursive(SWITCHES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8)
 NAMES = [
     *("e", "rank", "phase", "status", "message", "result", "seq", "state", "reason", "code", "signal", "said", "pairs", "via", "rows", "flight_recorder"),
     *("time_us", "size_bytes", "wrong", "measures", "op", "kernel_log", "counters", "warnings", "nvls", "waited_s", "step"),

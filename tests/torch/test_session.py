@@ -10,10 +10,10 @@ import pytest
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang.smoke.container import Container
-from unhang.smoke.group import Wishes
+from unhang.smoke.group import SessionOptions
 from unhang.smoke.plan import Request, parse_drill
-from unhang.smoke.session import Outcome, follow, phase_of_search, smoke_course
-from unhang.smoke.smoke_folder import Known, file_name, next_step, read_result
+from unhang.smoke.session import Outcome, follow, phase_of_search, smoke_session
+from unhang.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
 from unhang.smoke.streams import Stream, parse_events
 
 NAMES = ("gpu001", "gpu002", "gpu003", "gpu004")
@@ -58,11 +58,11 @@ class Nodes:
         return [Stream(plan.host, plan.ranks, tuple(parse_events(said, plan.ranks))) for plan, said in zip(plans, lines, strict=True)]
 
 
-def smoke(*drills, wishes=None, surveys=SURVEYS):
+def smoke(*drills, options=None, surveys=SURVEYS):
     """(result, what was tried)."""
     request = Request(backend="gloo", phases=("all_reduce",), drills=tuple(map(parse_drill, drills)))
     nodes = Nodes()
-    result = follow(smoke_course(list(surveys), surveys, request, wishes or Wishes(nproc=1)), nodes.run)
+    result = follow(smoke_session(list(surveys), surveys, request, options or SessionOptions(nproc=1)), nodes.run)
     assert list(check_schema(result, read_schema("smoke-1"))) == []
     return result, nodes.tried
 
@@ -83,26 +83,26 @@ def test_after_a_failure_come_experiments_with_another_interface_and_then_pairs(
     assert all(document["phases"] == ["all_reduce"] and document["rendezvous_timeout_s"] < 60 for _, document in tried[4:])
 
 
-@pytest.mark.parametrize("wishes, experiments, isolated", [(Wishes(1, experiments=False), 0, True), (Wishes(1, isolation=False), 3, False)])
-def test_both_can_be_left_out(wishes, experiments, isolated):
-    result, _ = smoke("gpu003:exit", wishes=wishes)
+@pytest.mark.parametrize("options, experiments, isolated", [(SessionOptions(1, experiments=False), 0, True), (SessionOptions(1, isolation=False), 3, False)])
+def test_both_can_be_left_out(options, experiments, isolated):
+    result, _ = smoke("gpu003:exit", options=options)
     assert (len(result["experiments"]), result["isolation"] is not None) == (experiments, isolated)
 
 
-LEAVES = {"gpu001": "a", "gpu002": "a", "gpu003": "b", "gpu004": "b"}
+SWITCHES = {"gpu001": "a", "gpu002": "a", "gpu003": "b", "gpu004": "b"}
 ACROSS = [f"{one}+{other}:exit" for one in NAMES[:2] for other in NAMES[2:]]
 
 
 @pytest.mark.parametrize(
     "drills, answer, why",
     [
-        (ACROSS, "only across leaf a and b", "fails only across leaf a and b"),
+        (ACROSS, "only across switch a and b", "fails only across switch a and b"),
         (["*4:exit"], "only from 4 nodes on", "fails only from 4 nodes on"),
         (["gpu002+gpu003:exit"], "bad link between gpu002 and gpu003, each is good with others", "a bad link between two good nodes"),
     ],
 )
 def test_what_is_no_nodes_fault_is_a_suspect_of_its_own(drills, answer, why):
-    result, _ = smoke(*drills, wishes=Wishes(1, experiments=False, leaves=LEAVES))
+    result, _ = smoke(*drills, options=SessionOptions(1, experiments=False, switches=SWITCHES))
     assert result["isolation"]["answer"] == answer
     assert any(why in suspect["why"] and suspect["host"] is None for suspect in result["suspects"])
 
@@ -116,7 +116,7 @@ def test_a_slow_node_is_isolated_by_what_the_others_take_in_the_whole_group():
         return Stream(plan.host, plan.ranks, (*told, {"e": "rank_end", "rank": plan.ranks[0]}, {"e": "node_end"}))
 
     request = Request(backend="gloo", phases=("pace",))
-    course = smoke_course(NAMES, SURVEYS, request, Wishes(1, experiments=False))
+    course = smoke_session(NAMES, SURVEYS, request, SessionOptions(1, experiments=False))
     result = follow(course, lambda plans: [paced(plan, "gpu003") for plan in plans])
     assert [suspect["host"] for suspect in result["suspects"]] == ["gpu003"]
     assert result["isolation"]["bad_nodes"] == ["gpu003"]
@@ -124,7 +124,7 @@ def test_a_slow_node_is_isolated_by_what_the_others_take_in_the_whole_group():
 
 def test_the_search_ends_when_its_time_is_over():
     request = Request(backend="gloo", phases=("all_reduce",), drills=(parse_drill("gpu003:exit"),))
-    course = smoke_course(NAMES, SURVEYS, request, Wishes(1, search_s=25.0))
+    course = smoke_session(NAMES, SURVEYS, request, SessionOptions(1, search_s=25.0))
     nodes, rounds = Nodes(), 0
     wanted = next(course)
     with pytest.raises(StopIteration) as done:
@@ -144,11 +144,11 @@ def test_nodes_that_did_not_come_to_the_rendezvous_are_cleared_when_only_the_way
     assert phase_of_search({**lost, "verdict": "error"}) is None
 
 
-def written(folder, *drills, leaves=None):
+def written(folder, *drills, switches=None):
     """A folder with all surveys, as the playbook makes it."""
     for part in ("surveys", "rounds", "notes"):
         (folder / part).mkdir(parents=True)
-    (folder / "hosts.json").write_text(json.dumps({"hosts": NAMES, "leaves": leaves or {}, "command": "ansible-playbook playbooks/smoke.yml"}))
+    (folder / "hosts.json").write_text(json.dumps({"hosts": NAMES, "switches": switches or {}, "command": "ansible-playbook playbooks/smoke.yml"}))
     for name, answer in SURVEYS.items():
         (folder / "surveys" / file_name(name, ".json")).write_text(json.dumps(answer) + "\n")
     return Request(backend="gloo", phases=("all_reduce",), drills=tuple(map(parse_drill, drills)))
@@ -165,12 +165,12 @@ def bring(folder, step, without=()):
 
 @pytest.mark.parametrize("drills", [(), ("gpu003:exit",), tuple(ACROSS), ("*4:exit",)])
 def test_through_a_folder_it_takes_the_same_rounds_to_the_same_result(tmp_path, drills):
-    request = written(tmp_path, *drills, leaves=LEAVES)
-    known, rounds = Known(request, Wishes(1)), []
+    request = written(tmp_path, *drills, switches=SWITCHES)
+    known, rounds = StepInputs(request, SessionOptions(1)), []
     while (step := next_step(tmp_path, known))["round"]:
         rounds.append(step["what"])
         bring(tmp_path, step)
-    direct, tried = smoke(*drills, wishes=Wishes(1, leaves=LEAVES))
+    direct, tried = smoke(*drills, options=SessionOptions(1, switches=SWITCHES))
     result = read_result(tmp_path)
     for name in ("verdict", "suspects", "isolation", "phases", "hosts"):
         assert result[name] == direct[name]
@@ -182,7 +182,7 @@ def test_through_a_folder_it_takes_the_same_rounds_to_the_same_result(tmp_path, 
 
 def test_a_host_that_brings_nothing_is_named_with_what_was_written_beside(tmp_path):
     request = written(tmp_path)
-    known = Known(request, Wishes(1, experiments=False, isolation=False))
+    known = StepInputs(request, SessionOptions(1, experiments=False, isolation=False))
     step = next_step(tmp_path, known)
     bring(tmp_path, step, without=("gpu002", "gpu003"))
     (tmp_path / "rounds" / "001" / "events" / "gpu002.why").write_text("its results\x1b[2J could not be fetched: gone\n")
@@ -202,13 +202,13 @@ def test_a_host_that_gave_no_survey_takes_no_part_and_is_named(tmp_path):
     request = written(tmp_path)
     os.unlink(tmp_path / "surveys" / "gpu004.json")
     (tmp_path / "surveys" / "gpu004.why").write_text("no route to host")
-    step = next_step(tmp_path, Known(request, Wishes(1)))
+    step = next_step(tmp_path, StepInputs(request, SessionOptions(1)))
     assert step["hosts"] == ["gpu001", "gpu002", "gpu003"]
 
 
 def test_an_image_is_told_to_each_node_with_its_folder_left_open(tmp_path):
     request = written(tmp_path)
-    next_step(tmp_path, Known(request, Wishes(1), Container("users.img", "podman", gpus=False)))
+    next_step(tmp_path, StepInputs(request, SessionOptions(1), Container("users.img", "podman", gpus=False)))
     work = json.loads((tmp_path / "rounds" / "001" / "plans" / "gpu001.json").read_text())
     assert work["program"][:2] == ["podman", "run"]
     assert "{place}:{place}" in work["program"]
