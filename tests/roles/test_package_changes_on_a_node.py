@@ -217,6 +217,28 @@ def test_whoever_has_apts_lock_is_waited_for_and_named(fleet, tmp_path):
     assert change(fleet, state_id=state_id, **request(NEW))["changed"]
 
 
+# Takes dpkg's lock for some seconds just before apt-get itself would, as unattended-upgrades may.
+LATE_LOCK = """\
+#!/bin/sh
+case "$*" in *--simulate*|*--print-uris*|*" check"*) ;; *" install "*)
+    python3 -c "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); open('/run/late', 'w'); time.sleep(6)" &
+    while [ ! -e /run/late ]; do sleep 0.1; done ;;
+esac
+exec /usr/bin/apt-get "$@"
+"""
+
+
+def test_a_lock_that_is_taken_between_the_look_and_the_rollback_is_waited_for(fleet, tmp_path):
+    equip(fleet, tmp_path)
+    state_id = begun(fleet)
+    assert change(fleet, state_id=state_id, **request(NEW))["changed"]
+    fleet.plant(NODE, "/usr/local/sbin/apt-get", LATE_LOCK, 0o755)
+    fleet.undo.callback(fleet.shell, NODE, "rm -f /run/late")
+    assert sorted(restore(fleet, state_id)) == sorted(NAMES)
+    fleet.shell(NODE, "test -e /run/late")
+    assert versions(fleet) == [OLD, OLD]
+
+
 def test_a_version_that_the_mirror_has_dropped_is_built_again_and_comes_back(fleet, tmp_path):
     files = equip(fleet, tmp_path)
     fleet.shell(NODE, "echo changed by hand > /usr/lib/nvidia/libnvidia-ml.so.1")

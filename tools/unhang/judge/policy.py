@@ -51,6 +51,8 @@ def _bad_versions(value: Any, shape: Shape, path: tuple) -> Iterator[tuple[tuple
     if shape.kind == "object":
         for key, inside in value.items():
             yield from _bad_versions(inside, shape.fields[key], (*path, key)) if not isinstance(inside, list) else ()
+    elif shape.version and value != value.strip():
+        yield path, f"found {value!r} with blanks around it; write {value.strip()!r}"
     elif shape.version and (problem := check_version(value, shape.version)):
         yield path, problem
 

@@ -17,6 +17,8 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         ({"driver": {"verison": "1"}}, "driver.verison: unknown key (did you mean version?); allowed are version, min"),
         ({"driver": {"version": 535.1}}, "driver.version: expected a text, found a number 535.1; write '535.1' in quotes"),
         ({"driver": {"version": "latest"}}, "driver.version: 'latest' is not a driver version"),
+        ({"driver": {"version": "535.261.03 "}}, "driver.version: found '535.261.03 ' with blanks around it; write '535.261.03'"),
+        ({"kernel": {"min": "\t6.1"}}, "kernel.min: found '\\t6.1' with blanks around it"),
         ({"cuda": {"min": "{{ 7*7 }}"}}, "cuda.min: '{{ 7*7 }}' is not a cuda version"),
         ({"driver": {"flavour": "opne"}}, "driver.flavour: found 'opne' (did you mean open?); allowed are open, proprietary"),
         ({"driver": "535"}, "driver: expected a map, found a text '535'"),

@@ -44,7 +44,7 @@ def restore(request: RestoreRequest) -> List[Row]:
     _refuse_broken(broken_by(rootfs, folder, saved, steps))
     if not check:
         if steps or installed.interrupted:
-            _restore(rootfs, folder, saved, steps, installed)
+            _restore(request._replace(saved=saved), steps, installed)
         shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
         _restore_marks(rootfs, saved, lock_timeout_s)
         mark(rootfs, folder, "restored")
@@ -59,15 +59,17 @@ def _refuse_broken(broken: Sequence[str]) -> None:
         raise ValueError(f"expected a rollback that breaks no other package, {found}; nothing was touched; remove {names} first, or keep the change")
 
 
-def _restore(rootfs: str, folder: str, saved: Dict[str, Any], steps: List[Step], installed: Installed) -> None:
+def _restore(request: RestoreRequest, steps: List[Step], installed: Installed) -> None:
+    rootfs, folder, saved = request.rootfs, request.folder, request.saved
     mark(rootfs, folder, "restoring")
     unmet_before = unmet_dependencies(rootfs)
     if installed.interrupted:
         merge_journal(rootfs)
         steps = plan_restore(saved, read_installed(rootfs), action_of)
-    _code, log = run_apart(rootfs, _apt_commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
+    _code, log = run_apart(rootfs, _apt_commands(request, steps), DEADLINE_S, folder)
     remaining = plan_restore(saved, read_installed(rootfs), action_of)
-    if remaining:  # a package that does not configure bars apt's way; dpkg goes through
+    if remaining:  # a package that does not configure bars apt's way; dpkg goes through, but does not wait for its lock
+        wait_for_locks(rootfs, request.lock_timeout_s)
         _code, log = run_apart(rootfs, _dpkg_commands(rootfs, folder, saved, remaining), DEADLINE_S, folder)
     now = read_installed(rootfs)
     problems = not_restored(plan_restore(saved, now, action_of)) + [name + " is not configured" for name in not_configured(now, now.packages)]
@@ -89,8 +91,9 @@ def _purged(saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
     return [step.name for step in steps if step.after is None and step.name in bare]
 
 
-def _apt_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[List[str]]:
+def _apt_commands(request: RestoreRequest, steps: Sequence[Step]) -> List[List[str]]:
     """apt's way, which knows the order; none where it would remove what nobody asked for, and then dpkg's."""
+    rootfs, folder, saved = request.rootfs, request.folder, request.saved
     view = make_view(rootfs, WORK)
     shutil.rmtree(place_of(rootfs, WORK + "/preferences.d"), ignore_errors=True)  # no pin of today counts for what was
     os.makedirs(place_of(rootfs, WORK + "/preferences.d"))
@@ -104,7 +107,8 @@ def _apt_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequen
     wanted = {step.name for step in steps}
     if any(step.action == "remove" and step.name not in wanted for step in found):
         return []
-    argv = ["apt-get", "-q", "-y", *view.options, *DPKG, *BARE, *ALLOW, "install", "--fix-broken", "--reinstall", *arguments]
+    lock = ["-o", f"DPkg::Lock::Timeout={int(request.lock_timeout_s)}"]
+    argv = ["apt-get", "-q", "-y", *view.options, *DPKG, *BARE, *ALLOW, *lock, "install", "--fix-broken", "--reinstall", *arguments]
     purged = _purged(saved, steps)
     return [inside(rootfs, argv)] + ([inside(rootfs, ["dpkg", "--purge", *purged])] if purged else [])
 
