@@ -1,26 +1,26 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that sets words of the kernel's command line; how lies in module_utils/unhang_node/change/boot/parameters.py."""
+"""The Ansible module that sets parameters of the kernel's command line; how lies in module_utils/unhang_node/change/boot/parameters.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: boot_parameter
-short_description: Put words on the kernel's command line for the next boots
-version_added: "0.3.0"
+short_description: Put parameters on the kernel's command line for the next boots
+version_added: "0.1.0"
 description:
   - Where there is C(update-grub), writes V(/etc/default/grub.d/zz-unhang-NAME.cfg), has GRUB's menu made anew and reads it back; when that fails the file is
     put back. Where there is C(grubby), has it change every entry.
-  - Reboots nothing. RV(pending_reboot) tells whether the running kernel has the words.
-  - In a container, and with another boot loader, it changes nothing and says so in RV(left).
+  - Reboots nothing. RV(pending_reboot) tells whether the running kernel has the parameters.
+  - In a container, and with another boot loader, it changes nothing and says so in RV(needs_manual_action).
 options:
   name:
     description: What they are for; part of the file's name.
     type: str
     required: true
-  words:
-    description: Words such as V(iommu=pt). Needed with O(state=present).
+  parameters:
+    description: Parameters such as V(iommu=pt). Needed with O(state=present).
     type: list
     elements: str
   state:
@@ -28,14 +28,14 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
 - name: The IOMMU translates nothing for the host's own devices
   boot_parameter:
     name: iommu
-    words: [iommu=pt]
+    parameters: [iommu=pt]
 """
 
 RETURN = r"""
@@ -61,72 +61,77 @@ lines:
   type: list
   elements: dict
   sample: []
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
   elements: dict
   sample: []
 pending_reboot:
-  description: True when the words are there for the next boot and this one is without them.
+  description: True when the parameters are there for the next boot and this one is without them.
   returned: success
   type: bool
   sample: true
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.boot import parameters as run
-from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 
 OPTIONS = {
     "name": {"type": "str", "required": True},
-    "words": {"type": "list", "elements": "str"},
+    "parameters": {"type": "list", "elements": "str"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def by_grub(module, rootfs, name, words):
-    """The answer where GRUB's menu is generated. words: None to take ours away."""
-    plan = run.plan_without_grub(rootfs, name) if words is None else run.plan_grub(rootfs, name, words)
+def by_grub(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:
+    """The answer where GRUB's menu is generated. parameters: None to take ours away."""
+    plan = run.plan_without_grub(rootfs, name) if parameters is None else run.plan_grub(rootfs, name, parameters)
     # A run that was cut off leaves our file there and the menu as it was.
-    stale = rootfs == "/" and words is not None and (run.missing_in_menu(rootfs, words) or 0) > 0
+    stale = rootfs == "/" and parameters is not None and (run.missing_in_menu(rootfs, parameters) or 0) > 0
     if not module.check_mode and (plan.texts or stale):
-        run.write_grub(rootfs, name, plan, words is None, module.params["state_id"])
-        lacking = run.missing_in_menu(rootfs, words) if words is not None and rootfs == "/" else None
+        run.write_grub(rootfs, name, plan, parameters is None, module.params["state_id"])
+        lacking = run.missing_in_menu(rootfs, parameters) if parameters is not None and rootfs == "/" else None
         if lacking:
-            raise ValueError("expected {} on every kernel line of GRUB's menu, found {} without after update-grub".format(" ".join(words), lacking))
-    return answer_of(plan, [("GRUB's menu", "without " + " ".join(words), "with " + " ".join(words))] if stale else [])
+            raise ValueError("expected {} on every kernel line of GRUB's menu, found {} without after update-grub".format(" ".join(parameters), lacking))
+    return answer_of(plan, [("GRUB's menu", "without " + " ".join(parameters), "with " + " ".join(parameters))] if stale else [])
 
 
-def by_grubby(module, rootfs, name, words):
+def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:
     """The answer where grubby changes the entries."""
-    missing = run.missing_in_grubby(words) if words is not None else []
-    gone = run.given_to_grubby(rootfs, name) if words is None else []
+    missing = run.missing_in_grubby(parameters) if parameters is not None else []
+    gone = run.given_to_grubby(rootfs, name) if parameters is None else []
     if not module.check_mode and missing:
         run.add_by_grubby(rootfs, name, missing, module.params["state_id"])
     if not module.check_mode and gone:
         run.remove_by_grubby(rootfs, name, gone, module.params["state_id"])
-    rows = [("kernel command line", "without " + word, "with " + word) for word in missing]
-    return answer_of(Plan({}, [], []), rows + [("kernel command line", "with " + word, "without " + word) for word in gone])
+    rows = [("kernel command line", "without " + parameter, "with " + parameter) for parameter in missing]
+    return answer_of(FilePlan(), rows + [("kernel command line", "with " + parameter, "without " + parameter) for parameter in gone])
 
 
-def main():
+def main() -> None:
     """Plans, writes unless in check mode, answers."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["words"])])
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["parameters"])])
+    enter(module)
     rootfs, name = module.params["rootfs"], module.params["name"]
-    words = module.params["words"] if module.params["state"] == "present" else None
+    parameters = module.params["parameters"] if module.params["state"] == "present" else None
     try:
-        run.check_words(words or ())
+        run.check_parameters(parameters or ())
         method, why = run.method_of(rootfs)
         if method is None:
-            answer = answer_of(Plan({}, [], [why] if words is not None else []))
+            answer = answer_of(FilePlan(manual=[why] if parameters is not None else []))
         else:
-            answer = by_grubby(module, rootfs, name, words) if method == "grubby" and rootfs == "/" else by_grub(module, rootfs, name, words)
+            answer = by_grubby(module, rootfs, name, parameters) if method == "grubby" and rootfs == "/" else by_grub(module, rootfs, name, parameters)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    module.exit_json(pending_reboot=method is not None and words is not None and rootfs == "/" and not run.is_running_with(words), **answer)
+    module.exit_json(pending_reboot=method is not None and parameters is not None and rootfs == "/" and not run.is_running_with(parameters), **answer)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: boot_trial
 short_description: Start another kernel once, and keep it only when it is confirmed
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - V(prepared) makes the running kernel the default by name, so that a newer kernel that is installed next is not started before it may.
   - V(armed) has the next boot, and only that, take the kernel in O(release), and sets a unit that goes back to the old one unless the trial is confirmed in
@@ -54,7 +54,7 @@ options:
     description: Saved state of M(saved_state) that gets what undoes a change. None is written with an empty one.
     type: str
     default: ""
-extends_documentation_fragment: [unhang, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -117,12 +117,16 @@ changes:
   sample: [{what: default boot entry, before: "0", after: gnulinux-6.1.0-55-amd64}]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.boot import kernels
 from ansible.module_utils.unhang_node.change.boot import trial as trials
 from ansible.module_utils.unhang_node.change.boot.loader import NotPossible, read_loader
-from ansible.module_utils.unhang_node.change.boot.steps import KEEP_FILE
-from ansible.module_utils.unhang_node.change.journal.saved_states import STATES, keep_files
+from ansible.module_utils.unhang_node.change.boot.steps import KEEP_FILE, Step
+from ansible.module_utils.unhang_node.change.files import STATES
+from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 from ansible.module_utils.unhang_node.change.rollback.boot import save_boot
 
 OPTIONS = {
@@ -134,24 +138,31 @@ OPTIONS = {
     "modules": {"type": "list", "elements": "str", "default": []},
     "why": {"type": "str", "default": ""},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def steps_wanted(options):
+def steps_wanted(options: dict[str, Any]) -> list[Step]:
     """The steps that bring about what is asked for. Raises OSError, ValueError."""
     rootfs, state = options["rootfs"], options["state"]
     if state == "prepared":
         return trials.prepare_steps(rootfs, options["trial_options"])
     if state == "armed":
-        wanted = trials.Trial(options["release"], options["trial_options"], options["confirm_within_s"], options["gpus"], options["modules"])
+        wanted = trials.Trial(
+            release=options["release"],
+            trial_options=options["trial_options"],
+            confirm_within_s=options["confirm_within_s"],
+            gpus=options["gpus"],
+            modules=options["modules"],
+        )
         return trials.arm_steps(rootfs, wanted)
     if state == "confirmed":
         return trials.confirm_steps(rootfs, options["release"], options["gpus"])
     return trials.cancel_steps(rootfs, options["why"]) if state == "cancelled" else []
 
 
-def take(options, steps):
+def take(options: dict[str, Any], steps: list[Step]) -> None:
     """Does them, what undoes them saved before. Raises OSError, ValueError."""
     if options["state_id"] and steps:
         save_boot(options["rootfs"], "{}/{}".format(STATES, options["state_id"]))
@@ -160,7 +171,7 @@ def take(options, steps):
         step.act()
 
 
-def seen(rootfs):
+def seen(rootfs: str) -> dict[str, Any]:
     """What is returned whatever was asked for. Raises OSError."""
     try:
         loader, why_not = read_loader(rootfs).facts, None
@@ -177,11 +188,10 @@ def seen(rootfs):
     return {"standing": standing, "trial": known, "why": why, "running": running, "loader": dict(loader, refused=why_not), "space": space}
 
 
-def main():
+def main() -> None:
     """Plans, acts unless in check mode, reads back, answers."""
-    module = AnsibleModule(
-        argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "armed", ["release"]), ("state", "confirmed", ["release"])]
-    )
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "armed", ["release"]), ("state", "confirmed", ["release"])])
+    enter(module)
     options = module.params
     try:
         steps = steps_wanted(options)
@@ -200,7 +210,7 @@ def main():
     module.exit_json(changed=bool(steps), changes=changes, diff=diff, **answer)
 
 
-def _lines(text):
+def _lines(text: object) -> str:
     text = "" if text is None else str(text)
     return text if not text or text.endswith("\n") else text + "\n"
 

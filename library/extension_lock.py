@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: extension_lock
 short_description: Remove locks from torch's extension caches that no process holds
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - A build of a CUDA extension that was interrupted leaves its lock behind, and every later start waits for it without end.
   - Removes a lock only when every process of the node could be looked at and none has it open, and looks again right before it removes it.
@@ -18,7 +18,7 @@ options:
     type: list
     elements: path
     required: true
-extends_documentation_fragment: [unhang]
+extends_documentation_fragment: [unhang, unhang.fencing]
 """
 
 EXAMPLES = r"""
@@ -40,7 +40,7 @@ after:
   type: list
   elements: str
   sample: []
-left:
+needs_manual_action:
   description: Locks that were left alone, and why.
   returned: success
   type: list
@@ -52,13 +52,15 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.host.extension_locks import read_locks, remove_lock
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 
-OPTIONS = {"caches": {"type": "list", "elements": "path", "required": True}}
+OPTIONS = {"fencing": {"type": "int", "default": 0}, "caches": {"type": "list", "elements": "path", "required": True}}
 
 
-def main():
+def main() -> None:
     """Looks, removes unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     try:
         stale, left = read_locks(module.params["caches"], time.time())
         gone = stale if module.check_mode else [path for path in stale if remove_lock(path)]
@@ -69,7 +71,7 @@ def main():
         changed=bool(gone),
         before=stale,
         after=after,
-        left=[{"path": path, "why": why} for path, why in left] + [{"path": path, "why": "a build took it meanwhile"} for path in after],
+        needs_manual_action=[{"path": path, "why": why} for path, why in left] + [{"path": path, "why": "a build took it meanwhile"} for path in after],
         diff={"before": "".join(path + "\n" for path in stale), "after": "".join(path + "\n" for path in after), "before_header": "locks"},
     )
 

@@ -12,7 +12,7 @@ version_added: "0.1.0"
 description:
   - Asks and sets through NVML. Both modes last until the driver is loaded again or the node boots.
   - The compute mode of a GPU is not changed while a process uses it. Then nothing is changed, and every user is named.
-  - A node without a driver, or whose driver does not answer, is left alone, and RV(left) says so.
+  - A node without a driver, or whose driver does not answer, is left alone, and RV(needs_manual_action) says so.
 options:
   compute_mode:
     description: Mode that every GPU is to have. None leaves it.
@@ -21,7 +21,7 @@ options:
   persistence:
     description: Whether the driver keeps a GPU set up while nobody uses it. None leaves it.
     type: bool
-extends_documentation_fragment: [unhang, unhang.state_id]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing]
 """
 
 EXAMPLES = r"""
@@ -41,7 +41,7 @@ after:
   returned: success
   type: dict
   sample: {compute_mode of GPU 0 (GPU-5aa1): default}
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -52,14 +52,16 @@ left:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of
 from ansible.module_utils.unhang_node.change.gpu import modes as gpu_modes
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 OPTIONS = {
     "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
     "persistence": {"type": "bool"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
 }
 
 
@@ -75,18 +77,19 @@ def apply(module: AnsibleModule, nvml: Any) -> dict[str, Any]:
     rows = gpu_modes.plan_modes(gpu_modes.read_gpus(nvml), module.params["compute_mode"], module.params["persistence"])
     gpu_modes.refuse_in_use(rows)
     if not module.check_mode:
-        changes = [Change(row.mode, row.gpu.uuid, row.before, row.wanted) for row in rows]
+        changes = [Change(kind=row.mode, name=row.gpu.uuid, value=row.before, wanted=row.wanted) for row in rows]
         keep_running("/", module.params["state_id"], changes)
         gpu_modes.set_modes(nvml, rows)
-    return answer_of(Plan({}, [], []), gpu_modes.effects_of(rows))
+    return answer_of(FilePlan(), gpu_modes.effects_of(rows))
 
 
 def main() -> None:
     """Reads, sets unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     nvml, why = gpu_modes.open_nvml(load_pynvml)
     if nvml is None:
-        module.exit_json(**answer_of(Plan({}, [], [why])))
+        module.exit_json(**answer_of(FilePlan(manual=[why])))
     try:
         answer = apply(module, nvml)
     except (OSError, ValueError, nvml.NVMLError) as problem:

@@ -8,14 +8,15 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: host_limit
 short_description: Give jobs the locked memory, open files or stack that they need
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - Writes V(/etc/security/limits.d/00-unhang-LIMIT.conf), and a drop-in for each systemd unit of the node that starts jobs (sshd, slurmd, containerd,
     docker, crio, kubelet and those of O(units)) which is not given enough by others' files.
   - Lines of others in V(/etc/security) that contradict become comments; they are saved under V(/var/lib/unhang) before, and put back by O(state=absent).
   - Raises the limit of the services that run, by C(prlimit). It restarts nothing and runs no daemon-reload, which makes running containers lose their GPUs;
     what a service starts from now on has the new limit, what runs keeps its own.
-  - Where so high a limit cannot be set, as in a container without CAP_SYS_RESOURCE, or beyond fs.nr_open, it changes nothing and says so in RV(left).
+  - Where so high a limit cannot be set, as in a container without CAP_SYS_RESOURCE, or beyond fs.nr_open, it changes nothing and
+    RV(needs_manual_action) says so.
   - Of memlock and nofile O(value) is the least, and what is higher stays. Of the stack it is the soft limit, and the most.
 options:
   limit:
@@ -36,7 +37,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -70,7 +71,7 @@ lines:
   type: list
   elements: dict
   sample: [{file: /etc/security/limits.conf, line: 50, text: "* hard memlock 64"}]
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -78,9 +79,12 @@ left:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
 from ansible.module_utils.unhang_node.change.host import limit as run
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, forget_running, keep_running
 
 OPTIONS = {
@@ -89,11 +93,12 @@ OPTIONS = {
     "units": {"type": "list", "elements": "str", "default": []},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def settle(module):
+def apply(module: AnsibleModule) -> dict[str, Any]:
     """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
     rootfs, limit, wanted = module.params["rootfs"], module.params["limit"], module.params["value"]
     absent, state_id = module.params["state"] == "absent", module.params["state_id"]
@@ -103,7 +108,7 @@ def settle(module):
         most = run.most_possible(limit) if rootfs == "/" else None
         why = run.why_not(limit, wanted, most)
         if why:
-            return answer_of(Plan({}, [], [why]))
+            return answer_of(FilePlan(manual=[why]))
         plan, units = run.plan_limit(rootfs, limit, wanted, module.params["units"], most)
         rows = run.plan_running(limit, wanted, units)
     left = []
@@ -114,16 +119,17 @@ def settle(module):
         rows, left = run.set_running(limit, rows)
         done = {name for name, _now, _goal in run.changes_of(limit, rows)}
         forget_running(rootfs, state_id, [change for change in changes if change.name not in done])
-    return answer_of(plan._replace(left=plan.left + left), run.effects_of(limit, rows))
+    return answer_of(plan._replace(manual=[*plan.manual, *left]), run.effects_of(limit, rows))
 
 
-def main():
+def main() -> None:
     """Plans, writes unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
+    enter(module)
     if module.params["value"] is not None and module.params["value"] < -1:
         module.fail_json(msg="value: expected -1 for unlimited, or a number from 0 on; found {}".format(module.params["value"]))
     try:
-        answer = settle(module)
+        answer = apply(module)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(**answer)

@@ -8,12 +8,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kernel_module
 short_description: Give a kernel module its parameters, and load it at boot
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - Writes O(parameters) to V(/etc/modprobe.d/zz-unhang-NAME.conf), under each name that the module has on this node. They count when it is loaded next;
     a loaded module is never unloaded here, and RV(pending_load) names what it still has otherwise.
   - With O(at_boot) writes V(/etc/modules-load.d/unhang-NAME.conf) and loads the module now. Where none can be loaded, as in most containers, it changes
-    nothing and says so in RV(left).
+    nothing and says so in RV(needs_manual_action).
   - Lines of others that say otherwise become comments; they are saved under V(/var/lib/unhang) before, and put back by O(state=absent).
 options:
   name:
@@ -33,7 +33,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -66,7 +66,7 @@ lines:
   type: list
   elements: dict
   sample: [{file: /etc/modprobe.d/site.conf, line: 1, text: blacklist nvidia-peermem}]
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -80,9 +80,12 @@ pending_load:
   sample: [NVreg_EnableGpuFirmware]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
 from ansible.module_utils.unhang_node.change.host import kernel_module as run
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 OPTIONS = {
@@ -91,23 +94,24 @@ OPTIONS = {
     "at_boot": {"type": "bool", "default": False},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def settle(module, parameters):
+def apply(module: AnsibleModule, parameters: dict[str, str]) -> dict[str, Any]:
     """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
     rootfs, name, at_boot = module.params["rootfs"], module.params["name"], module.params["at_boot"]
     absent = module.params["state"] == "absent"
     to_load = at_boot and not absent and rootfs == "/" and not run.is_loaded(name)
     why = run.why_not_load() if to_load else None
     if why:
-        return answer_of(Plan({}, [], [why]))
+        return answer_of(FilePlan(manual=[why]))
     plan = run.plan_without(rootfs, name) if absent else run.plan_module(rootfs, name, parameters, at_boot)
     if not module.check_mode:
         write_plan(rootfs, run.owner_of(name), plan, absent, module.params["state_id"])
     if to_load and not module.check_mode:
-        keep_running(rootfs, module.params["state_id"], [Change("kernel_module", name, "not loaded", "loaded")])
+        keep_running(rootfs, module.params["state_id"], [Change(kind="kernel_module", name=name, value="not loaded", wanted="loaded")])
         try:
             run.load(name)  # its parameters are written by now
         except (OSError, ValueError):  # what cannot be loaded now would fail at every boot
@@ -116,13 +120,14 @@ def settle(module, parameters):
     return answer_of(plan, [(name, "not loaded", "loaded")] if to_load else [])
 
 
-def main():
+def main() -> None:
     """Plans, writes unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     parameters = {name: str(value) for name, value in module.params["parameters"].items()} if module.params["state"] == "present" else {}
     try:
         run.check(module.params["name"], parameters)
-        answer = settle(module, parameters)
+        answer = apply(module, parameters)
         pending = run.not_running_with(module.params["name"], parameters) if module.params["rootfs"] == "/" else []
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))

@@ -8,12 +8,12 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: kernel_parameter
 short_description: Set a kernel parameter now and for every boot
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - Writes V(/etc/sysctl.d/zz-unhang-NAME.conf) and sets the running kernel's value.
   - Lines of others in V(/etc/sysctl.d) and V(/etc/sysctl.conf) that set something else become comments; they, and the value that the kernel had, are
     saved under V(/var/lib/unhang) before, and put back by O(state=absent).
-  - Where the parameter cannot be set, as in most containers, it changes nothing and says so in RV(left).
+  - Where the parameter cannot be set, as in most containers, it changes nothing and says so in RV(needs_manual_action).
 options:
   name:
     description: Name with dots, such as V(kernel.numa_balancing).
@@ -27,7 +27,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -60,7 +60,7 @@ lines:
   type: list
   elements: dict
   sample: [{file: /etc/sysctl.d/99-site.conf, line: 3, text: kernel.numa_balancing = 1}]
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -68,10 +68,14 @@ left:
   sample: []
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
 from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import kernel_parameter as run
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
@@ -80,16 +84,17 @@ OPTIONS = {
     "value": {"type": "str"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def changes_of(effects):
+def changes_of(effects: Iterable[tuple[str, str, str]]) -> list[Change]:
     """What a saved state keeps of them."""
-    return [Change("sysctl", name, " ".join(before.split()), " ".join(after.split())) for name, before, after in effects]
+    return [Change(kind="sysctl", name=name, value=" ".join(before.split()), wanted=" ".join(after.split())) for name, before, after in effects]
 
 
-def settle(module):
+def apply(module: AnsibleModule) -> dict[str, Any]:
     """The module's answer, with everything done unless in check mode. Raises OSError, ValueError."""
     rootfs, value, live, state_id = module.params["rootfs"], module.params["value"], module.params["rootfs"] == "/", module.params["state_id"]
     name = run.dotted(module.params["name"])
@@ -103,7 +108,7 @@ def settle(module):
     else:
         why = run.why_not(rootfs, name)
         if why and live:
-            return answer_of(Plan({}, [], [why]))
+            return answer_of(FilePlan(manual=[why]))
         plan, now = run.plan_parameter(rootfs, name, value)
         effects = [(name, now, value)] if now is not None and live else []
         if not module.check_mode:
@@ -117,11 +122,12 @@ def settle(module):
     return answer_of(plan, effects)
 
 
-def main():
+def main() -> None:
     """Plans, writes unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
+    enter(module)
     try:
-        answer = settle(module)
+        answer = apply(module)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(**answer)

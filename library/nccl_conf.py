@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: nccl_conf
 short_description: Put settings for NCCL and torch into a file that jobs read
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Writes V(/etc/nccl.conf), or the file of another way in which jobs are launched, so that it carries exactly the settings given.
   - In V(/etc/nccl.conf) and V(/etc/environment) the settings stand in one marked block, placed so that they win. Every other line keeps its bytes and
@@ -54,7 +54,7 @@ options:
     description: One line for whoever reads the file, such as the profile and the day on which it ends.
     type: str
     default: ""
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 seealso:
   - module: gpu_node_info
 """
@@ -111,9 +111,12 @@ path:
   sample: /etc/nccl.conf
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
 from ansible.module_utils.unhang_node.change.files import place_of, read_text_or_none, shown, write_text
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 FILE = {
@@ -128,11 +131,12 @@ OPTIONS = {
     "files": {"type": "list", "elements": "dict", "options": FILE},
     "note": {"type": "str", "default": ""},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def plan_file(module, wanted):
+def plan_file(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any]:
     """What one file is to become. Raises ValueError, OSError."""
     settings = {name: str(value) for name, value in wanted["settings"].items()}
     place = place_of(module.params["rootfs"], wanted["path"])
@@ -150,7 +154,7 @@ def plan_file(module, wanted):
     }
 
 
-def answer_of(plans, several):
+def answer_of(plans: list[dict[str, Any]], several: bool) -> dict[str, Any]:
     """What the module returns."""
     diff = [
         {"before": shown(plan["texts"][0] or ""), "after": shown(plan["texts"][1] or ""), "before_header": plan["path"], "after_header": plan["path"]}
@@ -165,9 +169,10 @@ def answer_of(plans, several):
     return dict({key: plans[0][key] for key in ("path", "before", "after", "hand_written")}, changed=changed, diff=diff[0])
 
 
-def main():
+def main() -> None:
     """Reads the files, writes those that differ once all are known to be writable, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     several, path = module.params["files"], None
     plans = []
     try:

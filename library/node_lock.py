@@ -8,11 +8,14 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: node_lock
 short_description: Let one run at a time change a node
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Takes or frees V(/var/lib/unhang/lock.json), which names the run that changes the node. Another run waits O(wait_s) and is then refused, and told which.
-  - The same run takes it again without an error, and RV(acquired) is then false. Who acquired it frees it, so that roles may be run alone or together.
-  - A lock is taken over, and it is said so, when it has expired, or when the node has booted since and its holder had not said O(across_reboot).
+  - Each time that the node is taken its number, RV(fencing), goes up. Every module that acts gives it, so that a run which has lost the node is stopped.
+    Who gives it with O(fencing) has the node already, and RV(acquired) is then false; the id of a run alone opens nothing. Who acquired the lock frees it,
+    so that roles may be run alone or together.
+  - A lock is taken over, and it is reported, when it has expired, or when the node has booted since and its holder had not said O(across_reboot). How old it is
+    the node's time since its boot tells, not its clock.
   - Counts as no change; a second run of a role still changes nothing.
 options:
   state:
@@ -28,6 +31,13 @@ options:
     description: Who runs it, for those who are refused.
     type: str
     default: unknown
+  controller:
+    description: Which process runs it, as the filter P(unhang_run_controller#filter) says, so that its controller can tell whether it has ended.
+    type: dict
+  fencing:
+    description: The number that the run was given, 0 when it has none yet.
+    type: int
+    default: 0
   wait_s:
     description: Seconds to wait for another run to let go.
     type: int
@@ -54,7 +64,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Have the node to ourselves
+- name: Lock the node
   node_lock:
     run: "{{ unhang_run }}"
     by: ops@controller
@@ -74,6 +84,11 @@ acquired:
   returned: success
   type: bool
   sample: true
+fencing:
+  description: The number to give with every module that acts; 0 when the lock was freed, and in check mode.
+  returned: success
+  type: int
+  sample: 7
 freed:
   description: True when this call let go of the node, or would.
   returned: state is free
@@ -96,13 +111,17 @@ taken_over:
   sample: null
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.journal.node_lock import NodeLocked, Wish, free_lock, read_lock, take_lock
+from ansible.module_utils.unhang_node.change.journal.node_lock import LockRequest, NodeLocked, free_lock, read_lock, take_lock
 
 OPTIONS = {
     "state": {"type": "str", "choices": ["held", "free"], "default": "held"},
     "run": {"type": "str", "required": True},
     "by": {"type": "str", "default": "unknown"},
+    "controller": {"type": "dict"},
+    "fencing": {"type": "int", "default": 0},
     "wait_s": {"type": "int", "default": 0},
     "expires_s": {"type": "int", "default": 14400},
     "across_reboot": {"type": "bool", "default": False},
@@ -111,21 +130,21 @@ OPTIONS = {
 }
 
 
-def settle(module):
+def apply(module: AnsibleModule) -> dict[str, Any]:
     """The answer. Raises NodeLocked, OSError, ValueError."""
     rootfs, run = module.params["rootfs"], module.params["run"]
     if module.params["state"] == "free":
-        freed = free_lock(rootfs, run, module.check_mode)
-        return {"acquired": False, "freed": freed, "holder": read_lock(rootfs)}
-    wish = Wish(run, *(module.params[name] for name in ("by", "expires_s", "across_reboot", "takes_over")))
-    return take_lock(rootfs, wish, module.params["wait_s"], module.check_mode)._asdict()
+        freed = free_lock(rootfs, run, module.params["fencing"], module.check_mode)
+        return {"acquired": False, "fencing": 0, "freed": freed, "holder": read_lock(rootfs)}
+    request = LockRequest(**{name: module.params[name] for name in LockRequest._fields})
+    return take_lock(rootfs, request, module.params["wait_s"], module.check_mode)._asdict()
 
 
-def main():
+def main() -> None:
     """Takes or frees the lock, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        module.exit_json(changed=False, previews=module.check_mode, **settle(module))
+        module.exit_json(changed=False, previews=module.check_mode, **apply(module))
     except NodeLocked as refused:
         module.fail_json(msg=str(refused), holder=refused.holder)
     except (OSError, ValueError) as problem:

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: own_file
 short_description: Write or remove a configuration file that is unhang's alone
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - Writes O(lines) under a first line that says who wrote the file. A file of that name without that line is somebody else's, and is refused.
 options:
@@ -30,7 +30,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -47,7 +47,7 @@ files:
   type: list
   elements: str
   sample: [/etc/systemd/logind.conf.d/zz-unhang.conf]
-left:
+needs_manual_action:
   description: Always empty.
   returned: success
   type: list
@@ -57,6 +57,7 @@ left:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config.own_files import answer_of, plan_own, write_plan
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 
 OPTIONS = {
     "path": {"type": "path", "required": True},
@@ -64,13 +65,15 @@ OPTIONS = {
     "comment": {"type": "str", "default": "#"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def main():
+def main() -> None:
     """Plans, writes unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     rootfs, path, present = module.params["rootfs"], module.params["path"], module.params["state"] == "present"
     try:
         if present and not module.params["lines"]:

@@ -252,6 +252,7 @@ log:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.package.answer import change_packages
 
 STANZA = {"package": {"type": "str", "required": True}, "version": {"type": "str", "required": True}}
@@ -262,6 +263,7 @@ OPTIONS = {
     "remove_sources": {"type": "list", "elements": "str", "default": []},
     "allow_remove": {"type": "list", "elements": "str", "default": []},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "allow_no_rollback": {"type": "bool", "default": False},
     "allow_downgrade": {"type": "bool", "default": False},
     "change_held": {"type": "bool", "default": False},
@@ -284,6 +286,7 @@ OPTIONS = {
 def main() -> None:
     """Changes, or only simulates, and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     answer = change_packages(module.params, module.check_mode)
     if answer.pop("failed"):
         module.fail_json(**answer)

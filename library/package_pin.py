@@ -39,7 +39,7 @@ options:
     description: Seconds to wait while another process has the package manager's lock.
     type: int
     default: 300
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -101,6 +101,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.files import shown
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.package.held_groups import GROUPS
 from ansible.module_utils.unhang_node.change.package.pin import Holds, apply_plan, check_held, plan_holds, rows_of, save_before
 from ansible.module_utils.unhang_node.change.package.values import HoldPlan
@@ -111,6 +112,7 @@ OPTIONS = {
     "changes": {"type": "list", "elements": "dict", "default": []},
     "lock_timeout_s": {"type": "int", "default": 300},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
@@ -145,6 +147,7 @@ def differences(plan: HoldPlan, rows: list[dict[str, Any]]) -> list[dict[str, st
 def main() -> None:
     """Plans, acts unless in check mode, reads back, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     try:
         holds = apply(module)
     except (OSError, ValueError) as problem:

@@ -8,15 +8,15 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: saved_state
 short_description: Save on a node what is needed to undo a change, and how far the change came
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Keeps a folder for each change of a role in V(/var/lib/unhang/states), readable by root alone, with each file as it was, what was done and whether it came
     to its end. M(state_restore) undoes it.
   - Where the newest state is of the same role and was left open or failed, O(state=begun) goes on with that one, and says in RV(stopped) where it had
     stopped; what was saved first is what was there before.
   - O(state=finished) and O(state=failed) remove a state in which nothing was changed.
-  - O(state=begun) with O(keep) removes the oldest states that came to their end, with the packages that they kept, where this run has the node's lock. One
-    that did not come to its end stays, and so do all that were saved after it, for going back to it takes them.
+  - O(state=begun) with O(keep) removes the oldest states that are closed, with the packages that they kept, where this run has the node's lock. One
+    that was not closed stays, and so do all that were saved after it, for going back to it takes them.
   - Counts as no change; a second run of a role still changes nothing.
 options:
   state:
@@ -36,13 +36,17 @@ options:
     description: Id of the run, as M(node_lock) has it. Its lock is renewed with each call.
     type: str
     default: ""
+  fencing:
+    description: Number that the run was given with the lock. Nothing is written when another run has taken the node. Not checked with 0.
+    type: int
+    default: 0
   files:
     description: Files to save as they are now. More may be added with each step, and a file is saved once.
     type: list
     elements: path
     default: []
   keep:
-    description: How many states that came to their end, or were rolled back, are kept on the node. All of them with 0.
+    description: How many states that are closed, or were rolled back, are kept on the node. All of them with 0.
     type: int
     default: 0
   step:
@@ -124,9 +128,12 @@ lines:
   sample: ["20261120T070000Z-gpu_driver: finished, begun 2026-11-20T07:00:00Z by run a, last step packages"]
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.files import STATES
 from ansible.module_utils.unhang_node.change.journal import saved_states as saved
-from ansible.module_utils.unhang_node.change.journal.node_lock import read_lock, remove_if_empty, renew_lock
+from ansible.module_utils.unhang_node.change.journal.node_lock import demand_lock, read_lock, remove_if_empty, renew_lock
 from ansible.module_utils.unhang_node.change.journal.pruning import prune_states
 
 OPTIONS = {
@@ -134,6 +141,7 @@ OPTIONS = {
     "id": {"type": "str", "default": ""},
     "role": {"type": "str", "default": ""},
     "run": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "files": {"type": "list", "elements": "path", "default": []},
     "keep": {"type": "int", "default": 0},
     "step": {"type": "str", "default": ""},
@@ -142,19 +150,21 @@ OPTIONS = {
 }
 
 
-def begin(module):
+def begin(module: AnsibleModule) -> tuple[str, dict[str, Any] | None, list[str]]:
     """(id, where an earlier run had stopped, ids of old states that were removed). Raises OSError, ValueError."""
     rootfs, role, run = module.params["rootfs"], module.params["role"], module.params["run"]
     if module.check_mode:
-        return "", saved.unfinished_of(saved.read_states(rootfs), role), []
-    lock = read_lock(rootfs)
+        states = saved.read_states(rootfs)
+        saved.refuse_broken(states)
+        return "", saved.unfinished_of(states, role), []
+    lock, mine = read_lock(rootfs), (run, module.params["fencing"])
     # Without the lock another run may be on its way back through the very states that are old.
-    pruned = prune_states(rootfs, module.params["keep"]) if module.params["keep"] > 0 and lock and lock["run"] == run else []
+    pruned = prune_states(rootfs, module.params["keep"]) if module.params["keep"] > 0 and lock and (lock["run"], lock["fencing"]) == mine else []
     state, stopped = saved.begin_state(rootfs, role, run, module.params["files"])
     return state["id"], stopped, pruned
 
 
-def write_down(module):
+def write_down(module: AnsibleModule) -> str:
     """The id that stands after a call about a state that was begun. Raises OSError, ValueError."""
     rootfs, state_id, what = module.params["rootfs"], module.params["id"], module.params["state"]
     if module.check_mode or not state_id:
@@ -169,23 +179,24 @@ def write_down(module):
     return state_id if stands else ""
 
 
-def settle(module):
+def apply(module: AnsibleModule) -> dict[str, Any]:
     """The answer. Raises OSError, ValueError."""
     rootfs, what = module.params["rootfs"], module.params["state"]
     if what == "listed":
         states = saved.read_states(rootfs)
         return {"id": "", "folder": "", "stopped": None, "pruned": [], "states": states, "lines": [saved.state_line(state) for state in states]}
-    if module.params["run"] and not module.check_mode:
-        renew_lock(rootfs, module.params["run"])
+    if not module.check_mode and (what == "begun" or module.params["id"]):
+        demand_lock(rootfs, module.params["fencing"])
+        renew_lock(rootfs, module.params["run"], module.params["fencing"])
     state_id, stopped, pruned = begin(module) if what == "begun" else (write_down(module), None, [])
-    return {"id": state_id, "folder": f"{saved.STATES}/{state_id}" if state_id else "", "stopped": stopped, "pruned": pruned}
+    return {"id": state_id, "folder": f"{STATES}/{state_id}" if state_id else "", "stopped": stopped, "pruned": pruned}
 
 
-def main():
+def main() -> None:
     """Writes down what is asked unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "begun", ("role",)), ("state", "step", ("step",))])
     try:
-        module.exit_json(changed=False, **settle(module))
+        module.exit_json(changed=False, **apply(module))
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
 

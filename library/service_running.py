@@ -8,17 +8,17 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: service_running
 short_description: Have a systemd service run now and at every boot, without a daemon-reload
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - As M(ansible.builtin.systemd_service) with enabled and started, but for the reload of systemd that comes with it, which makes running containers lose
     their GPUs.
-  - A service that the node does not have is no failure; RV(left) says so.
+  - A service that the node does not have is no failure; RV(needs_manual_action) says so.
 options:
   name:
     description: Name of the unit, such as V(nvidia-persistenced.service).
     type: str
     required: true
-extends_documentation_fragment: [unhang, unhang.state_id]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing]
 """
 
 EXAMPLES = r"""
@@ -38,7 +38,7 @@ after:
   returned: success
   type: dict
   sample: {nvidia-persistenced.service now: active}
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -47,29 +47,31 @@ left:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of
 from ansible.module_utils.unhang_node.change.host import service as run
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 KINDS = {"at boot": "service_at_boot", "now": "service_now"}
-OPTIONS = {"name": {"type": "str", "required": True}, "state_id": {"type": "str", "default": ""}}
+OPTIONS = {"name": {"type": "str", "required": True}, "state_id": {"type": "str", "default": ""}, "fencing": {"type": "int", "default": 0}}
 
 
-def main():
+def main() -> None:
     """Asks, acts unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     name = module.params["name"]
     if run.unit_path("/", name) is None:
-        module.exit_json(**answer_of(Plan({}, [], [f"{name} is not on this node: install the package that brings it"])))
+        module.exit_json(**answer_of(FilePlan(manual=[f"{name} is not on this node: install the package that brings it"])))
     try:
         rows = run.plan_service(name)
         if not module.check_mode:
-            changes = [Change(KINDS[when], name, run.read_state(name, when), after) for when, _before, after in rows]
+            changes = [Change(kind=KINDS[when], name=name, value=run.read_state(name, when), wanted=after) for when, _before, after in rows]
             keep_running("/", module.params["state_id"], changes)
             run.apply_service(name, rows)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    module.exit_json(**answer_of(Plan({}, [], []), [(f"{name} {when}", before, after) for when, before, after in rows]))
+    module.exit_json(**answer_of(FilePlan(), [(f"{name} {when}", before, after) for when, before, after in rows]))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: shm_size
 short_description: Make /dev/shm as large as jobs need it
-version_added: "0.3.0"
+version_added: "0.1.0"
 description:
   - Mounts V(/dev/shm) again with O(size_bytes) where it is smaller, and writes a unit of unhang's own that does the same at every boot.
   - A V(/dev/shm) that is larger stays. More than the node's memory is refused.
-  - In a container whose runtime gives it V(/dev/shm) it changes nothing and says so in RV(left).
+  - In a container whose runtime gives it V(/dev/shm) it changes nothing and says so in RV(needs_manual_action).
   - O(state=absent) takes the unit away, and gives V(/dev/shm) the size that it had, where what lies in it fits.
 options:
   size_bytes:
@@ -23,7 +23,7 @@ options:
     type: str
     choices: [present, absent]
     default: present
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -55,7 +55,7 @@ lines:
   type: list
   elements: dict
   sample: []
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -63,10 +63,13 @@ left:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import Plan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
 from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import shm_size as run
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
@@ -74,17 +77,18 @@ OPTIONS = {
     "size_bytes": {"type": "int"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def make_larger(module, rootfs, size):
+def make_larger(module: AnsibleModule, rootfs: str, size: int) -> dict[str, Any]:
     """The answer for state present."""
     live = rootfs == "/"
     why = run.why_not() if live else None
     if why:
         enough = run.size_now() >= size
-        return answer_of(Plan({}, [], [] if enough else [why]))
+        return answer_of(FilePlan(manual=[] if enough else [why]))
     plan = run.plan_size(rootfs, size)
     effects = [(run.SHM, run.size_now(), run.rounded(size))] if live and run.size_now() < size else []
     if not module.check_mode:
@@ -97,7 +101,7 @@ def make_larger(module, rootfs, size):
     return answer_of(plan, effects)
 
 
-def take_back(module, rootfs):
+def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
     """The answer for state absent."""
     plan = run.plan_without(rootfs)
     before = run.size_before() if rootfs == "/" else None
@@ -111,9 +115,10 @@ def take_back(module, rootfs):
     return answer_of(plan, effects)
 
 
-def main():
+def main() -> None:
     """Plans, writes unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["size_bytes"])])
+    enter(module)
     rootfs, size = module.params["rootfs"], module.params["size_bytes"]
     try:
         answer = make_larger(module, rootfs, size) if module.params["state"] == "present" else take_back(module, rootfs)

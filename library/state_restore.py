@@ -8,15 +8,15 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: state_restore
 short_description: Bring a node back to what it was before a role changed it
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Undoes the saved state O(id), and first all that were saved after it, for they stand on what it left.
   - Lifts the holds that were set, then brings back values of the running system, the default boot entry, packages, files with mode and owner, and the
     holds that were there.
   - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services that were started, and modes of GPUs. Each comes back
-    where it still is what unhang had set; one that somebody else has changed since stays, and is named in RV(left). Refuses, before it touches anything,
-    to change the compute mode of a GPU that a job uses. No kernel module is unloaded.
-  - A file that somebody changed since is brought back too; what is replaced is kept in the state's folder and named in RV(left).
+    where it still is what unhang had set; one that somebody else has changed since stays, and is named in
+    RV(needs_manual_action). Refuses, before it touches anything, to change the compute mode of a GPU that a job uses. No kernel module is unloaded.
+  - A file that somebody changed since is brought back too; what is replaced is kept in the state's folder and named in RV(needs_manual_action).
   - Reboots nothing, reloads no driver. Where a driver or a kernel came back, the node runs the other one until it boots.
   - What fails half way is done again from the start by the next call.
 options:
@@ -33,7 +33,7 @@ options:
     description: Seconds to wait while another process has the package manager's lock.
     type: int
     default: 300
-extends_documentation_fragment: [unhang, unhang.rootfs]
+extends_documentation_fragment: [unhang, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
@@ -47,7 +47,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-undone:
+rolled_back:
   description: States that were, or would be, rolled back, newest first.
   returned: success
   type: list
@@ -77,13 +77,13 @@ boot:
   type: list
   elements: dict
   sample: []
-lifted:
+unheld:
   description: Packages that are no longer on hold.
   returned: success
   type: list
   elements: str
   sample: ["nvidia-driver:amd64"]
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -117,31 +117,44 @@ after:
   sample: {/etc/nccl.conf: null}
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.files import shown
+from ansible.module_utils.unhang_node.change.files import Saved, shown
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import read_states, state_line
 from ansible.module_utils.unhang_node.change.package.values import Locked
-from ansible.module_utils.unhang_node.change.rollback.restore import NOTHING, Plan, apply_restore, needs_reboot, newest_state, plan_restore, preview_others
+from ansible.module_utils.unhang_node.change.rollback.restore import (
+    NOTHING,
+    RollbackPlan,
+    RollbackResult,
+    apply_restore,
+    needs_reboot,
+    newest_state,
+    plan_restore,
+    preview_others,
+)
 from ansible.module_utils.unhang_node.change.rollback.running_values import shown_name
 
 OPTIONS = {
+    "fencing": {"type": "int", "default": 0},
     "id": {"type": "str", "required": True},
     "lock_timeout_s": {"type": "int", "default": 300},
     "packages": {"type": "list", "elements": "str", "default": []},
     "rootfs": {"type": "path", "default": "/"},
 }
-NO_PLAN = Plan([], {}, [], [], [], [], [], [], [])
+NO_PLAN = RollbackPlan()
 
 
-def load_pynvml():
+def load_pynvml() -> Any:
     """Asked only where modes of GPUs were changed."""
     from ansible.module_utils import pynvml
 
     return pynvml
 
 
-def settle(module):
-    """(Plan, Undone), with everything done unless in check mode. Raises OSError, ValueError, Locked."""
+def apply(module: AnsibleModule) -> tuple[RollbackPlan, RollbackResult]:
+    """(RollbackPlan, RollbackResult), with everything done unless in check mode. Raises OSError, ValueError, Locked."""
     rootfs, state_id, lock_timeout_s = (module.params[name] for name in ("rootfs", "id", "lock_timeout_s"))
     if state_id == "latest":
         state_id = newest_state(read_states(rootfs))
@@ -155,26 +168,26 @@ def settle(module):
     return plan, apply_restore(rootfs, plan, lock_timeout_s, load_pynvml)
 
 
-def told(plan, undone):
+def report_lines(plan: RollbackPlan, result: RollbackResult) -> list[str]:
     """What came back, or would, line by line."""
     lines = [f"state {state_line(state)}" for state in plan.states]
     lines += [f"no longer on hold: {name}" for name in plan.unhold]
     lines += [f"running, {shown_name(row.kind, row.name)}: {row.before} to {row.after}" for row in plan.running]
-    lines += [f"boot, {row['what']}: {row['before']} to {row['after']}" for row in undone.boot]
-    if undone.waits_for:
-        lines.append(f"the rest waits until kernel {undone.waits_for} runs: packages of the running one cannot go; boot the node, then roll back again")
-    lines += [f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to {row['after'] or 'not installed'}" for row in undone.packages]
+    lines += [f"boot, {row['what']}: {row['before']} to {row['after']}" for row in result.boot]
+    if result.waits_for:
+        lines.append(f"the rest waits until kernel {result.waits_for} runs: packages of the running one cannot go; boot the node, then roll back again")
+    lines += [f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to {row['after'] or 'not installed'}" for row in result.packages]
     lines += [f"file {path}: {'as it was' if saved else 'gone again'}" for path, (_now, saved) in sorted(plan.files.items())]
     lines += [f"{row.name} reads its files again" for row in plan.reread]
-    return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in plan.left + undone.left]
+    return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in [*plan.manual, *result.manual]]
 
 
-def row_of(saved):
+def row_of(saved: Saved | None) -> dict[str, Any] | None:
     """A file as it is shown in an answer."""
     return saved and {"mode": f"{saved['mode']:04o}", "size_bytes": len(saved["text"].encode("utf-8", "surrogateescape"))}
 
 
-def differences(plan):
+def differences(plan: RollbackPlan) -> list[dict[str, Any]]:
     """What --diff shows."""
     files = [
         {"before": shown(now["text"] if now else ""), "after": shown(saved["text"] if saved else ""), "before_header": path, "after_header": path}
@@ -189,25 +202,26 @@ def differences(plan):
     return [dict(holds, before_header="holds", after_header="holds"), *files]
 
 
-def main():
+def main() -> None:
     """Plans, acts unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     try:
-        plan, undone = settle(module)
+        plan, result = apply(module)
     except (OSError, ValueError, Locked) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(
         changed=bool(plan.states),
-        undone=[{name: state[name] for name in ("id", "role", "status", "begun")} for state in plan.states],
+        rolled_back=[{name: state[name] for name in ("id", "role", "status", "begun")} for state in plan.states],
         files=sorted(plan.files),
-        packages=undone.packages,
+        packages=result.packages,
         running=[dict(row._asdict()) for row in plan.running],
-        boot=undone.boot,
-        lifted=plan.unhold,
-        left=plan.left + undone.left,
-        lines=told(plan, undone),
-        waits_for=undone.waits_for,
-        reboot_needed=needs_reboot(undone),
+        boot=result.boot,
+        unheld=plan.unhold,
+        needs_manual_action=[*plan.manual, *result.manual],
+        lines=report_lines(plan, result),
+        waits_for=result.waits_for,
+        reboot_needed=needs_reboot(result),
         before={path: row_of(now) for path, (now, _saved) in plan.files.items()},
         after={path: row_of(saved) for path, (_now, saved) in plan.files.items()},
         diff=differences(plan),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Parts by name: `unhang`, `unhang.state_id`, `unhang.rootfs`."""
+    """Parts by name: `unhang`, `unhang.state_id`, `unhang.fencing`, `unhang.rootfs`."""
 
     DOCUMENTATION = r"""
 attributes:
@@ -26,6 +26,16 @@ options:
     description: A saved state (M(saved_state)) that keeps what is changed as it was before, to be undone with M(state_restore). None with an empty one.
     type: str
     default: ""
+"""
+
+    FENCING = r"""
+options:
+  fencing:
+    description:
+      - Number that the run was given with the node's lock (M(node_lock)). A module that finds the lock gone or with another number stops before it changes
+        anything, for another run has taken the node. Not checked with 0.
+    type: int
+    default: 0
 """
 
     ROOTFS = r"""

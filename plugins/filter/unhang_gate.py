@@ -26,14 +26,21 @@ def gate_group(hosts, hostvars, reference=""):
 
 def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()):
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}."""
+    from unhang.errors import UserError
     from unhang.gate import Seen, decide
+    from unhang.judge.rules import SEVERITIES
+    from unhang.rollout.given_lists import split_list
 
+    try:
+        counted = split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
+    except UserError as problem:
+        raise AnsibleFilterError(str(problem)) from None
     try:
         judged = json.loads(audit) if isinstance(audit, str) else json.loads(json.dumps(audit, default=str))
     except ValueError:
         judged = None
     group = json.loads(json.dumps(together, default=str)) or None
-    seen = Seen(judged or None, _alone(hosts, hostvars), group, str(reference) or None, [str(one) for one in severities])
+    seen = Seen(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted)
     return decide([str(host) for host in hosts], seen)
 
 

@@ -20,7 +20,7 @@ def nccl_plan(facts, policy, profiles, host, groups=(), wishes=None, allow_debug
     from unhang.judge.policy import one_line, policy_faults
     from unhang.plan.nccl_known import read_known
     from unhang.plan.nccl_profile import Node, plan_settings
-    from unhang.plan.nccl_values import Wishes
+    from unhang.plan.nccl_values import DesiredState
 
     facts, policy, profiles, wishes = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, wishes or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -29,7 +29,7 @@ def nccl_plan(facts, policy, profiles, host, groups=(), wishes=None, allow_debug
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     node = Node(str(host), tuple(map(str, groups)), facts["sections"], today)
     interfaces = (policy.get("network") or {}).get("interfaces") or ()
-    given = Wishes(network=wishes.get("network") or None, interfaces=tuple(interfaces), hcas=tuple(wishes.get("hcas") or ()))
+    given = DesiredState(network=wishes.get("network") or None, interfaces=tuple(interfaces), hcas=tuple(wishes.get("hcas") or ()))
     return plan_settings(node, policy, profiles, read_known(), given, bool(allow_debug))
 
 

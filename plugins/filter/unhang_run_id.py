@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Names for runs that change nodes, and whether the run that a node's lock names has ended on this controller."""
+"""Names for runs that change nodes, which process runs them, and whether the process that a node's lock names has ended on this controller."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ import multiprocessing
 import os
 import re
 import socket
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+MACHINE_ID, BOOT_ID = "/etc/machine-id", "/proc/sys/kernel/random/boot_id"
 
 
-def main_process():
+def main_process() -> int:
     """Process id of ansible-playbook itself; tasks are templated in it and in workers that it forks."""
     parent = multiprocessing.parent_process()
-    return parent.pid if parent else os.getpid()
+    return parent.pid if parent and parent.pid else os.getpid()
 
 
-def here():
+def here() -> str:
     """This machine's name, of letters that a run's id may have."""
     return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
 
 
-def new_run_id(_ignored=""):
+def new_run_id(_ignored: object = "") -> str:
     """Such as 20261120T070000Z-ctl1-4711: when, where, and which process."""
     return f"{datetime.datetime.now(tz=datetime.UTC):%Y%m%dT%H%M%SZ}-{here()}-{main_process()}"
 
 
-def who_runs(_ignored=""):
+def who_runs(_ignored: object = "") -> str:
     """Such as ops@ctl1."""
     try:
         user = getpass.getuser()
@@ -38,26 +42,52 @@ def who_runs(_ignored=""):
     return f"{os.environ.get('SUDO_USER') or user}@{here()}"
 
 
-def run_is_over(holder):
-    """True when a lock's run was started on this machine and its process is gone; False when it lives or it cannot be known. holder: the lock, or none."""
-    found = re.fullmatch(r"\d{8}T\d{6}Z-(?P<host>.+)-(?P<pid>\d+)", str((holder or {}).get("run") or ""))
-    if not found or found["host"] != here():
+def controller(_ignored: object = "") -> dict[str, Any]:
+    """{machine, boot, pid_namespace, pid, born} of this ansible-playbook. A host's name is nobody's: containers and fresh images share them."""
+    pid = main_process()
+    return {**_machine(), "pid": pid, "born": _born(pid)}
+
+
+def run_is_over(holder: Mapping[str, Any] | None) -> bool:
+    """True when a lock's process was one of this machine, boot and PID namespace and has ended; False when it lives or it cannot be known."""
+    known = (holder or {}).get("controller")
+    here_now = _machine()
+    if not isinstance(known, Mapping) or not (here_now["boot"] and here_now["pid_namespace"]):
         return False
-    if int(found["pid"]) == main_process():
-        return True  # another id, so an earlier process that had our number
+    if any(known.get(name) != value for name, value in here_now.items()):
+        return False
+    if not isinstance(known.get("pid"), int) or not isinstance(known.get("born"), int) or not Path("/proc/self/stat").exists():
+        return False
+    return _born(known["pid"]) != known["born"]
+
+
+def _machine() -> dict[str, str | None]:
     try:
-        words = Path(f"/proc/{found['pid']}/cmdline").read_bytes()
-        # A process that is just being started has no words yet; one that has ended and waits for its parent has none either.
-        return b"ansible" not in words if words else Path(f"/proc/{found['pid']}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return Path("/proc/self/cmdline").exists()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
     except OSError:
-        return False
+        namespace = None
+    return {"machine": _line(MACHINE_ID), "boot": _line(BOOT_ID), "pid_namespace": namespace}
+
+
+def _line(path: str) -> str | None:
+    try:
+        return Path(path).read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
+
+
+def _born(pid: int) -> int | None:
+    """When a process was started, in the kernel's ticks since the boot; None when there is none, or it has ended and waits for its parent: proc(5)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 class FilterModule:
     """What Ansible looks for."""
 
-    def filters(self):
+    def filters(self) -> dict[str, Callable[..., Any]]:
         """Filters by name."""
-        return {"unhang_run_id": new_run_id, "unhang_run_by": who_runs, "unhang_run_is_over": run_is_over}
+        return {"unhang_run_id": new_run_id, "unhang_run_by": who_runs, "unhang_run_controller": controller, "unhang_run_is_over": run_is_over}

@@ -21,7 +21,7 @@ BOOT = "cat /proc/sys/kernel/random/boot_id; stat -c %Z /proc/1"
 def stopped_after_the_first(fleet, run, reason):
     assert run.code != 0
     assert reason in run.said
-    assert "# unhang set aside: CUDA_VISIBLE_DEVICES=0" in fleet.shell(FIRST, "cat /etc/environment")
+    assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0" in fleet.shell(FIRST, "cat /etc/environment")
     assert untouched(fleet, THIRD, FOURTH) == [THIRD, FOURTH]
 
 
@@ -38,7 +38,7 @@ def test_a_node_that_goes_off_while_the_first_is_at_work_stops_the_run_before_th
     said = (pinned.work / "playing.log").read_text()
     assert code != 0
     assert "UNREACHABLE" in said
-    assert "# unhang set aside" in pinned.shell(FIRST, "cat /etc/environment")
+    assert "# disabled by unhang" in pinned.shell(FIRST, "cat /etc/environment")
     assert untouched(pinned, THIRD, FOURTH) == [THIRD, FOURTH]
 
 
@@ -50,7 +50,7 @@ def test_a_node_on_which_a_role_fails_stops_the_run_before_the_third(pinned):
     stopped_after_the_first(pinned, run, "found run somebody by ops@elsewhere at work on it")
     assert f"{SECOND} is not proved healthy" in run.said
     # Somebody knows that that run is over: its lock is taken, and freed in the end.
-    assert remediate(pinned, hosts=[SECOND], unhang_apply=True, unhang_run="somebody").code == 0
+    assert remediate(pinned, hosts=[SECOND], unhang_apply=True, unhang_take_over="somebody").code == 0
     pinned.shell(SECOND, "test ! -e /var/lib/unhang/lock.json")
 
 
@@ -62,6 +62,21 @@ def test_a_node_that_is_not_healthy_afterwards_stops_the_run_before_the_third(pi
     second = proof(pinned, SECOND)
     assert not second["healthy"]
     assert PINNED in second["gone"]
+
+
+def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinned):
+    pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "545.23.08"))
+    two = [FIRST, SECOND]
+    assert remediate(pinned, hosts=two, unhang_apply=True).code != 0
+    pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 3, "535.154.05"))
+    for _ in range(2):  # the damage counts for each run, however often the run is repeated
+        run = remediate(pinned, hosts=two, unhang_apply=True, unhang_come_up_timeout_s=1)
+        assert run.code != 0
+        assert "lost: expected the 4 GPUs of before, found 3" in " ".join(run.said.split())
+        assert untouched(pinned, SECOND) == [SECOND]
+    pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
+    assert remediate(pinned, hosts=[FIRST], unhang_apply=True, unhang_come_up_timeout_s=1).code == 0
+    pinned.shell(FIRST, "test ! -e /var/lib/unhang/baseline.json")
 
 
 def test_a_policy_that_brings_in_a_known_bad_driver_is_not_applied(pinned):

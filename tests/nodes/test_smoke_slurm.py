@@ -92,7 +92,7 @@ def slurm(tmp_path_factory, fake_library):
         hardware.install(node, hardware.H200X8, fake_library, work)
         node.write("/etc/munge/munge.key", key, mode=0o400, owner=munge)
         node.write("/etc/slurm/slurm.conf", configuration("/nowhere", ""))
-        # Left to find out by itself it refuses a kernel that has the old control groups too; it uses none of either kind.
+        # ManualStep to find out by itself it refuses a kernel that has the old control groups too; it uses none of either kind.
         node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
         node.write("/var/spool/slurmd/.keep", "")
 

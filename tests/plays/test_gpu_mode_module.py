@@ -93,4 +93,4 @@ def test_a_driver_that_does_not_answer_is_told_and_is_no_failure(gpus):
     gpus.profile.write_text("system nvmlInitWithFlags 9\n")
     answer = gpus(compute_mode="default")
     assert not answer["changed"]
-    assert "the driver does not answer" in answer["left"][0]["why"]
+    assert "the driver does not answer" in answer["needs_manual_action"][0]["why"]

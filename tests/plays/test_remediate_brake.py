@@ -1,4 +1,4 @@
-"""The brake of remediate.yml by itself: its first task, on hosts that Ansible takes all at once, as where its own way of stopping fails."""
+"""What playbooks that change nodes refuse, and their brake by itself: on hosts that Ansible takes all at once, as where its own way of stopping fails."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment, read_play
 
 
-def brake(folder, healthy, applies):
+def brake(folder, healthy, applies, part="rollout_brake.yml"):
     """Played of the first task alone. healthy: hosts that were proved."""
     play = yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())[-1]
-    proved = {"ansible.builtin.set_fact": {"remediate_verdict": "healthy"}, "when": f"inventory_hostname in {healthy}"}
-    play = {**play, "serial": "100%", "pre_tasks": [proved], "tasks": play["tasks"][:1]}
+    proved = {"ansible.builtin.set_fact": {"rollout_verdict": "healthy"}, "when": f"inventory_hostname in {healthy}"}
+    task = next(task for task in play["tasks"] if task["ansible.builtin.import_tasks"].endswith(part))
+    task["ansible.builtin.import_tasks"] = str(PROJECT / "playbooks" / task["ansible.builtin.import_tasks"])
+    play = {**play, "serial": "100%", "pre_tasks": [proved], "tasks": [task]}
     path = folder / "brake.yml"
     path.write_text(yaml.safe_dump([play]))
     given = ["-e", f"unhang_apply={applies}", "-e", f"ansible_python_interpreter={sys.executable}"]
@@ -31,4 +33,21 @@ def test_no_node_is_touched_behind_one_that_was_not_proved_healthy(tmp_path, hea
     played = brake(tmp_path, healthy, applies)
     assert [host for host, failed in sorted(played.failed.items()) if failed] == stopped
     for host in stopped:
-        assert f"which was not proved healthy; {host} was left alone" in played.said
+        assert f"which was not proved healthy; {host} was not touched" in played.said
+
+
+def test_a_switch_that_stands_in_the_inventory_never_changes_all_nodes_at_once(tmp_path):
+    played = brake(tmp_path, ["a", "b", "c"], True, part="refuse_batch.yml")
+    assert sorted(host for host, failed in played.failed.items() if failed) == ["a", "b", "c"]
+    assert "expected unhang_apply on the command line (-e unhang_apply=true), found it in the inventory" in " ".join(played.said.split())
+
+
+@pytest.mark.parametrize("playbook", ["remediate", "rollback"])
+def test_a_range_in_the_limit_is_refused_before_any_node_is_asked(tmp_path, playbook):
+    (tmp_path / "hosts").write_text("[gpu]\n" + "".join(f"gpu00{number} ansible_host=192.0.2.{number}\n" for number in range(1, 6)))
+    command = ["ansible-playbook", f"playbooks/{playbook}.yml", "-i", str(tmp_path / "hosts"), "--limit", "gpu[001-003]", "-e", "unhang_apply=true"]
+    options = {"cwd": PROJECT, "env": environment(tmp_path), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    played = read_play(subprocess.run(command, **options))
+    assert played.code == 2
+    assert "Ansible takes gpu002, gpu003, gpu004; Slurm means gpu001, gpu002, gpu003." in " ".join(played.said.split())
+    assert "UNREACHABLE" not in played.said

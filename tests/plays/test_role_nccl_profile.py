@@ -50,7 +50,7 @@ def test_check_mode_writes_nothing_then_it_is_applied_then_nothing_is_left_to_do
     assert "NCCL_DEBUG=WARN" in (node.root / "etc/nccl.conf").read_text()
     assert "NCCL_IB_TIMEOUT=22" in (node.root / "etc/nccl.conf").read_text()
     assert "TORCH_NCCL_TRACE_BUFFER_SIZE='2000'" in (node.root / "etc/profile.d/unhang-nccl.sh").read_text()
-    assert "# unhang set aside: NCCL_TIMEOUT=1200000\nSITE=1\n" in (node.root / "etc/environment").read_text()
+    assert "# disabled by unhang: NCCL_TIMEOUT=1200000\nSITE=1\n" in (node.root / "etc/environment").read_text()
 
     after = tree(node.root)
     assert node().changed == {"planted": 0}
@@ -72,7 +72,7 @@ def test_a_setting_that_does_not_exist_stops_the_role_before_it_writes(node):
 def test_a_node_without_a_policy_loses_only_what_nobody_reads(node):
     assert node(policy={}).code == 0
     assert (node.root / "etc/nccl.conf").read_text() == NODE["/etc/nccl.conf"]
-    assert "# unhang set aside: NCCL_TIMEOUT=1200000" in (node.root / "etc/environment").read_text()
+    assert "# disabled by unhang: NCCL_TIMEOUT=1200000" in (node.root / "etc/environment").read_text()
 
 
 def test_a_policy_with_a_fault_is_told_in_one_line(node):

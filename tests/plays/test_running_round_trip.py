@@ -91,13 +91,13 @@ pytestmark = pytest.mark.skipif(
 
 def test_values_and_files_come_back_as_they_were_and_as_was_foretold():
     found = told()
-    assert all(answer["changed"] and not answer["left"] for answer in found["answers"])
+    assert all(answer["changed"] and not answer["needs_manual_action"] for answer in found["answers"])
     assert not any(found["second"])
     assert all(found["settled"][name] != before for name, before in found["before"].items()), "the test would not see that one of them stays"
     assert found["previewed"] == found["settled"]
     assert found["restored"] == found["preview"]
     assert sorted(row["kind"] for row in found["restored"]["running"]) == KINDS
-    assert found["restored"]["left"] == []
+    assert found["restored"]["needs_manual_action"] == []
     assert found["after"] == {**found["before"], "service": ["disabled", "inactive"]}  # a service that had failed is not made to fail again
     assert found["files_after"] == found["files"]
     assert not found["again"]["changed"]
@@ -113,7 +113,12 @@ def test_what_somebody_changed_since_and_what_does_not_fit_stays_and_is_told():
     )  # fmt: skip
     assert found["restored"] == found["preview"]
     assert [row["kind"] for row in found["restored"]["running"]] == ["service_at_boot"]
-    assert [line.split(":")[0] for line in found["restored"]["left"]] == ["limit nofile of slurmd.service", "shm size /dev/shm", "sysctl net.ipv4.tcp_rmem"]
+    named = [line.split(":")[0] for line in found["restored"]["needs_manual_action"]]
+    assert named == [
+        "limit nofile of slurmd.service",
+        "shm size /dev/shm",
+        "sysctl net.ipv4.tcp_rmem",
+    ]
     assert (found["after"]["rmem"], found["after"]["limits"][0], found["after"]["shm"]) == (["4096", "99999", "999999"], 300, 96 << 20)
     assert found["files_after"] == found["files"]
     assert not found["again"]["changed"]

@@ -15,8 +15,8 @@ from fakes.nvml_runs import H200X8, write_recording
 from fakes.role_play import DEADLINE_S
 
 from unhang.project import link_pynvml
+from unhang_node.change.files import STATES
 from unhang_node.change.journal.running_values import Change, forget_running, keep_running, read_running, value_before
-from unhang_node.change.journal.saved_states import STATES
 
 NAME, PLACE = "net.ipv4.tcp_rmem", "proc/sys/net/ipv4/tcp_rmem"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
@@ -55,7 +55,7 @@ def node(tmp_path):
 def changed(folder, before, after, end="finished", role="host_tuning"):
     """A role that keeps a value, and then sets it. The id of its state."""
     state_id = run_module("saved_state", rootfs=str(folder), state="begun", role=role, run="r")["id"]
-    keep_running(str(folder), state_id, [Change("sysctl", NAME, before, after)])
+    keep_running(str(folder), state_id, [Change(kind="sysctl", name=NAME, value=before, wanted=after)])
     (folder / PLACE).write_text(after + "\n")
     if end:
         run_module("saved_state", rootfs=str(folder), state=end, id=state_id, message="no")
@@ -94,7 +94,7 @@ def test_a_value_that_somebody_changed_since_stays_and_is_told(node):
     foretold, answer = restore(node, check=True), restore(node)
     assert answer == foretold
     assert answer["running"] == []
-    assert answer["left"] == [f"sysctl {NAME}: somebody changed it since, found 1 2 3, expected {NEW}; it stays"]
+    assert answer["needs_manual_action"] == [f"sysctl {NAME}: somebody changed it since, found 1 2 3, expected {NEW}; it stays"]
     assert value(node) == ["1", "2", "3"]
 
 
@@ -107,7 +107,7 @@ def test_two_states_are_gone_back_through_to_the_older_ones_value(node):
 
 def test_what_is_kept_first_counts_when_a_role_goes_on_and_both_values_are_known_as_ours(node):
     state_id = changed(node, OLD, NEW, end=None)
-    keep_running(str(node), state_id, [Change("sysctl", NAME, NEW, NEWER)])  # and killed before it was set
+    keep_running(str(node), state_id, [Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER)])  # and killed before it was set
     (kept,) = read_running(str(node), state_id)
     assert (kept["value"], kept["set"], kept["boot_id"]) == (OLD, [NEW, NEWER], "one")
     restore(node)
@@ -116,15 +116,19 @@ def test_what_is_kept_first_counts_when_a_role_goes_on_and_both_values_are_known
 
 def test_the_mode_of_a_gpu_before_a_boot_is_no_mode_to_go_back_to(node):
     state_id = changed(node, OLD, NEW, end=None)
-    keep_running(str(node), state_id, [Change("compute_mode", "GPU-1", "prohibited", "default")])
+    keep_running(str(node), state_id, [Change(kind="compute_mode", name="GPU-1", value="prohibited", wanted="default")])
     (node / BOOT_ID).write_text("two\n")
-    keep_running(str(node), state_id, [Change("compute_mode", "GPU-1", "default", "exclusive_process"), Change("sysctl", NAME, NEW, NEWER)])
+    keep_running(
+        str(node),
+        state_id,
+        [Change(kind="compute_mode", name="GPU-1", value="default", wanted="exclusive_process"), Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER)],
+    )
     assert {row["kind"]: row["value"] for row in read_running(str(node), state_id)} == {"compute_mode": "default", "sysctl": OLD}
 
 
 def test_what_could_not_be_changed_is_taken_out_again_and_leaves_no_state(node):
     state_id = run_module("saved_state", rootfs=str(node), state="begun", role="host_tuning", run="r")["id"]
-    change = Change("limit", "memlock of ray.service", [1, 1], [2, 2])
+    change = Change(kind="limit", name="memlock of ray.service", value=[1, 1], wanted=[2, 2])
     keep_running(str(node), state_id, [change])
     forget_running(str(node), state_id, [change])
     assert run_module("saved_state", rootfs=str(node), state="finished", id=state_id)["id"] == ""
@@ -135,14 +139,14 @@ def test_a_parameter_that_this_kernel_no_longer_has_keeps_nothing_from_coming_ba
     changed(node, OLD, NEW)
     (node / PLACE).unlink()
     answer = restore(node)
-    assert (answer["changed"], answer["running"], answer["left"]) == (True, [], [])
+    assert (answer["changed"], answer["running"], answer["needs_manual_action"]) == (True, [], [])
 
 
 def test_a_state_without_values_is_read_as_before(node):
     state_id = changed(node, OLD, NEW)
     (node / STATES.lstrip("/") / state_id / "running.json").unlink()
     answer = restore(node)
-    assert [row["id"] for row in answer["undone"]] == [state_id]
+    assert [row["id"] for row in answer["rolled_back"]] == [state_id]
     assert answer["running"] == []
 
 
@@ -193,7 +197,14 @@ class TestModesOfGpus:
         build_fake_nvml(str(folder))
         profile = folder / "profile"
         state_id = run_module("saved_state", rootfs=str(node), state="begun", role="gpu_binding", run="r")["id"]
-        keep_running(str(node), state_id, [Change("compute_mode", UUID, "exclusive_process", "default"), Change("persistence", UUID, False, True)])
+        keep_running(
+            str(node),
+            state_id,
+            [
+                Change(kind="compute_mode", name=UUID, value="exclusive_process", wanted="default"),
+                Change(kind="persistence", name=UUID, value=False, wanted=True),
+            ],
+        )
 
         def derive(**differences):
             write_profile(str(write_recording(folder, H200X8, **differences)), str(profile))
@@ -227,7 +238,7 @@ class TestModesOfGpus:
         gpus.derive(devices={"3": {"nvmlDeviceGetPersistenceMode": 1, "nvmlDeviceGetComputeMode": 2}})
         answer = gpus()
         assert [row[0] for row in answer["rows"]] == ["persistence"]
-        assert answer["left"] == [f"compute_mode of GPU {UUID}: somebody changed it since, found prohibited, expected default; it stays"]
+        assert answer["needs_manual_action"] == [f"compute_mode of GPU {UUID}: somebody changed it since, found prohibited, expected default; it stays"]
 
     def test_after_a_boot_there_is_nothing_to_bring_back(self, gpus):
         (gpus.node / BOOT_ID).write_text("two\n")
@@ -237,4 +248,4 @@ class TestModesOfGpus:
         gpus.profile.write_text("system nvmlInitWithFlags 9\n")
         answer = gpus()
         assert answer["rows"] == []
-        assert "the driver does not answer" in answer["left"][0]
+        assert "the driver does not answer" in answer["needs_manual_action"][0]

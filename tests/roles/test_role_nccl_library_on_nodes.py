@@ -9,7 +9,7 @@ from role_plays import play_role, state_of
 
 NODE = "gpu001"
 OLD, NEW, OTHER = "2.21.5-1+cuda12.4", "2.26.5-1+cuda12.9", "2.26.5-1+cuda13.0"
-ONLY = {"nccl_profile_conf": False, "nccl_profile_set_aside": False, "nccl_profile_launch_paths": []}
+ONLY = {"nccl_profile_conf": False, "nccl_profile_disable_settings": False, "nccl_profile_launch_paths": []}
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ def gone_on_with(fleet, holder):
     """The next run takes the place of the one that the lock names, says where that one stopped, and does the rest."""
     done = play_role(fleet, "package_hold", NODE, HOLD)
     assert done.code == 0
-    assert f"went on in the place of run {holder['run']}" in done.said
+    assert f"took over from run {holder['run']}" in done.said
     assert f"which run {holder['run']} left open at step" in done.said
     assert fleet.shell(NODE, "apt-mark showhold").split() == ["nvidia-driver"]
     assert [row["status"] for row in states(fleet)] == ["finished"]

@@ -11,7 +11,7 @@ from fakes.role_play import read_play
 
 DEADLINE_S = 3600
 WANTED = [
-    ("boot_parameter", {"name": "iommu", "words": ["iommu=pt"]}),
+    ("boot_parameter", {"name": "iommu", "parameters": ["iommu=pt"]}),
     ("kernel_parameter", {"name": "vm.swappiness", "value": "7"}),
     ("kernel_module", {"name": "dummy", "parameters": {"numdummies": 3}, "at_boot": True}),
 ]
@@ -25,7 +25,7 @@ def play(fresh):
     machine = fresh.machine
 
     def run(*arguments, state="present", more=()):
-        kept = ("name",) if state == "absent" else ("name", "words", "value", "parameters", "at_boot")
+        kept = ("name",) if state == "absent" else ("name", "value", "parameters", "at_boot")
         tasks = [{"name": name, name: {**{key: options[key] for key in kept if key in options}, "state": state}} for name, options in WANTED]
         path = machine.folder / "host.yml"
         path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [*tasks, *more]}]))

@@ -19,4 +19,4 @@ def test_a_preview_shows_what_would_change_and_writes_nothing_then_the_fleet_is_
     assert acted.code == 0
     assert not {(name, PINNED) for name in two} & findings(pinned)
     assert all(PINNED in proof(pinned, name)["gone"] and proof(pinned, name)["healthy"] for name in two)
-    assert [pinned.shell(name, "ls /var/lib/unhang").split() for name in two] == [["gpu_binding.json", "states"]] * 2
+    assert [pinned.shell(name, "ls /var/lib/unhang").split() for name in two] == [["fencing.json", "gpu_binding.json", "states"]] * 2

@@ -27,6 +27,8 @@ COMMANDS = {
     "diagnose": "say from logs what happened and what most probably caused it",
     "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
 }
+# What playbooks call; nobody types it, so that no help lists it.
+HIDDEN = {"rollout-step": "what playbooks/remediate.yml asks the controller"}
 COULD_NOT_LOOK = 2
 
 
@@ -68,15 +70,17 @@ def top_parser() -> argparse.ArgumentParser:
 
 
 def _run(name: str, words: Sequence[str]) -> int:
-    if name not in COMMANDS:
+    purpose = {**COMMANDS, **HIDDEN}.get(name)
+    if purpose is None:
         raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; see unhang --help")
+    module = f"unhang.commands.{name.replace('-', '_')}"
     try:
-        command = importlib.import_module(f"unhang.commands.{name}")
+        command = importlib.import_module(module)
     except ModuleNotFoundError as problem:
-        if problem.name == f"unhang.commands.{name}":
+        if problem.name == module:
             raise UserError(f"this installation has no command {name!r}") from None
         raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; run make setup") from None
-    parser = argparse.ArgumentParser(prog=f"unhang {name}", description=COMMANDS[name])
+    parser = argparse.ArgumentParser(prog=f"unhang {name}", description=purpose)
     command.add_arguments(parser)
     return int(command.run(parser.parse_args(words)))
 

@@ -19,16 +19,16 @@ def expand_limit(limit: str) -> list[str]:
     Raises UserError for a bracket that is no node set.
     """
     patterns: list[str] = []
-    for term in _split(limit, ","):
+    for term in split_patterns(limit, ","):
         if "[" not in term or term.lstrip("!&").startswith("~"):
             patterns.append(term)
         else:
-            for part in _split(term, ":"):
+            for part in split_patterns(term, ":"):
                 patterns.extend(_expand(part))
     return patterns
 
 
-def _split(text: str, separator: str) -> list[str]:
+def split_patterns(text: str, separator: str) -> list[str]:
     """Parts of the text, split outside brackets; empty ones dropped."""
     parts, depth = [""], 0
     for character in text:

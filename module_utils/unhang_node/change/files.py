@@ -7,14 +7,26 @@ import json
 import os
 import stat as stat_bits
 import tempfile
+from typing import Any, Dict, Optional, Tuple
 
 from ..links import follow_links
 
+# All that unhang keeps on a node.
 STATE_FOLDER = "/var/lib/unhang"
+STATES = STATE_FOLDER + "/states"
+LOCK = STATE_FOLDER + "/lock.json"
+FELL_BACK = STATE_FOLDER + "/boot-trial-fell-back"
+BASELINE = STATE_FOLDER + "/baseline.json"
+FENCING = STATE_FOLDER + "/fencing.json"
 LIMIT_BYTES = 1024 * 1024
+UNFINISHED = ".unhang-"  # how the name of a file begins that is being written
+# By path, the text of a file before and after; None where there is no file.
+Texts = Dict[str, Tuple[Optional[str], Optional[str]]]
+# A file as a saved state keeps it: text, mode, uid, gid.
+Saved = Dict[str, Any]
 
 
-def place_of(rootfs, path):
+def place_of(rootfs: str, path: str) -> str:
     """Where a node's path lies on this machine, symbolic links followed inside `rootfs`: an absolute link of a planted tree never leads out of it."""
     if rootfs == "/":
         return os.path.realpath(path)
@@ -22,7 +34,7 @@ def place_of(rootfs, path):
     return rootfs + ("" if found == "/" else found)
 
 
-def read_text_or_none(place):
+def read_text_or_none(place: str) -> str | None:
     """A regular file's text, every byte kept (surrogateescape); None when there is none. Raises OSError, ValueError."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -30,20 +42,20 @@ def read_text_or_none(place):
         return None
     if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError("{}: expected a regular file".format(place))
+        raise ValueError(f"{place}: expected a regular file")
     with os.fdopen(descriptor, "rb") as source:
         content = source.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
-        raise ValueError("{}: expected at most {} bytes".format(place, LIMIT_BYTES))
+        raise ValueError(f"{place}: expected at most {LIMIT_BYTES} bytes")
     return content.decode("utf-8", "surrogateescape")
 
 
-def shown(text):
+def shown(text: str) -> str:
     """A text of read_text_or_none as it can go into an answer: bytes that are no UTF-8 replaced."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def write_text(place, text, mode=0o644):
+def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
     """Writes a file whole: either the old text or the new one stands there, whenever the power goes. Owner and mode of a file that is there stay.
 
     text None removes the file. Raises OSError; what stood there stands then.
@@ -59,7 +71,7 @@ def write_text(place, text, mode=0o644):
         known = os.stat(place)
     except FileNotFoundError:
         known = None
-    descriptor, beside = tempfile.mkstemp(prefix=".unhang-", dir=folder)
+    descriptor, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as target:
             target.write(text.encode("utf-8", "surrogateescape"))
@@ -76,13 +88,13 @@ def write_text(place, text, mode=0o644):
     _sync_folder(folder)
 
 
-def _keep_label(known, beside):
+def _keep_label(known: str, beside: str) -> None:
     """SELinux: the label of the file that is replaced, or of its folder."""
     with contextlib.suppress(OSError, AttributeError):  # no SELinux here
         os.setxattr(beside, "security.selinux", os.getxattr(known, "security.selinux"))
 
 
-def _sync_folder(folder):
+def _sync_folder(folder: str) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -90,12 +102,19 @@ def _sync_folder(folder):
         os.close(descriptor)
 
 
-def state_path(name):
+def sweep_unfinished(rootfs: str) -> None:
+    """Removes what write_text had begun in our folder when it was killed. For who has the folder to itself."""
+    folder = place_of(rootfs, STATE_FOLDER)
+    for name in [name for name in os.listdir(folder) if name.startswith(UNFINISHED)]:
+        os.unlink(os.path.join(folder, name))
+
+
+def state_path(name: str) -> str:
     """Where a role keeps, from run to run, what it set on this node."""
-    return "{}/{}.json".format(STATE_FOLDER, name)
+    return f"{STATE_FOLDER}/{name}.json"
 
 
-def read_own_json(rootfs, path, schema):
+def read_own_json(rootfs: str, path: str, schema: str) -> dict[str, Any] | None:
     """An object that unhang saved at a node's path, None where there is none. Raises ValueError naming the file when it is something else, OSError."""
     text = read_text_or_none(place_of(rootfs, path))
     if text is None:
@@ -105,16 +124,16 @@ def read_own_json(rootfs, path, schema):
     except ValueError:
         saved = None
     if not isinstance(saved, dict) or saved.get("schema") != schema:
-        raise ValueError("{}: expected what unhang saved there, found something else; move it away after a look".format(path))
+        raise ValueError(f"{path}: expected what unhang saved there, found something else; move it away after a look")
     return saved
 
 
-def read_state(rootfs, name):
+def read_state(rootfs: str, name: str) -> dict[str, Any]:
     """What a role saved on this node, {} when it never did. Raises ValueError naming the file when it is broken."""
     return read_own_json(rootfs, state_path(name), "unhang/state/1") or {}
 
 
-def write_state(rootfs, name, state):
+def write_state(rootfs: str, name: str, state: dict[str, Any]) -> None:
     """Saves it; an empty state removes the file. Raises OSError."""
     place = place_of(rootfs, state_path(name))
     text = json.dumps(dict(state, schema="unhang/state/1"), indent=1, sort_keys=True) + "\n" if state else None

@@ -79,13 +79,13 @@ def test_a_rollback_takes_the_words_from_the_entries_that_had_them_not_and_puts_
     (tmp_path / "node/etc/default/grub").write_text("GRUB_CMDLINE_LINUX=quiet iommu=pt\n")  # as grubby does on RHEL 9
     [record] = read_running(root, state_id)
     zero, one = (f"/boot/vmlinuz-5.14.0-{number}.el9.x86_64" for number in (0, 1))
-    assert (record["kind"], record["name"], record["value"], record["set"]) == ("boot_word", "iommu=pt", [zero], [[zero, one]])
+    assert (record["kind"], record["name"], record["value"], record["set"]) == ("boot_parameter", "iommu=pt", [zero], [[zero, one]])
     monkeypatch.setattr(run, "GRUBBY", ("/bin/sh",))  # there is a grubby, in another place
-    assert value_before(run.read_word("iommu=pt"), [record]) == [zero]
-    run.write_word("iommu=pt", record["value"])
+    assert value_before(run.read_parameter("iommu=pt"), [record]) == [zero]
+    run.write_parameter("iommu=pt", record["value"])
     assert place.read_text() == "ro quiet iommu=pt\nro quiet\n"
-    assert run.read_word("iommu=pt") == [zero]
-    assert "boot_word" in kinds_of(root)
+    assert run.read_parameter("iommu=pt") == [zero]
+    assert "boot_parameter" in kinds_of(root)
     plan = plan_restore(root, state_id, lambda: None)
     assert "/etc/default/grub" in plan.files
 
@@ -94,4 +94,4 @@ def test_a_grubby_that_takes_nothing_away_is_not_believed(entries):
     _place, put = entries
     put(works=False)
     with pytest.raises(ValueError, match=r"expected iommu=pt on no entry, found it on /boot/vmlinuz-5\.14\.0-0"):
-        run.write_word("iommu=pt", [])
+        run.write_parameter("iommu=pt", [])

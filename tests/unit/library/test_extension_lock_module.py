@@ -44,7 +44,7 @@ def test_a_lock_that_a_process_holds_stays_and_is_told(cache, held):
     answer = unlock(cache)
     assert answer["before"] == [str(cache / "py310_cu121/other/lock")]
     assert held.exists()
-    assert answer["left"] == [{"path": str(held), "why": "a process holds it"}]
+    assert answer["needs_manual_action"] == [{"path": str(held), "why": "a process holds it"}]
 
 
 def test_second_run_changes_nothing(cache):

@@ -1,4 +1,4 @@
-"""The modules of the role host_tuning, each on a planted tree: what they write, what they set aside, and that they take back all of it."""
+"""The modules of the role host_tuning, each on a planted tree: what they write, what they disabled, and that they take back all of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CALLS = {
     "stack": ("host_limit", {"limit": "stack", "value": 8388608}),
     "shm": ("shm_size", {"size_bytes": 67108864}),
     "numa_balancing": ("kernel_parameter", {"name": "kernel.numa_balancing", "value": "0"}),
-    "iommu": ("boot_parameter", {"name": "iommu", "words": ["iommu=pt"]}),
+    "iommu": ("boot_parameter", {"name": "iommu", "parameters": ["iommu=pt"]}),
     "nvidia_parameters": ("kernel_module", {"name": "nvidia", "parameters": {"NVreg_EnableGpuFirmware": 0}}),
     "remove_ipc": ("own_file", {"path": "/etc/systemd/logind.conf.d/zz-unhang.conf", "lines": ["[Login]", "RemoveIPC=no"]}),
     "peer_memory": ("kernel_module", {"name": "nvidia-peermem", "at_boot": True}),
@@ -102,10 +102,10 @@ def test_a_file_of_the_same_name_that_somebody_else_wrote_is_refused(node, step)
     assert place.read_text() == "by hand\n"
 
 
-def test_memlock_of_others_that_is_too_low_is_set_aside_and_what_is_enough_stays(node):
+def test_memlock_of_others_that_is_too_low_is_disabled_and_what_is_enough_stays(node):
     answer = node(*CALLS["memlock"])
     assert [row["text"] for row in answer["lines"]] == ["* hard memlock 64"]
-    assert "# unhang set aside: * hard memlock 64\n" in text(node, "/etc/security/limits.conf")
+    assert "# disabled by unhang: * hard memlock 64\n" in text(node, "/etc/security/limits.conf")
     assert "/etc/security/limits.d/20-site.conf" not in answer["files"]
     assert "* hard memlock unlimited\nroot soft memlock unlimited\n" in text(node, "/etc/security/limits.d/00-unhang-memlock.conf")
 
@@ -124,10 +124,10 @@ def test_nothing_that_is_higher_already_is_lowered(node):
     # systemd gives every service 524288 hard by itself, and limits.conf gave everybody 1048576.
     assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-nofile.conf").endswith("LimitNOFILE=131072:524288\n")
     assert "* hard nofile 1048576\n" in text(node, "/etc/security/limits.d/00-unhang-nofile.conf")
-    assert "# unhang set aside: @students - nofile 512\n" in text(node, "/etc/security/limits.conf")
+    assert "# disabled by unhang: @students - nofile 512\n" in text(node, "/etc/security/limits.conf")
 
 
-def test_an_unlimited_stack_is_what_is_set_aside(node):
+def test_an_unlimited_stack_is_what_is_disabled(node):
     answer = node(*CALLS["stack"])
     assert [row["text"] for row in answer["lines"]] == ["ada soft stack unlimited"]
     assert "* soft stack 8192\n" in text(node, "/etc/security/limits.d/00-unhang-stack.conf")
@@ -163,13 +163,15 @@ def test_shared_memory_beyond_the_nodes_memory_is_refused(node):
 
 def test_words_of_others_that_contradict_are_named_and_ours_stand_behind_them(node):
     answer = node(*CALLS["iommu"])
-    assert [row["why"] for row in answer["left"]] == ["/etc/default/grub:2: iommu=nopt stands on the command line before iommu=pt, which wins; take it out"]
+    assert [row["why"] for row in answer["needs_manual_action"]] == [
+        "/etc/default/grub:2: iommu=nopt stands on the command line before iommu=pt, which wins; take it out"
+    ]
     assert text(node, "/etc/default/grub.d/zz-unhang-iommu.cfg").endswith('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=pt"\n')
 
 
 @pytest.mark.parametrize("word", ["iommu=pt; reboot", '"', "a$b", "two words", ""])
 def test_what_is_no_word_of_a_command_line_is_refused(node, word):
-    assert "expected words of a kernel command line" in node("boot_parameter", {"name": "iommu", "words": [word]})["msg"]
+    assert "expected parameters of a kernel command line" in node("boot_parameter", {"name": "iommu", "parameters": [word]})["msg"]
 
 
 def test_a_node_without_a_known_boot_loader_says_so_and_stays_as_it_is(node):
@@ -177,14 +179,14 @@ def test_a_node_without_a_known_boot_loader_says_so_and_stays_as_it_is(node):
     before = tree(node.root)
     answer = node(*CALLS["iommu"])
     assert not answer["changed"]
-    assert "found neither" in answer["left"][0]["why"]
+    assert "found neither" in answer["needs_manual_action"][0]["why"]
     assert tree(node.root) == before
 
 
 def test_a_parameter_that_stands_among_others_is_left_for_a_person_and_ours_comes_later(node):
     answer = node(*CALLS["nvidia_parameters"])
     assert [row["line"] for row in answer["lines"]] == [1]
-    assert [(row["file"], row["line"]) for row in answer["left"]] == [("/etc/modprobe.d/site.conf", 3)]
+    assert [(row["file"], row["line"]) for row in answer["needs_manual_action"]] == [("/etc/modprobe.d/site.conf", 3)]
 
 
 def test_debian_knows_the_driver_by_the_name_of_its_file(node):
@@ -196,7 +198,7 @@ def test_debian_knows_the_driver_by_the_name_of_its_file(node):
 
 def test_an_initial_file_system_that_loads_the_driver_is_told(node):
     plant(node.root, {"/etc/initramfs-tools/modules": "nvidia\n"})
-    assert "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["left"][-1]["why"]
+    assert "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["needs_manual_action"][-1]["why"]
 
 
 def test_a_module_that_is_kept_from_loading_is_let(node):
@@ -213,7 +215,7 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
     place = node.root / "etc/security/limits.conf"
     place.write_bytes(b"# caf\xe9\n* hard memlock 64 # caf\xe9\n")
     node(*CALLS["memlock"])
-    assert place.read_bytes() == b"# caf\xe9\n# unhang set aside: * hard memlock 64 # caf\xe9\n"
+    assert place.read_bytes() == b"# caf\xe9\n# disabled by unhang: * hard memlock 64 # caf\xe9\n"
     node("host_limit", {"limit": "memlock"}, state="absent")
     assert place.read_bytes() == b"# caf\xe9\n* hard memlock 64 # caf\xe9\n"
 
@@ -224,5 +226,5 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
 )
 def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_it(limit, wanted, most, hard):
     assert f"* hard {limit} {hard}" in limits.wanted_conf(limit, wanted, [], most)
-    given = limits.wanted_drop_in(limit, wanted, limits.Unit("a.service", None, None, None), most)[1].rpartition("=")[2].rpartition(":")[2]
+    given = limits.wanted_drop_in(limit, wanted, limits.Unit(name="a.service"), most)[1].rpartition("=")[2].rpartition(":")[2]
     assert given == {"unlimited": "infinity", "2048": "2097152"}.get(hard, hard)

@@ -1,4 +1,4 @@
-"""The modules nccl_conf and setting_aside on planted file trees."""
+"""The modules nccl_conf and disabled_setting on planted file trees."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestNcclConf:
         assert foretold == done
         assert foretold["diff"]["after"] == (tmp_path / "etc/nccl.conf").read_text()
 
-    @pytest.mark.parametrize("before", [None, HAND_WRITTEN, "NCCL_IB_TIMEOUT=22\r\n", "A=\udcff\n".encode("utf-8", "surrogateescape")])
+    @pytest.mark.parametrize("before", [None, "", HAND_WRITTEN, "NCCL_IB_TIMEOUT=22\r\n", "A=\udcff\n".encode("utf-8", "surrogateescape")])
     def test_taking_the_settings_away_leaves_the_file_as_it_was(self, tmp_path, before):
         plant(tmp_path, {"/etc/": "", **({"/etc/nccl.conf": before} if before is not None else {})})
         untouched = tree(tmp_path)
@@ -194,14 +194,14 @@ PINNED = {
 class TestSettingAside:
     """Lines that lose their effect and stay."""
 
-    def aside(self, root, names=("CUDA_VISIBLE_DEVICES", "NCCL_TIMEOUT"), **more):
-        return run_module("setting_aside", rootfs=str(root), names=list(names), owner="gpu_binding", **more)
+    def disable(self, root, names=("CUDA_VISIBLE_DEVICES", "NCCL_TIMEOUT"), **more):
+        return run_module("disabled_setting", rootfs=str(root), names=list(names), owner="gpu_binding", **more)
 
     def test_every_file_that_the_audit_reads_loses_the_setting_and_nothing_else(self, tmp_path):
         plant(tmp_path, PINNED)
         before = settings_of(tmp_path)
-        answer = self.aside(tmp_path)
-        assert answer["left"] == []
+        answer = self.disable(tmp_path)
+        assert answer["needs_manual_action"] == []
         assert len(answer["lines"]) == 8
         after = settings_of(tmp_path)
         assert before.keys() - after.keys() == {"CUDA_VISIBLE_DEVICES", "NCCL_TIMEOUT"}
@@ -209,36 +209,36 @@ class TestSettingAside:
 
     def test_the_lines_are_still_there_to_be_read(self, tmp_path):
         plant(tmp_path, PINNED)
-        self.aside(tmp_path)
-        assert "# unhang set aside: CUDA_VISIBLE_DEVICES=0\n" in (tmp_path / "etc/environment").read_text()
+        self.disable(tmp_path)
+        assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0\n" in (tmp_path / "etc/environment").read_text()
 
     def test_a_shell_file_still_runs_when_the_line_was_all_that_stood_under_an_if(self, tmp_path):
         plant(tmp_path, PINNED)
-        self.aside(tmp_path)
+        self.disable(tmp_path)
         assert subprocess.run(["sh", "-n", str(tmp_path / "etc/profile.d/site.sh")], check=False).returncode == 0
 
     def test_restoring_gives_every_file_its_bytes_back(self, tmp_path):
         plant(tmp_path, PINNED)
         before = tree(tmp_path)
-        self.aside(tmp_path)
-        assert self.aside(tmp_path, state="restored")["changed"]
+        self.disable(tmp_path)
+        assert self.disable(tmp_path, state="restored")["changed"]
         after = {path: content for path, content in tree(tmp_path).items() if not path.startswith("/var")}
         assert after == before
-        assert not self.aside(tmp_path, state="restored")["changed"]
+        assert not self.disable(tmp_path, state="restored")["changed"]
 
     def test_second_run_changes_nothing(self, tmp_path):
         plant(tmp_path, PINNED)
-        self.aside(tmp_path)
+        self.disable(tmp_path)
         before = tree(tmp_path)
-        assert not self.aside(tmp_path)["changed"]
+        assert not self.disable(tmp_path)["changed"]
         assert tree(tmp_path) == before
 
     def test_check_mode_writes_nothing_and_foretells_the_same(self, tmp_path):
         plant(tmp_path, PINNED)
         before = tree(tmp_path)
-        foretold = self.aside(tmp_path, check=True)
+        foretold = self.disable(tmp_path, check=True)
         assert tree(tmp_path) == before
-        assert foretold == self.aside(tmp_path)
+        assert foretold == self.disable(tmp_path)
 
     @pytest.mark.parametrize(
         ("path", "line"),
@@ -252,33 +252,49 @@ class TestSettingAside:
     def test_a_line_that_does_more_is_left_for_a_person(self, tmp_path, path, line):
         plant(tmp_path, {path: line + "\n"})
         before = tree(tmp_path)
-        answer = self.aside(tmp_path)
+        answer = self.disable(tmp_path)
         assert not answer["changed"]
         assert tree(tmp_path) == before
-        assert [row["file"] for row in answer["left"]] == [path]
+        assert [row["file"] for row in answer["needs_manual_action"]] == [path]
 
     def test_a_line_with_the_wanted_value_stays(self, tmp_path):
         plant(tmp_path, {"/etc/environment": "NCCL_DEBUG=WARN\n"})
-        assert not self.aside(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "WARN"})["changed"]
-        assert self.aside(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "VERSION"})["changed"]
+        assert not self.disable(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "WARN"})["changed"]
+        assert self.disable(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "VERSION"})["changed"]
 
-    def test_what_unhang_wrote_itself_is_not_set_aside(self, tmp_path):
+    def test_a_line_that_stands_twice_comes_back_twice_and_in_its_places(self, tmp_path):
+        text = "CUDA_VISIBLE_DEVICES=0\nSITE=1\nCUDA_VISIBLE_DEVICES=0,1\nCUDA_VISIBLE_DEVICES=0\n"
+        plant(tmp_path, {"/etc/environment": text})
+        self.disable(tmp_path)
+        assert (tmp_path / "etc/environment").read_text().count("# disabled by unhang: ") == 3
+        self.disable(tmp_path, state="restored")
+        assert (tmp_path / "etc/environment").read_text() == text
+
+    def test_a_line_comes_back_though_lines_were_added_before_it(self, tmp_path):
+        plant(tmp_path, {"/etc/environment": "CUDA_VISIBLE_DEVICES=0\n"})
+        self.disable(tmp_path)
+        place = tmp_path / "etc/environment"
+        place.write_text("A=1\nB=2\n" + place.read_text())
+        self.disable(tmp_path, state="restored")
+        assert place.read_text() == "A=1\nB=2\nCUDA_VISIBLE_DEVICES=0\n"
+
+    def test_what_unhang_wrote_itself_is_not_disabled(self, tmp_path):
         run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
-        assert not self.aside(tmp_path, names=list(WANTED))["changed"]
+        assert not self.disable(tmp_path, names=list(WANTED))["changed"]
 
     def test_a_line_that_somebody_took_out_since_is_named_when_it_should_come_back(self, tmp_path):
         plant(tmp_path, {"/etc/environment": "CUDA_VISIBLE_DEVICES=0\n"})
-        self.aside(tmp_path)
+        self.disable(tmp_path)
         (tmp_path / "etc/environment").write_text("SITE=1\n")
-        answer = self.aside(tmp_path, state="restored")
+        answer = self.disable(tmp_path, state="restored")
         assert not answer["changed"]
-        assert "CUDA_VISIBLE_DEVICES=0" in answer["left"][0]["why"]
+        assert "CUDA_VISIBLE_DEVICES=0" in answer["needs_manual_action"][0]["why"]
 
     def test_two_owners_keep_their_lines_apart(self, tmp_path):
         plant(tmp_path, PINNED)
-        self.aside(tmp_path, names=["CUDA_VISIBLE_DEVICES"])
-        run_module("setting_aside", rootfs=str(tmp_path), names=["NCCL_TIMEOUT"], owner="nccl_profile")
-        run_module("setting_aside", rootfs=str(tmp_path), owner="nccl_profile", state="restored")
+        self.disable(tmp_path, names=["CUDA_VISIBLE_DEVICES"])
+        run_module("disabled_setting", rootfs=str(tmp_path), names=["NCCL_TIMEOUT"], owner="nccl_profile")
+        run_module("disabled_setting", rootfs=str(tmp_path), owner="nccl_profile", state="restored")
         assert "CUDA_VISIBLE_DEVICES" not in settings_of(tmp_path)
         assert settings_of(tmp_path)["NCCL_TIMEOUT"] == ["1200000"]
 
@@ -287,6 +303,6 @@ def test_what_was_read_back_decides_in_every_launch_path(tmp_path):
     """The block in nccl.conf is what NCCL takes, once the environment says nothing else."""
     plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN, "/etc/environment": "NCCL_SOCKET_IFNAME=eth0\n"})
     run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
-    run_module("setting_aside", rootfs=str(tmp_path), names=list(WANTED), settings=WANTED, owner="nccl_profile")
+    run_module("disabled_setting", rootfs=str(tmp_path), names=list(WANTED), settings=WANTED, owner="nccl_profile")
     effective = judge_effective(read_system_settings(Root([str(tmp_path)]), Unread(), []).settings)
     assert {effective[path]["NCCL_SOCKET_IFNAME"] for path in ("login", "ssh", "systemd")} == {"=bond0"}

@@ -6,28 +6,26 @@ import json
 import multiprocessing
 import os
 import threading
-import time
 
 import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
+from unhang_node.change.files import FENCING, LOCK
 from unhang_node.change.journal.node_lock import (
-    LOCK,
+    LockRequest,
     NodeLocked,
-    Wish,
     free_lock,
     read_lock,
     renew_lock,
     stay_at_work,
     take_lock,
-    utc_seconds,
-    utc_text,
+    uptime_s,
     why_stale,
 )
 
 BOOT = "/proc/sys/kernel/random/boot_id"
-EARLIER, LATER = "2026-11-20T07:00:00Z", "2026-11-20T09:00:00Z"
+EARLIER_S, LATER_S = 1000, 9000
 
 
 def lock(folder, run, **more):
@@ -35,7 +33,7 @@ def lock(folder, run, **more):
 
 
 def wish(run, expires_s=600, across_reboot=False):
-    return Wish(run, "ops@ctl1", expires_s, across_reboot, "")
+    return LockRequest(run=run, by="ops@ctl1", expires_s=expires_s, across_reboot=across_reboot, takes_over="")
 
 
 def boot(folder, boot_id):
@@ -48,26 +46,47 @@ def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):
     refused = lock(tmp_path, "second")
     assert refused["failed"]
     assert "run first by ops@ctl1 at work on it since 20" in refused["msg"]
-    assert "-e unhang_run=first" in refused["msg"]
+    assert "-e unhang_take_over=first" in refused["msg"]
     assert refused["holder"]["run"] == "first"
     assert read_lock(str(tmp_path))["run"] == "first"
 
 
-def test_the_same_run_has_it_already_and_it_is_no_error(tmp_path):
-    lock(tmp_path, "first")
-    again = lock(tmp_path, "first")
+def test_who_gives_the_number_has_it_already_and_it_is_no_error(tmp_path):
+    number = lock(tmp_path, "first")["fencing"]
+    again = lock(tmp_path, "first", fencing=number)
     assert not again.get("failed")
     assert not again["acquired"]
     assert not again["changed"]
+    assert again["fencing"] == number
+
+
+@pytest.mark.parametrize("fencing", [0, 9])
+def test_the_id_of_a_run_alone_opens_nothing_and_frees_nothing(tmp_path, fencing):
+    lock(tmp_path, "first")
+    refused = lock(tmp_path, "first", fencing=fencing)
+    assert refused["failed"]
+    assert "found run first" in refused["msg"]
+    assert not lock(tmp_path, "first", state="free", fencing=fencing)["freed"]
+    assert read_lock(str(tmp_path))["run"] == "first"
+
+
+def test_each_time_that_the_node_is_taken_its_number_goes_up_and_stays_when_it_is_free(tmp_path):
+    first = lock(tmp_path, "first")["fencing"]
+    second = lock(tmp_path, "first", takes_over="first")
+    assert second["acquired"]
+    assert second["holder"]["run"] == "first"
+    assert second["fencing"] == first + 1
+    lock(tmp_path, "first", state="free", fencing=second["fencing"])
+    assert lock(tmp_path, "third")["fencing"] == first + 2
 
 
 def test_a_freed_node_is_as_it_was(tmp_path):
     plant(tmp_path, {"/etc/hostname": "gpu001\n", "/var/lib/": ""})
     before = tree(tmp_path)
-    lock(tmp_path, "first")
+    number = lock(tmp_path, "first")["fencing"]
     assert tree(tmp_path) != before
-    assert lock(tmp_path, "first", state="free")["freed"]
-    assert tree(tmp_path) == before
+    assert lock(tmp_path, "first", state="free", fencing=number)["freed"]
+    assert set(tree(tmp_path)) - set(before) == {"/var/lib/unhang", FENCING}
     assert lock(tmp_path, "second")["acquired"]
 
 
@@ -81,10 +100,10 @@ def test_check_mode_writes_nothing_and_tells_who_has_the_node(tmp_path):
     before = tree(tmp_path)
     assert lock(tmp_path, "first", check=True)["holder"] is None
     assert tree(tmp_path) == before
-    lock(tmp_path, "first")
+    number = lock(tmp_path, "first")["fencing"]
     before = tree(tmp_path)
     assert lock(tmp_path, "second", check=True)["holder"]["run"] == "first"
-    assert lock(tmp_path, "first", check=True, state="free")["freed"]
+    assert lock(tmp_path, "first", check=True, state="free", fencing=number)["freed"]
     assert tree(tmp_path) == before
 
 
@@ -104,43 +123,44 @@ def test_a_run_that_is_over_gives_its_place_only_by_its_own_name(tmp_path):
 
 @pytest.mark.parametrize(("across_reboot", "acquired"), [(False, True), (True, False)])
 def test_a_boot_ends_a_lock_unless_its_holder_said_that_it_would_reboot(tmp_path, across_reboot, acquired):
-    lock(boot(tmp_path, "one"), "first", across_reboot=across_reboot)
+    number = lock(boot(tmp_path, "one"), "first", across_reboot=across_reboot, expires_s=1 << 30)["fencing"]
     answer = lock(boot(tmp_path, "two"), "second")
     assert answer.get("acquired", False) is acquired
     if acquired:
         assert "booted since" in answer["taken_over"]["why"]
     else:
         assert answer["holder"]["run"] == "first"
-        assert not lock(tmp_path, "first")["acquired"]
+        assert not lock(tmp_path, "first", fencing=number)["acquired"]
         assert read_lock(str(tmp_path))["boot_id"] == "two"
         assert not read_lock(str(tmp_path))["across_reboot"]
 
 
 @pytest.mark.parametrize(
-    ("changes", "now", "stale"),
+    ("changes", "uptime", "stale"),
     [
-        ({}, EARLIER, False),
-        ({}, LATER, True),
-        ({"boot_id": None}, EARLIER, False),
-        ({"boot_id": "other"}, EARLIER, True),
-        ({"boot_id": "other", "across_reboot": True}, EARLIER, False),
-        ({"boot_id": "other", "across_reboot": True}, LATER, True),
+        ({}, EARLIER_S, False),
+        ({}, LATER_S, True),
+        ({"boot_id": None}, EARLIER_S, False),
+        ({"boot_id": "other"}, EARLIER_S, True),
+        ({"boot_id": "other", "across_reboot": True}, EARLIER_S, False),
+        ({"boot_id": "other", "across_reboot": True}, LATER_S, True),
+        ({"expires": "1999-01-01T00:00:00Z"}, EARLIER_S, False),  # a clock that was set tells nothing
     ],
 )
-def test_when_a_lock_is_stale(changes, now, stale):
-    held = {"run": "first", "expires": "2026-11-20T08:00:00Z", "boot_id": "this", "across_reboot": False, **changes}
-    assert (why_stale(held, "this", utc_seconds(now)) is not None) is stale
+def test_when_a_lock_is_stale(changes, uptime, stale):
+    held = {"run": "first", "expires": "2026-11-20T08:00:00Z", "expires_s": 3600, "uptime_s": 900.5, "boot_id": "this", "across_reboot": False, **changes}
+    assert (why_stale(held, "this", uptime) is not None) is stale
 
 
 def test_waiting_ends_when_the_first_lets_go(tmp_path):
     root = str(tmp_path)
-    take_lock(root, wish("first"), 0)
+    number = take_lock(root, wish("first"), 0).fencing
     answers = []
     waiting = threading.Thread(target=lambda: answers.append(take_lock(root, wish("second"), 120)))
     waiting.start()
     with pytest.raises(NodeLocked):
         take_lock(root, wish("third"), 0)
-    free_lock(root, "first")
+    free_lock(root, "first", number)
     waiting.join(120)
     assert [answer.acquired for answer in answers] == [True]
     assert read_lock(root)["run"] == "second"
@@ -151,13 +171,13 @@ def rush(root, number, answers):
     got = 0
     for _ in range(20):
         try:
-            take_lock(root, wish(f"run{number}"), 60)
+            fencing = take_lock(root, wish(f"run{number}"), 60).fencing
         except NodeLocked:
             continue
         os.mkdir(f"{root}/alone")  # fails when another one has it too
         got += 1
         os.rmdir(f"{root}/alone")
-        free_lock(root, f"run{number}")
+        free_lock(root, f"run{number}", fencing)
     answers.put(got)
 
 
@@ -177,18 +197,19 @@ def test_of_many_at_once_only_one_has_the_node(tmp_path):
 
 def test_a_sign_of_work_puts_the_expiry_off(tmp_path):
     root = str(tmp_path)
-    take_lock(root, wish("first"), 0)
+    number = take_lock(root, wish("first"), 0).fencing
     place = tmp_path / LOCK.lstrip("/")
-    held = {**json.loads(place.read_text()), "expires": utc_text(time.time() - 60)}
-    place.write_text(json.dumps(held))
-    renew_lock(root, "another")
-    assert why_stale(read_lock(root), None, time.time())
-    renew_lock(root, "first")
-    assert why_stale(read_lock(root), None, time.time()) is None
+    place.write_text(json.dumps({**json.loads(place.read_text()), "uptime_s": uptime_s() - 7000}))
+    renew_lock(root, "another", number)
+    renew_lock(root, "first", number + 1)
+    assert why_stale(read_lock(root), None, uptime_s())
+    renew_lock(root, "first", number)
+    assert why_stale(read_lock(root), None, uptime_s()) is None
 
 
-def test_what_is_no_lock_of_ours_is_not_taken_over(tmp_path):
-    plant(tmp_path, {LOCK: "{}"})
+@pytest.mark.parametrize("text", ["{}", '{"schema": "unhang/lock/1", "expires": "2999-01-01T00:00:00Z"}', '{"schema": "unhang/lock/1", "run"', "[]"])
+def test_what_is_no_lock_of_ours_is_not_taken_over(tmp_path, text):
+    plant(tmp_path, {LOCK: text})
     answer = lock(tmp_path, "first")
     assert answer["failed"]
     assert "move it away after a look" in answer["msg"]
@@ -223,3 +244,31 @@ def work(folder, pipe):
 def test_a_half_written_lock_of_a_killed_run_is_no_lock(tmp_path):
     plant(tmp_path, {LOCK + ".new": '{"run": '})
     assert lock(tmp_path, "first")["acquired"]
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        ("own_file", {"path": "/etc/x.conf", "lines": ["a"]}),
+        ("saved_state", {"state": "begun", "role": "kernel", "run": "first"}),
+        ("node_baseline", {"baseline": {"failed": []}}),
+        ("state_restore", {"id": "latest"}),
+    ],
+)
+def test_a_module_of_a_run_that_lost_the_node_changes_nothing(tmp_path, module, options):
+    old = lock(tmp_path, "first")["fencing"]
+    new = lock(tmp_path, "first", takes_over="first")["fencing"]
+    before = tree(tmp_path)
+    refused = run_module(module, rootfs=str(tmp_path), fencing=old, **options)
+    assert refused["failed"]
+    assert f"expected this run's lock on the node (number {old}), found that of run first by unknown (number {new}" in refused["msg"]
+    assert tree(tmp_path) == before
+    assert not run_module(module, rootfs=str(tmp_path), fencing=new, **options).get("failed")
+    lock(tmp_path, "first", state="free", fencing=new)
+    assert "found the node free" in run_module(module, rootfs=str(tmp_path), fencing=new, **options)["msg"]
+
+
+def test_what_a_killed_run_was_writing_is_swept_away(tmp_path):
+    plant(tmp_path, {"/var/lib/unhang/.unhang-x1y2": "{"})
+    assert lock(tmp_path, "first")["acquired"]
+    assert not (tmp_path / "var/lib/unhang/.unhang-x1y2").exists()

@@ -9,8 +9,9 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
+from unhang_node.change.files import STATES
 from unhang_node.change.journal.node_lock import read_lock
-from unhang_node.change.journal.saved_states import STATES, keep_files, keep_selections, read_saved_files, read_saved_selections, read_states
+from unhang_node.change.journal.saved_states import keep_files, keep_selections, read_saved_files, read_saved_selections, read_states
 
 CONF, NEW = "/etc/nccl.conf", "/etc/systemd/system/x.service.d/50.conf"
 
@@ -19,9 +20,9 @@ def saved(folder, state, **more):
     return run_module("saved_state", rootfs=str(folder), state=state, **more)
 
 
-def begun(folder, role="nccl_profile", run="r1", files=(CONF, NEW)):
+def begun(folder, role="nccl_profile", run="r1", files=(CONF, NEW), **more):
     plant(folder, {"/etc/nccl.conf": "A=1\n", "/var/lib/": ""})
-    return saved(folder, "begun", role=role, run=run, files=list(files))
+    return saved(folder, "begun", role=role, run=run, files=list(files), **more)
 
 
 def change(folder, text="A=2\n"):
@@ -173,17 +174,25 @@ def test_a_folder_is_not_saved_as_a_file(tmp_path):
     assert "expected a regular file" in answer["msg"]
 
 
-def test_a_broken_state_is_listed_as_that_and_stops_nobody(tmp_path):
-    state_id = begun(tmp_path)["id"]
-    (tmp_path / STATES.lstrip("/") / state_id / "state.json").write_text("{")
-    (row,) = saved(tmp_path, "listed")["states"]
-    assert row["status"] == "broken"
-    assert begun(tmp_path)["id"] != state_id
-
-
 def test_a_call_with_the_run_renews_its_lock(tmp_path):
-    run_module("node_lock", rootfs=str(tmp_path), run="r1", expires_s=100)
+    number = run_module("node_lock", rootfs=str(tmp_path), run="r1", expires_s=100)["fencing"]
     place = tmp_path / "var/lib/unhang/lock.json"
     place.write_text(place.read_text().replace(read_lock(str(tmp_path))["expires"], "2020-01-01T00:00:00Z"))
-    begun(tmp_path)
+    begun(tmp_path, fencing=number)
     assert read_lock(str(tmp_path))["expires"] > "2021"
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"schema": "unhang/saved-state/1", "id": "x"}', "[]", '{"schema": "unhang/saved-state/1"}'])
+@pytest.mark.parametrize("check", [False, True])
+def test_no_role_begins_while_a_saved_state_cannot_be_read(tmp_path, text, check):
+    first = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="kernel", run="a")["id"]
+    run_module("saved_state", rootfs=str(tmp_path), state="failed", id=first, message="x")
+    first = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="kernel", run="a")["id"]
+    (tmp_path / f"{STATES}/{first}/state.json".lstrip("/")).write_text(text)
+    before = tree(tmp_path)
+    refused = run_module("saved_state", check=check, rootfs=str(tmp_path), state="begun", role="host_tuning", run="b")
+    assert refused["failed"]
+    assert f"move {STATES}/{first} away" in refused["msg"]
+    assert tree(tmp_path) == before
+    listed = run_module("saved_state", rootfs=str(tmp_path), state="listed")
+    assert listed["lines"][0].startswith(f"{first}: broken: ")

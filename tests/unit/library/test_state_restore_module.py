@@ -10,7 +10,8 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 
-from unhang_node.change.journal.saved_states import STATES, keep_selections
+from unhang_node.change.files import STATES
+from unhang_node.change.journal.saved_states import keep_selections
 
 CONF, PROFILE, UNIT = "/etc/nccl.conf", "/etc/profile.d/unhang-nccl.sh", "/etc/systemd/system/ray.service.d/50-unhang-nccl.conf"
 FIRST, SECOND = {"A": "1"}, {"A": "2", "B": "3"}
@@ -62,7 +63,7 @@ def test_a_change_is_undone_whether_it_ended_failed_or_was_cut_off(node, end):
     assert files(node) != before
     answer = restore(node)
     assert answer["changed"]
-    assert [row["id"] for row in answer["undone"]] == [state_id]
+    assert [row["id"] for row in answer["rolled_back"]] == [state_id]
     assert answer["files"] == [CONF, UNIT]
     assert files(node) == before
     assert modes(node) == before_modes
@@ -106,11 +107,11 @@ def test_an_older_state_is_reached_through_the_newer_ones(node):
     first = applied(node, FIRST)
     between = files(node)
     second = applied(node, SECOND)
-    assert [row["id"] for row in restore(node, check=True)["undone"]] == [second]
+    assert [row["id"] for row in restore(node, check=True)["rolled_back"]] == [second]
     restore(node, second)
     assert files(node) == between
     third = applied(node, SECOND)
-    assert [row["id"] for row in restore(node, first)["undone"]] == [third, first]
+    assert [row["id"] for row in restore(node, first)["rolled_back"]] == [third, first]
     assert files(node) == untouched
 
 
@@ -118,7 +119,7 @@ def test_what_somebody_wrote_since_is_kept_aside_and_told(node):
     state_id = applied(node, FIRST)
     (node / CONF.lstrip("/")).write_text("MINE=1\n")
     answer = restore(node)
-    assert answer["left"] == [f"{CONF}: somebody changed it since; what is replaced is kept in {STATES}/{state_id}/replaced.json"]
+    assert answer["needs_manual_action"] == [f"{CONF}: somebody changed it since; what is replaced is kept in {STATES}/{state_id}/replaced.json"]
     assert (node / CONF.lstrip("/")).read_text() == "NCCL_IB_TIMEOUT=22\n"
     assert json.loads((node / STATES.lstrip("/") / state_id / "replaced.json").read_text())[CONF]["text"] == "MINE=1\n"
 
@@ -133,7 +134,7 @@ def test_a_rollback_that_is_cut_off_is_done_again(node):
     assert restore(node)["failed"]
     blocked.rmdir()
     blocked.write_text(text)
-    assert [row["id"] for row in restore(node)["undone"]] == [state_id]
+    assert [row["id"] for row in restore(node)["rolled_back"]] == [state_id]
     assert files(node) == before
 
 
@@ -180,8 +181,8 @@ def test_a_clock_that_went_back_changes_no_order(node):
     place = node / STATES.lstrip("/") / later / "state.json"
     place.write_text(place.read_text().replace(first, later))
     second = applied(node, SECOND)
-    assert [row["id"] for row in restore(node, check=True)["undone"]] == [second]
-    assert [row["id"] for row in restore(node, later)["undone"]] == [second, later]
+    assert [row["id"] for row in restore(node, check=True)["rolled_back"]] == [second]
+    assert [row["id"] for row in restore(node, later)["rolled_back"]] == [second, later]
 
 
 PACKAGES = {"nvidia-driver": "535.261.03-1", "libnvidia-ml1": ("hold ok installed", "535.261.03-1"), "libnccl2": ("hold ok installed", "2.18.3-1")}
@@ -213,7 +214,7 @@ class TestHolds:
         foretold = restore(held, check=True)
         answer = restore(held)
         assert foretold == answer
-        assert [name.split(":")[0] for name in answer["lifted"]] == ["nvidia-driver"]
+        assert [name.split(":")[0] for name in answer["unheld"]] == ["nvidia-driver"]
         assert self.names(held) == {"libnvidia-ml1", "libnccl2"}
         assert self.quiet(held) == before
         assert not (held / "var/lib/unhang/package_hold.json").exists()
@@ -233,7 +234,7 @@ class TestHolds:
     def test_a_hold_that_was_there_and_still_is_stays(self, held):
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
         keep_selections(str(held), state_id, {"libnccl2:amd64": "hold"})
-        assert restore(held)["lifted"] == []
+        assert restore(held)["unheld"] == []
         assert "libnccl2" in self.names(held)
 
     def test_a_package_that_is_gone_since_needs_no_hold(self, held):

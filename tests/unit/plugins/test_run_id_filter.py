@@ -22,12 +22,13 @@ def load_filters(path):
 
 
 FILTERS = load_filters(PLUGIN)
-new_run_id, run_is_over = FILTERS["unhang_run_id"], FILTERS["unhang_run_is_over"]
+new_run_id, run_is_over, controller = (FILTERS[name] for name in ("unhang_run_id", "unhang_run_is_over", "unhang_run_controller"))
 
 
-def named(pid):
-    """The id of a run of this machine by another process."""
-    return new_run_id().rsplit("-", 1)[0] + f"-{pid}"
+def holder(pid, **more):
+    """A lock of a run that this machine's process has taken."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
+    return {"run": "first", "controller": {**controller(), "pid": pid, "born": int(stat[19]), **more}}
 
 
 def test_a_runs_id_says_when_where_and_which_process():
@@ -36,34 +37,37 @@ def test_a_runs_id_says_when_where_and_which_process():
     assert first.startswith("20")
 
 
-def test_a_process_that_is_gone_is_over():
-    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True).stdout.strip()
-    assert run_is_over({"run": named(gone)})
-
-
-@pytest.mark.parametrize(("words", "over"), [(["ansible-playbook"], False), (["something"], True)])
-def test_a_process_that_lives_is_over_only_when_it_is_no_ansible(words, over):
-    waiting = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def test_a_process_that_lives_is_not_over_and_one_that_ended_is():
+    waiting = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    held = holder(waiting.pid)
     try:
-        waiting.stdout.readline()  # /proc knows a new process before it knows its words
-        assert run_is_over({"run": named(waiting.pid)}) is over
+        assert not run_is_over(held)
     finally:
         waiting.communicate(b"\n")
+    assert run_is_over(held)
 
 
 def test_a_process_that_ended_and_waits_for_its_parent_is_over():
-    ended = subprocess.Popen([sys.executable, "-c", "", "ansible-playbook"])
+    ended = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    held = holder(ended.pid)
+    ended.stdin.close()
     os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
     try:
-        assert run_is_over({"run": named(ended.pid)})
+        assert run_is_over(held)
     finally:
         ended.wait()
 
 
-def test_our_own_number_in_another_id_was_an_earlier_process():
-    assert run_is_over({"run": named(os.getpid())})
+def test_another_process_with_the_number_of_the_first_does_not_keep_the_lock():
+    assert run_is_over(holder(os.getpid(), born=1))
+    assert not run_is_over(holder(os.getpid()))
 
 
-@pytest.mark.parametrize("holder", [None, {}, {"run": ""}, {"run": "nightly"}, {"run": "20261120T070000Z-another.host-1"}, {"run": None}])
-def test_what_cannot_be_known_is_not_over(holder):
-    assert run_is_over(holder) is False
+@pytest.mark.parametrize("other", [{"machine": "f" * 32}, {"boot": "another"}, {"pid_namespace": "pid:[1]"}, {"boot": None}])
+def test_a_controller_of_the_same_name_that_is_another_machine_or_container_is_never_over(other):
+    assert run_is_over(holder(os.getpid(), born=1, **other)) is False
+
+
+@pytest.mark.parametrize("held", [None, {}, {"run": "", "controller": {}}, {"controller": "x"}, {"controller": {"pid": 1}}, {"run": None, "controller": None}])
+def test_what_cannot_be_known_is_not_over(held):
+    assert run_is_over(held) is False

@@ -46,6 +46,7 @@ def test_what_a_module_changes_is_saved_where_it_can_be(role):
     taking = {path.stem for path in (PROJECT / "library").glob("*.py") if '"state_id": {' in path.read_text()}
     acting = [(name, task, module) for name, task in tasks_of(role) for module in taking & task.keys() if not only_looks(task, module)]
     assert [f"{name}: {task['name']}" for name, task, module in acting if "state_id" not in task[module]] == []
+    assert [f"{name}: {task['name']}" for name, task, module in acting if "fencing" not in task[module]] == [], "a run that lost the node has to be stopped"
 
 
 def only_looks(task, module):

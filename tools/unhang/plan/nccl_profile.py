@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.judge.policy import waivers_of
 from unhang.plan.nccl_known import Known, is_read, setting_faults
-from unhang.plan.nccl_values import COMPUTED, CannotTell, Wishes
+from unhang.plan.nccl_values import COMPUTED, CannotTell, DesiredState
 from unhang.schemas.shapes import nearest
 from unhang_node.versions.compare import compare_versions, holds
 
@@ -37,7 +37,7 @@ class Node:
 
 
 def plan_settings(
-    node: Node, policy: Mapping[str, Any], profiles: Mapping[str, Any], known: Known, wishes: Wishes, allow_debug: bool = False
+    node: Node, policy: Mapping[str, Any], profiles: Mapping[str, Any], known: Known, wishes: DesiredState, allow_debug: bool = False
 ) -> dict[str, Any]:
     """A Plan as a dict. policy: unhang_policy without faults; profiles: rows by name, as the role's vars have them."""
     nccl = policy.get("nccl") or {}
@@ -83,7 +83,7 @@ def _put(plan: Plan, name: str, value: str) -> None:
     (plan.conf if name.startswith("NCCL_") else plan.environment)[name] = value
 
 
-def _add_profile(plan: Plan, node: Node, policy: Mapping[str, Any], name: str, row: Mapping[str, Any], versions: Sequence[str], wishes: Wishes) -> None:
+def _add_profile(plan: Plan, node: Node, policy: Mapping[str, Any], name: str, row: Mapping[str, Any], versions: Sequence[str], wishes: DesiredState) -> None:
     if row.get("waived_rule"):
         _take_expiry(plan, node, policy, name, row["waived_rule"])
     for need, wanted in (row.get("needs") or {}).items():
@@ -105,7 +105,7 @@ def _applies(given: Mapping[str, Any], network: Mapping[str, Any], versions: Seq
     return True
 
 
-def _compute(plan: Plan, node: Node, profile: str, variable: str, how: str, wishes: Wishes) -> None:
+def _compute(plan: Plan, node: Node, profile: str, variable: str, how: str, wishes: DesiredState) -> None:
     work_out = COMPUTED.get(how)
     if work_out is None:
         plan.problems.append(f"profile {profile}: {variable}: expected one of {', '.join(COMPUTED)}, found computed: {how}")

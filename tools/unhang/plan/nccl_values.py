@@ -13,7 +13,7 @@ class CannotTell(ValueError):
 
 
 @dataclass(frozen=True)
-class Wishes:
+class DesiredState:
     """What an operator may name where the facts leave a choice: an address range, exact interfaces, exact HCAs."""
 
     network: str | None = None
@@ -29,7 +29,7 @@ class Answer:
     notes: list[str] = field(default_factory=list)
 
 
-def interface(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+def interface(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
     """ "=name[,name]": the interface in the named range, else those named, else the only usable one, else that of the default route. Raises CannotTell."""
     usable = network.get("usable_interfaces")
     rows = network.get("interfaces")
@@ -70,17 +70,17 @@ def _is_in(address: str, wanted: Any) -> bool:
     return one.version == wanted.version and one in wanted
 
 
-def hcas_infiniband(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+def hcas_infiniband(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
     """ "=mlx5_0:1,…": active InfiniBand ports of the fastest rate."""
     return _hcas(network, "infiniband", wishes)
 
 
-def hcas_roce(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+def hcas_roce(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
     """ "=mlx5_0:1,…": active RoCE ports of the fastest rate."""
     return _hcas(network, "ethernet", wishes)
 
 
-def _hcas(network: Mapping[str, Any], layer: str, wishes: Wishes) -> Answer:
+def _hcas(network: Mapping[str, Any], layer: str, wishes: DesiredState) -> Answer:
     ports = chosen_ports(network, layer, wishes)
     fastest = max(rate for _name, _port, rate in ports)
     taken = ports if wishes.hcas else [row for row in ports if row[2] == fastest]
@@ -89,7 +89,7 @@ def _hcas(network: Mapping[str, Any], layer: str, wishes: Wishes) -> Answer:
     return Answer("=" + ",".join(f"{name}:{port}" for name, port, _rate in taken), notes)
 
 
-def chosen_ports(network: Mapping[str, Any], layer: str, wishes: Wishes) -> list[tuple[str, int, float]]:
+def chosen_ports(network: Mapping[str, Any], layer: str, wishes: DesiredState) -> list[tuple[str, int, float]]:
     """[(device, port, rate in Gbit/s)] of active ports of a link layer, of the named devices when some are named. Raises CannotTell."""
     if network.get("rdma") is None:
         raise CannotTell("expected the node's RDMA devices, found that they could not be read; look at the audit's section network")
@@ -108,7 +108,7 @@ def chosen_ports(network: Mapping[str, Any], layer: str, wishes: Wishes) -> list
     return [row for row in ports if not wishes.hcas or row[0] in wishes.hcas]
 
 
-def gid_index(network: Mapping[str, Any], wishes: Wishes) -> Answer:
+def gid_index(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
     """Index of the RoCE v2 GID with an IPv4 address, when all chosen ports have it at the same place. Raises CannotTell."""
     chosen = {(name, port) for name, port, _rate in chosen_ports(network, "ethernet", wishes)}
     by_port: dict[str, list[int]] = {}
@@ -131,7 +131,7 @@ def _is_ipv4(gid: object) -> bool:
         return False
 
 
-COMPUTED: dict[str, Callable[[Mapping[str, Any], Wishes], Answer]] = {
+COMPUTED: dict[str, Callable[[Mapping[str, Any], DesiredState], Answer]] = {
     "interface": interface,
     "hcas_infiniband": hcas_infiniband,
     "hcas_roce": hcas_roce,

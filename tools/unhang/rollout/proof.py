@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from unhang.rollout.baseline import Baseline, findings_of, key_of, rules_of, with_verdict
 
 SERIOUS = ("critical", "error")
 
 
-def prove(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]], host: str, serious: Iterable[str] = SERIOUS) -> dict[str, Any]:
-    """{healthy, reasons, gone, left, person} of one host; reasons is empty for a healthy one. before, after: findings of findings.json.
+@dataclass(frozen=True)
+class Asked:
+    """What was done, and what counts. severities: of findings that keep a node from being healthy; roles: those just played.
 
-    Healthy is a node that was read, and that has no serious finding which a role brings about or which was not there before. What was there before and only a
-    person can change (a broken link) is told and stops nothing: it did not come with the change. What was known before has to be known after.
+    policy_rules: rules that read the policy. rolled_back: the node was brought back, and not to its policy. found_by_this_run: the baseline is not from before
+    the changes that were rolled back, so that what a role could bring about may have been there before them.
+    """
+
+    severities: Collection[str] = SERIOUS
+    roles: Collection[str] = ()
+    policy_rules: Collection[str] = ()
+    rolled_back: bool = False
+    found_by_this_run: bool = False
+
+
+def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, asked: Asked | None = None, lost: Iterable[str] = ()) -> dict[str, Any]:
+    """{healthy, reasons, gone, left, person} of one host; reasons is empty for a healthy one. after: findings of findings.json; lost: of hardware.losses.
+
+    Healthy is a node that was read, has what it had, and has no serious finding which a role brings about or which was not there before. What was there before
+    and only a person can change (a broken link) is reported and stops nothing: it did not come with the change. What was known before has to be known after.
     Findings of groups do not count: while nodes are changed one after the other, they differ.
     """
-    serious = tuple(serious)
-    was, now = _of(before, host), _of(after, host)
-    failed_before, unknown_before = _rules(was, "fail"), _rules(was, "unknown")
-    failed_now, unknown_now = _rules(now, "fail"), _rules(now, "unknown")
-    reasons, person = [], []
-    for one in now:
-        if one["severity"] not in serious:
-            continue
-        if one["verdict"] == "fail" and (one["remedy"].get("role") or one["rule"] not in failed_before):
-            reasons.append(_line("left" if one["rule"] in failed_before else "new", one))
+    asked, now = asked or Asked(), findings_of(after, host)
+    failed_before, failed_now, unknown_now = rules_of(baseline.failed), rules_of(with_verdict(now, "fail")), rules_of(with_verdict(now, "unknown"))
+    reasons, person = [f"lost: {line}" for line in lost], []
+    for one in [one for one in now if one["severity"] in asked.severities]:
+        if one["verdict"] == "fail" and _counts(one, baseline, asked):
+            reasons.append(_line("left" if key_of(one) in baseline.failed else "new", one))
         elif one["verdict"] == "fail":
             person.append(_line("for a person", one))
-        elif one["verdict"] == "unknown" and one["rule"] not in unknown_before:
-            missing = one["missing"][0] if one.get("missing") else {"path": "?", "reason": "?"}
-            reasons.append(f"no longer known: {one['rule']}, for want of {missing['path']} ({missing['reason']})")
+        elif one["verdict"] == "unknown" and (key_of(one) not in baseline.unknown or _is_of_played_role(one, asked)):
+            reasons.append(_unknown_line(one, baseline))
     return {
         "healthy": not reasons,
         "reasons": _once(reasons),
@@ -39,13 +52,23 @@ def prove(before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]
     }
 
 
-def _of(findings: Iterable[Mapping[str, Any]], host: str) -> list[Mapping[str, Any]]:
-    """A host's own: those of its peers name `hosts` and no host."""
-    return [one for one in findings if one["host"] == host and one["scope"] == "node"]
+def _counts(one: Mapping[str, Any], baseline: Baseline, asked: Asked) -> bool:
+    """Whether a finding keeps the node from being healthy."""
+    of_a_role = bool(one["remedy"].get("role"))
+    if asked.rolled_back:
+        return key_of(one) not in baseline.failed and not (of_a_role and asked.found_by_this_run)
+    return key_of(one) not in baseline.failed or of_a_role
 
 
-def _rules(findings: Iterable[Mapping[str, Any]], verdict: str) -> set[str]:
-    return {one["rule"] for one in findings if one["verdict"] == verdict}
+def _is_of_played_role(one: Mapping[str, Any], asked: Asked) -> bool:
+    """A policy that was just applied is proved by being seen, not by being out of sight as it was before."""
+    return not asked.rolled_back and one["rule"] in asked.policy_rules and one["remedy"].get("role") in asked.roles
+
+
+def _unknown_line(one: Mapping[str, Any], baseline: Baseline) -> str:
+    missing = one["missing"][0] if one.get("missing") else {"path": "?", "reason": "?"}
+    kind = "not known" if key_of(one) in baseline.unknown else "no longer known"
+    return f"{kind}: {one['rule']}, for want of {missing['path']} ({missing['reason']})"
 
 
 def _line(kind: str, one: Mapping[str, Any]) -> str:

@@ -1,51 +1,71 @@
-"""What remediate.yml asks the controller: may this node's policy be applied, and is it proved healthy now. Both by the same judge as the audit.
+"""What the playbooks that change nodes ask the controller: may a policy be applied, is a node as whole as before, is it proved healthy.
 
-python -m unhang.rollout.rollout begin RUN                 judges a run, keeps the findings; {"nodes": {host: {"status", "message", "refusals"}}}
-python -m unhang.rollout.rollout prove RUN HOST [...]      judges it again, compares; the proof, which is written to RUN/remediation-HOST.json too
+Verdicts come from the same judge as the audit's.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.judge.run_input import read_nodes, read_run_input
+from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
+from unhang.judge.documents import NodeDocument
+from unhang.judge.run_input import RunInput, read_nodes, read_run_input
 from unhang.judge.run_judging import judge_folder
 from unhang.plan.policy_check import refusals_of
-from unhang.rollout.proof import SERIOUS, prove
+from unhang.rollout.baseline import Baseline, baseline_of, to_document
+from unhang.rollout.hardware import losses, read_hardware
+from unhang.rollout.proof import Asked, prove
 from unhang.run_folder import write_atomically
 
 BEFORE = "findings-before.json"
 
 
 def begin(run: Path, rules: list[Path], today: str) -> dict[str, Any]:
-    """Judges a run before anything is changed. Raises UserError, OSError."""
+    """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals, baseline}}}.
+
+    baseline: the file of the run folder that holds what the host was. Raises UserError, OSError."""
     run_input = read_run_input(run)
     judge_folder(run, rules, None, today)
-    write_atomically(run / BEFORE, (run / "findings.json").read_text(encoding="utf-8"))
-    catalogue = load_catalogue(rules)
-    nodes = {}
-    for node in read_nodes(run_input):
-        raw = json.loads(run_input.files[node.host].read_text(encoding="utf-8")) if node.status == "ok" else None
-        refused = refusals_of(raw, catalogue, today) if raw else []
-        refusals = [f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}" for one in refused]
-        nodes[node.host] = {"status": node.status, "message": node.message or "", "refusals": refusals}
-    return {"nodes": nodes}
+    text = (run / "findings.json").read_text(encoding="utf-8")
+    write_atomically(run / BEFORE, text)
+    findings, catalogue = json.loads(text)["findings"], load_catalogue(rules)
+    return {"nodes": {node.host: _begin_node(run_input, node, findings, catalogue, today) for node in read_nodes(run_input)}}
 
 
-def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[str, Any], serious: list[str]) -> dict[str, Any]:
-    """Judges the run again, with the node as it was read since, and writes down whether it is healthy. Raises UserError, OSError, ValueError."""
+def _begin_node(run: RunInput, node: NodeDocument, findings: list[dict[str, Any]], catalogue: Catalogue, today: str) -> dict[str, Any]:
+    document = _document(run, node)
+    refused = refusals_of(document, catalogue, today) if document else []
+    refusals = [f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}" for one in refused]
+    baseline = baseline_of(str(run.document["id"]), findings, node.host, read_hardware(_sections(document)))
+    path = run.folder / f"baseline-{quote(node.host, safe='')}.json"
+    write_atomically(path, json.dumps(to_document(baseline), indent=1) + "\n")
+    return {"status": node.status, "message": node.message or "", "refusals": refusals, "baseline": str(path.absolute())}
+
+
+def lost_since(run: Path, host: str, baseline: Baseline) -> dict[str, Any]:
+    """{"lost": [line]} of a host that was read again: what it had in its baseline and has not (yet). Raises UserError, OSError, ValueError."""
+    run_input = read_run_input(run)
+    node = _node(run_input, host)
+    return {"lost": _losses(run_input, node, baseline)}
+
+
+def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[str, Any], asked: Asked, baseline: Baseline) -> dict[str, Any]:
+    """Judges the run again, with the node as it was read since, and writes down whether it is healthy. Raises UserError, OSError, ValueError.
+
+    about: what is written beside the proof. baseline: what the node was before it was changed.
+    """
     judge_folder(run, rules, None, today)
-    before, after = (json.loads((run / name).read_text(encoding="utf-8"))["findings"] for name in (BEFORE, "findings.json"))
-    node = next(one for one in read_nodes(read_run_input(run)) if one.host == host)
-    proof = prove(before, after, host, serious)
+    after = json.loads((run / "findings.json").read_text(encoding="utf-8"))["findings"]
+    run_input = read_run_input(run)
+    node = _node(run_input, host)
+    policy_rules = frozenset(rule.id for rule in load_catalogue(rules).rules if any(path[0] == "policy" for path in rule.decision_reads))
+    lost = _losses(run_input, node, baseline) if node.status == "ok" else []
+    proof = prove(baseline, after, host, replace(asked, policy_rules=policy_rules), lost)
     if node.status != "ok":
         proof = {**proof, "healthy": False, "reasons": [f"it was not read: {node.status}, {node.message}", *proof["reasons"]]}
     document = {"schema": "unhang/remediation/1", "host": host, **about, **proof}
@@ -53,28 +73,21 @@ def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[
     return proof
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """0 with JSON on standard output; 2 and one line on standard error."""
-    parser = argparse.ArgumentParser(prog="python -m unhang.rollout.rollout", description="The controller's side of playbooks/remediate.yml")
-    parser.add_argument("what", choices=("begin", "prove"))
-    parser.add_argument("run", type=Path)
-    parser.add_argument("host", nargs="?")
-    parser.add_argument("--rules", action="append", default=[], type=Path)
-    parser.add_argument("--severities", default=",".join(SERIOUS), help="those that keep a node from being healthy")
-    parser.add_argument("--about", default="{}", help="JSON to be written down beside the proof")
-    chosen = parser.parse_args(arguments)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    try:
-        if chosen.what == "begin":
-            answer = begin(chosen.run, chosen.rules, today)
-        else:
-            answer = prove_node(chosen.run, chosen.host or "", chosen.rules, today, json.loads(chosen.about), chosen.severities.split(","))
-    except (UserError, OSError, ValueError, StopIteration) as problem:
-        sys.stderr.write(f"unhang: {problem}\n")
-        return 2
-    sys.stdout.write(json.dumps(answer) + "\n")
-    return 0
+def _losses(run: RunInput, node: NodeDocument, baseline: Baseline) -> list[str]:
+    document = _document(run, node)
+    return losses(baseline.hardware, read_hardware(_sections(document)), (document or {}).get("policy") or {})
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _node(run: RunInput, host: str) -> NodeDocument:
+    node = next((one for one in read_nodes(run) if one.host == host), None)
+    if node is None:
+        raise UserError(f"expected a host of the run {run.folder}, found {host!r}")
+    return node
+
+
+def _document(run: RunInput, node: NodeDocument) -> dict[str, Any] | None:
+    return dict(json.loads(run.files[node.host].read_text(encoding="utf-8"))) if node.status == "ok" else None
+
+
+def _sections(document: dict[str, Any] | None) -> dict[str, Any]:
+    return dict(document["facts"]["sections"]) if document else {}

@@ -9,9 +9,10 @@ from __future__ import annotations
 import fnmatch
 import re
 import stat as stat_bits
-from collections import namedtuple
+from typing import NamedTuple
 
 from ...files import names_or_none
+from ...root import Root
 from .dkms_log import parse_make_log
 
 TREE = "/var/lib/dkms"
@@ -20,103 +21,115 @@ PLACES = ("updates/dkms", "updates", "extra", "weak-updates")
 _RELEASE = re.compile(r"^[0-9]+\.[0-9]+")
 KERNEL_OBJECT = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
 
-# kernel: None where nothing was built yet; state: added, built, installed, failed; log, number, line: of the build that failed.
-Build = namedtuple("Build", "module version kernel architecture state log number line")
+
+class Build(NamedTuple):
+    """A module that DKMS knows."""
+
+    module: str
+    version: str
+    kernel: str | None = None  # None where nothing was built yet
+    architecture: str | None = None
+    state: str = "added"  # added, built, installed, failed
+    log: str | None = None  # of the build that failed
+    number: int | None = None
+    line: str | None = None
 
 
-def read_builds(root):
+def read_builds(root: Root) -> list[Build]:
     """[Build] of everything DKMS knows, sorted; a module that is only added has one row without a kernel. Raises OSError for what may not be read."""
     builds = []
     for module in _folders(root, TREE):
-        for version in _folders(root, "{}/{}".format(TREE, module)):
+        for version in _folders(root, f"{TREE}/{module}"):
             builds.extend(_builds_of(root, module, version))
     return sorted(builds, key=lambda build: tuple(part or "" for part in build[:4]))
 
 
-def _folders(root, path):
+def _folders(root: Root, path: str) -> list[str]:
     # kernel-RELEASE-ARCH, beside the versions, is a link of DKMS's own to the newest build for a kernel.
-    return [name for name in names_or_none(root, path) if not name.startswith((".", "kernel-")) and _is_folder(root, "{}/{}".format(path, name))]
+    return [name for name in names_or_none(root, path) if not name.startswith((".", "kernel-")) and _is_folder(root, f"{path}/{name}")]
 
 
-def _is_folder(root, path):
+def _is_folder(root: Root, path: str) -> bool:
     try:
         return stat_bits.S_ISDIR(root.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
 
-def _builds_of(root, module, version):
-    base = "{}/{}/{}".format(TREE, module, version)
+def _builds_of(root: Root, module: str, version: str) -> list[Build]:
+    base = f"{TREE}/{module}/{version}"
     found = []
     for kernel in _folders(root, base):
         if kernel in ("build", "source"):
             continue
-        for architecture in _folders(root, "{}/{}".format(base, kernel)):
-            objects = [name for name in names_or_none(root, "{}/{}/{}/module".format(base, kernel, architecture)) if name.endswith(KERNEL_OBJECT)]
+        for architecture in _folders(root, f"{base}/{kernel}"):
+            objects = [name for name in names_or_none(root, f"{base}/{kernel}/{architecture}/module") if name.endswith(KERNEL_OBJECT)]
             if objects:
                 state = "installed" if _is_installed(root, kernel, objects) else "built"
-                found.append(Build(module, version, kernel, architecture, state, None, None, None))
+                found.append(Build(module=module, version=version, kernel=kernel, architecture=architecture, state=state))
     failed = _failed_build(root, module, version, base)
     if failed and not any(build.kernel == failed.kernel for build in found):
         found.append(failed)
-    return found or [Build(module, version, None, None, "added", None, None, None)]
+    return found or [Build(module=module, version=version, state="added")]
 
 
-def _is_installed(root, kernel, objects):
-    present = {name for place in PLACES for name in names_or_none(root, "/lib/modules/{}/{}".format(kernel, place))}
+def _is_installed(root: Root, kernel: str, objects: list[str]) -> bool:
+    present = {name for place in PLACES for name in names_or_none(root, f"/lib/modules/{kernel}/{place}")}
     stems = {name.split(".ko")[0] for name in present}
     return all(name.split(".ko")[0] in stems for name in objects)
 
 
-def _failed_build(root, module, version, base):
+def _failed_build(root: Root, module: str, version: str, base: str) -> Build | None:
     path = base + "/build/make.log"
     try:
         told = parse_make_log(root.text(path, LOG_LIMIT_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Build(module, version, told.kernel, told.architecture, "failed", path, told.number, told.line)
+    return Build(
+        module=module, version=version, kernel=told.kernel, architecture=told.architecture, state="failed", log=path, number=told.number, line=told.line
+    )
 
 
-def builds_for(builds, pattern, kernel):
+def builds_for(builds: list[Build], pattern: str, kernel: str) -> list[Build]:
     """Builds of the modules that a pattern names (nvidia*) for one kernel."""
     return [build for build in builds if fnmatch.fnmatchcase(build.module, pattern) and build.kernel == kernel]
 
 
-def why_not_built(builds, pattern, kernel, version=None):
-    """"" when DKMS has installed a module of that name (and version) for the kernel, else why not, in one line with the line of the log."""
+def why_not_built(builds: list[Build], pattern: str, kernel: str, version: str | None = None) -> str:
+    """ "" when DKMS has installed a module of that name (and version) for the kernel, else why not, in one line with the line of the log."""
     found = [build for build in builds_for(builds, pattern, kernel) if version is None or build.version == version]
     if any(build.state == "installed" for build in found):
         return ""
     what = "{}{}".format(pattern, " " + version if version else "")
     failed = next((build for build in found if build.state == "failed"), None)
     if failed:
-        return "{} {} does not build for kernel {}: {} ({} line {})".format(failed.module, failed.version, kernel, failed.line, failed.log, failed.number)
+        return f"{failed.module} {failed.version} does not build for kernel {kernel}: {failed.line} ({failed.log} line {failed.number})"
     if found:
-        return "{} is built for kernel {} and not installed; run dkms install".format(what, kernel)
-    known = sorted({"{} {}".format(build.module, build.version) for build in builds if fnmatch.fnmatchcase(build.module, pattern)})
+        return f"{what} is built for kernel {kernel} and not installed; run dkms install"
+    known = sorted({f"{build.module} {build.version}" for build in builds if fnmatch.fnmatchcase(build.module, pattern)})
     return "expected DKMS to have built {} for kernel {}, found no build of it ({}); are the kernel's headers installed?".format(
         what, kernel, ", ".join(known) + " is known" if known else "DKMS knows no such module"
     )
 
 
-def has_headers(root, kernel):
+def has_headers(root: Root, kernel: str) -> bool:
     """True where the headers are there that a build for the kernel takes."""
     try:
-        return root.exists("/lib/modules/{}/build/Makefile".format(kernel))
+        return bool(root.exists(f"/lib/modules/{kernel}/build/Makefile"))
     except OSError:
         return False
 
 
-def kernels_of(root):
+def kernels_of(root: Root) -> list[str]:
     """Kernels that have modules on the node."""
     return _folders(root, "/lib/modules")
 
 
-def installed_kernels(root):
+def installed_kernels(root: Root) -> list[str]:
     """Kernels that could boot: those with an image in /boot, or beside their modules."""
     images = {name.split("-", 1)[1] for name in names_or_none(root, "/boot") if name.startswith(("vmlinuz-", "vmlinux-"))}
     return sorted(name for name in set(kernels_of(root)) | images if _RELEASE.match(name) and (name in images or _has_image(root, name)))
 
 
-def _has_image(root, kernel):
+def _has_image(root: Root, kernel: str) -> bool:
     return "vmlinuz" in (names_or_none(root, "/lib/modules/" + kernel))

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections import namedtuple
+from typing import NamedTuple
 
-# module, kernel, architecture: as the first line says, None where it does not; number, line: the first error, counted from 1.
-MakeLog = namedtuple("MakeLog", "module kernel architecture number line")
+
+class MakeLog(NamedTuple):
+    """What make.log of a build says."""
+
+    module: str | None  # as the first line says, None where it does not
+    kernel: str | None
+    architecture: str | None
+    number: int  # of the first error, counted from 1
+    line: str
+
+
 _HEAD = re.compile(r"^DKMS make\.log for (\S+) for kernel (\S+)(?: \((\S+)\))?", re.M)
 # In the order of what they tell: the compiler and the linker name the cause, make only that there was one.
 _ERRORS = (
@@ -16,15 +25,15 @@ _ERRORS = (
 )
 
 
-def parse_make_log(text):
+def parse_make_log(text: str) -> MakeLog:
     """MakeLog of a log; number 0 and an empty line where it has no line at all."""
     head = _HEAD.search(text)
     lines = text.splitlines()
     number, line = _first_error(lines)
-    return MakeLog(head and head.group(1), head and head.group(2), head and head.group(3), number, line[:300])
+    return MakeLog(module=head and head.group(1), kernel=head and head.group(2), architecture=head and head.group(3), number=number, line=line[:300])
 
 
-def _first_error(lines):
+def _first_error(lines: list[str]) -> tuple[int, str]:
     for pattern in _ERRORS:
         for number, line in enumerate(lines, 1):
             if pattern.search(line):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from ...parse.grub import parse_menu, release_of_image
+from ...parse.grub import Entry, parse_menu, release_of_image
 from ..config.setting_files import OWN
 
 GRUB_DROP_IN = "/etc/default/grub.d/zz-unhang-boot-trial.cfg"
@@ -15,7 +16,7 @@ _PANIC = re.compile(r"(?:^|\s)panic=")
 _NOT_THE_SYSTEM = re.compile(r"recovery|-init-|rescue|memtest", re.I)
 
 
-def entry_of_release(cfg, release):
+def entry_of_release(cfg: str, release: str) -> str | None:
     """GRUB's name of the entry that starts `release` and nothing else ("submenu id>entry id"), or None.
 
     The first entry of a generated menu starts whatever kernel is the newest, so it is never taken: an entry has to name the release.
@@ -23,21 +24,21 @@ def entry_of_release(cfg, release):
     return _find_entry(parse_menu(cfg), release, ())
 
 
-def _find_entry(level, release, above):
+def _find_entry(level: Sequence[Entry], release: str, above: tuple[str, ...]) -> str | None:
     for entry in level:
         name = entry.identifier or entry.title
         if ">" in name:
             continue  # a title with GRUB's own separator cannot be asked for
         if entry.children is not None:
-            found = _find_entry(entry.children, release, above + (name,))
+            found = _find_entry(entry.children, release, (*above, name))
             if found:
                 return found
         elif release_of_image(entry.kernel) == release and release in name and not _NOT_THE_SYSTEM.search(name):
-            return ">".join(above + (name,))
+            return ">".join((*above, name))
     return None
 
 
-def changed_grubenv(data, values):
+def changed_grubenv(data: bytes, values: dict[str, str | None]) -> bytes:
     """GRUB's environment block, as bytes, with {name: text, or None to take it away}. data: the block as it is, b"" for none. Raises ValueError.
 
     Its size never changes: GRUB writes the block in place before any file system is mounted.
@@ -50,24 +51,24 @@ def changed_grubenv(data, values):
     after = ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
     size = max(len(data), GRUBENV_BYTES)
     if len(after) > size:
-        raise ValueError("expected GRUB's environment block to hold {} bytes, found {} to be written".format(size, len(after)))
+        raise ValueError(f"expected GRUB's environment block to hold {size} bytes, found {len(after)} to be written")
     return after + b"#" * (size - len(after))
 
 
-def drop_in_text(trial_options):
+def drop_in_text(trial_options: str) -> str:
     """Our part of GRUB's configuration, which is shell: the default is an entry that is named, and the menu never waits for a key.
 
     trial_options: kernel parameters while a kernel is on trial, such as "panic=30", else "".
     """
-    lines = [OWN, "GRUB_DEFAULT=saved", "GRUB_SAVEDEFAULT=false", "GRUB_RECORDFAIL_TIMEOUT={}".format(MENU_TIMEOUT_S)]
-    lines.append('[ "$GRUB_TIMEOUT" != -1 ] || GRUB_TIMEOUT={}'.format(MENU_TIMEOUT_S))
+    lines = [OWN, "GRUB_DEFAULT=saved", "GRUB_SAVEDEFAULT=false", f"GRUB_RECORDFAIL_TIMEOUT={MENU_TIMEOUT_S}"]
+    lines.append(f'[ "$GRUB_TIMEOUT" != -1 ] || GRUB_TIMEOUT={MENU_TIMEOUT_S}')
     if trial_options:
         # What comes last on the kernel's command line wins.
-        lines.append('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {}"'.format(trial_options))
+        lines.append(f'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {trial_options}"')
     return "\n".join(lines) + "\n"
 
 
-def with_options(entry, options):
+def with_options(entry: str, options: str) -> str:
     """A loader entry's text with these kernel parameters at the end of its options. Nothing is added twice."""
     if not options or any(_words_are_there(line, options) for line in entry.split("\n")):
         return entry
@@ -79,7 +80,7 @@ def with_options(entry, options):
     return entry.rstrip("\n") + "\noptions " + options + "\n"
 
 
-def without_options(entry, options):
+def without_options(entry: str, options: str) -> str:
     """The other way round."""
     if not options:
         return entry
@@ -87,10 +88,10 @@ def without_options(entry, options):
     return "\n".join(line for line in lines if line != "options")
 
 
-def _words_are_there(line, options):
+def _words_are_there(line: str, options: str) -> bool:
     return line.startswith("options") and line.rstrip().endswith(" " + options)
 
 
-def has_panic(command_line):
+def has_panic(command_line: str) -> bool:
     """True when the kernel's command line says what a panic does."""
     return bool(_PANIC.search(command_line))

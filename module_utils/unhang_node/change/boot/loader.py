@@ -9,7 +9,8 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections import namedtuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ...mount_table import read_mounts
 from ...parse.grub import parse_default, parse_grubenv
@@ -19,9 +20,19 @@ from ...sections.boot import CFG_LIMIT_BYTES, GRUB_FOLDERS, LOADER_FOLDERS, read
 from ..files import place_of, read_text_or_none, write_text
 from .entries import changed_grubenv, entry_of_release
 
-# facts: as section kernel has them under boot; way: as above; folder: of grub.cfg or of the loader's entries; cfg: grub.cfg's text or ""; default: what the
-# loader was told ("0", "saved", an entry's name); saved: the entry that it boots when told "saved", or None; one_shot: the entry of the next boot, or None
-Loader = namedtuple("Loader", "facts way folder cfg default saved one_shot")
+
+class Loader(NamedTuple):
+    """What a boot loader was told."""
+
+    facts: dict[str, Any]  # as section kernel has them under boot
+    way: str  # menu, bls or systemd-boot
+    folder: str  # of grub.cfg or of the loader's entries
+    cfg: str  # text of grub.cfg, or ""
+    default: str  # "0", "saved", or the name of an entry
+    saved: str | None  # the entry that it boots when told "saved"
+    one_shot: str | None  # the entry of the next boot
+
+
 MKCONFIG = (("update-grub",), ("grub2-mkconfig", "-o"), ("grub-mkconfig", "-o"))
 CALL_DEADLINE_S = 900  # grub-mkconfig looks at every file system where os-prober is on
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -31,7 +42,7 @@ class NotPossible(ValueError):
     """Why this node's next boot cannot be chosen safely: expected, found, what next, in one line."""
 
 
-def read_loader(rootfs):
+def read_loader(rootfs: str) -> Loader:
     """A Loader. Raises NotPossible, OSError; needs to be root to see everything."""
     root, unread = Root([rootfs]), Unread()
     facts = read_boot(root, unread, read_mounts(root))
@@ -40,15 +51,31 @@ def read_loader(rootfs):
         cfg = root.text(folder + "/grub.cfg", CFG_LIMIT_BYTES)
         values = parse_grubenv(_grubenv(rootfs, folder))
         if "next_entry" not in cfg:
-            raise NotPossible("expected a grub.cfg that knows one-shot entries, found none of it in {}/grub.cfg; make it with grub-mkconfig".format(folder))
+            raise NotPossible(f"expected a grub.cfg that knows one-shot entries, found none of it in {folder}/grub.cfg; make it with grub-mkconfig")
         way = "bls" if "blscfg" in cfg and read_loader_entries(root, "/boot/loader/entries") else "menu"
-        return Loader(facts, way, folder, cfg, parse_default(cfg) or "0", values.get("saved_entry") or None, values.get("next_entry") or None)
+        return Loader(
+            facts=facts,
+            way=way,
+            folder=folder,
+            cfg=cfg,
+            default=parse_default(cfg) or "0",
+            saved=values.get("saved_entry") or None,
+            one_shot=values.get("next_entry") or None,
+        )
     if facts["loader"] == "systemd-boot":
-        folder = next((path for path in LOADER_FOLDERS if root.exists(path + "/entries")), None)
-        if folder is None:
+        mounted = next((path for path in LOADER_FOLDERS if root.exists(path + "/entries")), None)
+        if mounted is None:
             raise NotPossible("expected systemd-boot's entries in {}, found none; mount its partition".format(" or ".join(LOADER_FOLDERS)))
         chosen = read_efi_text(root, "LoaderEntryDefault")
-        return Loader(facts, "systemd-boot", folder + "/entries", "", chosen or "", chosen, read_efi_text(root, "LoaderEntryOneShot"))
+        return Loader(
+            facts=facts,
+            way="systemd-boot",
+            folder=mounted + "/entries",
+            cfg="",
+            default=chosen or "",
+            saved=chosen,
+            one_shot=read_efi_text(root, "LoaderEntryOneShot"),
+        )
     raise NotPossible(
         "expected GRUB or systemd-boot on the node's disk, found {}; a node that boots from the network or from an image gets its kernel there".format(
             "no boot loader" if facts["loader"] == "none" else "another one"
@@ -56,17 +83,17 @@ def read_loader(rootfs):
     )
 
 
-def check_can_try(loader):
+def check_can_try(loader: Loader) -> None:
     """Raises NotPossible where a one-shot entry would stay for every boot."""
     if loader.facts["can_clear_one_shot"] is not True:
         why = loader.facts["why_not"] or "it could not be told where its environment block lies"
         raise NotPossible(
-            "expected a boot loader that can clear its one-shot entry, found that it cannot ({}): a kernel on trial would be started again and again;"
-            " boot this node into it with somebody at its console".format(why)
+            f"expected a boot loader that can clear its one-shot entry, found that it cannot ({why}): a kernel on trial would be started again and again;"
+            " boot this node into it with somebody at its console"
         )
 
 
-def entry_for(rootfs, loader, release):
+def entry_for(rootfs: str, loader: Loader, release: str) -> str:
     """The loader's name of the entry that starts `release`. Raises NotPossible."""
     if loader.way == "menu":
         entry = entry_of_release(loader.cfg, release)
@@ -76,11 +103,11 @@ def entry_for(rootfs, loader, release):
         entry = found[0] if found else None
         entry = entry + ".conf" if entry and loader.way == "systemd-boot" else entry
     if not entry:
-        raise NotPossible("expected a boot entry that starts {}, found none; its package is not installed to the end".format(release))
+        raise NotPossible(f"expected a boot entry that starts {release}, found none; its package is only half installed")
     return entry
 
 
-def entry_file(loader, entry):
+def entry_file(loader: Loader, entry: str) -> str | None:
     """Path of the file of a loader entry, None where entries stand in grub.cfg."""
     if loader.way == "menu":
         return None
@@ -88,7 +115,7 @@ def entry_file(loader, entry):
     return "{}/{}.conf".format("/boot/loader/entries" if loader.way == "bls" else loader.folder, stem)
 
 
-def set_default(rootfs, loader, entry):
+def set_default(rootfs: str, loader: Loader, entry: str | None) -> None:
     """From now on the loader starts `entry`. Raises OSError, ValueError."""
     if loader.way == "systemd-boot":
         run_command(rootfs, ["bootctl", "set-default", entry or ""])
@@ -96,7 +123,7 @@ def set_default(rootfs, loader, entry):
         write_grubenv(rootfs, loader.folder, {"saved_entry": entry})
 
 
-def set_one_shot(rootfs, loader, entry):
+def set_one_shot(rootfs: str, loader: Loader, entry: str | None) -> None:
     """The next boot, and only that, takes `entry`; None for no such boot. Raises OSError, ValueError."""
     if loader.way == "systemd-boot":
         run_command(rootfs, ["bootctl", "set-oneshot", entry or ""])
@@ -104,7 +131,7 @@ def set_one_shot(rootfs, loader, entry):
         write_grubenv(rootfs, loader.folder, {"next_entry": entry})
 
 
-def write_grubenv(rootfs, folder, values):
+def write_grubenv(rootfs: str, folder: str, values: dict[str, str | None]) -> None:
     """Changes GRUB's environment block in place: its blocks on the disk are what GRUB reads, and it does not replay a journal."""
     data = changed_grubenv(_grubenv(rootfs, folder), values)
     descriptor = os.open(place_of(rootfs, folder + "/grubenv"), os.O_WRONLY)
@@ -115,25 +142,25 @@ def write_grubenv(rootfs, folder, values):
         os.close(descriptor)
 
 
-def forget_command(rootfs, loader):
+def forget_command(rootfs: str, loader: Loader) -> str:
     """The shell command with which the node itself takes a one-shot entry away."""
     if loader.way == "systemd-boot":
         return "bootctl set-oneshot ''"
     tool = next((name for name in ("grub-editenv", "grub2-editenv") if _which(rootfs, name)), "grub-editenv")
-    return "{} {}/grubenv unset next_entry".format(tool, loader.folder)
+    return f"{tool} {loader.folder}/grubenv unset next_entry"
 
 
-def make_config(rootfs, loader):
+def make_config(rootfs: str, loader: Loader) -> None:
     """Has grub.cfg made anew. Raises OSError, ValueError with what the tool said."""
     if loader.way != "menu":
         return
     command = next((list(words) for words in MKCONFIG if _which(rootfs, words[0])), None)
     if command is None:
         raise NotPossible("expected update-grub or grub2-mkconfig on the node, found neither")
-    run_command(rootfs, command if len(command) == 1 else command + [loader.folder + "/grub.cfg"])
+    run_command(rootfs, command if len(command) == 1 else [*command, loader.folder + "/grub.cfg"])
 
 
-def change_entry(rootfs, path, change, options):
+def change_entry(rootfs: str, path: str, change: Callable[[str, str], str], options: str) -> bool:
     """Rewrites a loader entry's file by change(text, options). True when it changed. Raises OSError."""
     place = place_of(rootfs, path)
     text = read_text_or_none(place)
@@ -143,7 +170,7 @@ def change_entry(rootfs, path, change, options):
     return True
 
 
-def run_command(rootfs, argv):
+def run_command(rootfs: str, argv: list[str]) -> str:
     """What a tool of the node wrote. Raises ValueError with its last words, TimeoutError."""
     command = (["chroot", rootfs] if rootfs != "/" else []) + argv
     environment = {"PATH": "{}:{}".format(os.environ.get("PATH", PATHS), PATHS), "LC_ALL": "C", "HOME": "/"}
@@ -152,20 +179,20 @@ def run_command(rootfs, argv):
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CALL_DEADLINE_S, env=environment, check=False
         )
     except subprocess.TimeoutExpired:
-        raise TimeoutError(110, "no answer within {} s".format(CALL_DEADLINE_S), " ".join(argv)) from None
+        raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv)) from None
     said = done.stdout.decode("utf-8", "replace")
     if done.returncode:
         raise ValueError("{} ended with {}: {}".format(argv[0], done.returncode, " ".join(said.split())[-400:]))
     return said
 
 
-def _grubenv(rootfs, folder):
+def _grubenv(rootfs: str, folder: str) -> bytes:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), open(place_of(rootfs, folder + "/grubenv"), "rb") as source:
         return source.read(65536)
     return b""
 
 
-def _which(rootfs, name):
+def _which(rootfs: str, name: str) -> str | None:
     if rootfs == "/":
         return shutil.which(name, path="{}:{}".format(os.environ.get("PATH", PATHS), PATHS))
     return next((path for path in (folder + "/" + name for folder in PATHS.split(":")) if os.path.exists(place_of(rootfs, path))), None)

@@ -6,28 +6,37 @@ Each function gives the steps that are left to do, in an order in which a power 
 from __future__ import annotations
 
 import time
-from collections import namedtuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ..files import place_of, read_state, read_text_or_none, write_state
+from ..files import FELL_BACK, place_of, read_state, read_text_or_none, write_state
 from ..journal.node_lock import utc_text
-from . import guard, kernels
+from . import kernels
 from . import loader as loaders
 from . import steps as steps_of
 from .entries import GRUB_DROP_IN, with_options, without_options
-from .loader import NotPossible
+from .loader import Loader, NotPossible
+from .steps import Step
 
 STATE = "boot_trial"
 
-# trial_options: kernel parameters while it is on trial; confirm_within_s: seconds after its start; gpus: their identities; modules: names
-Trial = namedtuple("Trial", "release trial_options confirm_within_s gpus modules")
+
+class Trial(NamedTuple):
+    """A kernel on trial."""
+
+    release: str
+    trial_options: str  # kernel parameters while it is on trial
+    confirm_within_s: int  # seconds after its start
+    gpus: Sequence[str]  # their identities
+    modules: Sequence[str]
 
 
-def read_record(rootfs):
+def read_record(rootfs: str) -> dict[str, Any]:
     """What was written down about the last trial, {} when there never was one."""
     return {key: value for key, value in read_state(rootfs, STATE).items() if key != "schema"}
 
 
-def read_standing(rootfs):
+def read_standing(rootfs: str) -> str:
     """How the last trial stands. Raises OSError.
 
     none, prepared, armed (waits for the reboot), on_trial (runs, not confirmed), confirmed, cancelled, fell_back.
@@ -35,18 +44,18 @@ def read_standing(rootfs):
     record = read_record(rootfs)
     status = record.get("status", "none")
     if status != "armed":
-        return status
+        return str(status)
     if kernels.running_release(rootfs) == record["release"]:
         return "on_trial"
     return "armed" if kernels.boot_id(rootfs) == record["boot_id"] else "fell_back"
 
 
-def why_fell_back(rootfs):
+def why_fell_back(rootfs: str) -> str:
     """What is known about it, in one line. Raises OSError."""
     record = read_record(rootfs)
     if record.get("why"):
-        return record["why"]
-    said = read_text_or_none(place_of(rootfs, guard.FELL_BACK))
+        return str(record["why"])
+    said = read_text_or_none(place_of(rootfs, FELL_BACK))
     if said and record.get("release") and record["release"] in said:
         return said.strip()
     running, tried, old = kernels.running_release(rootfs), record.get("release"), record.get("old_release")
@@ -56,15 +65,15 @@ def why_fell_back(rootfs):
     return "{} did not come up, or not long enough to say anything; read its console".format(record.get("release"))
 
 
-def prepare_steps(rootfs, trial_options):
+def prepare_steps(rootfs: str, trial_options: str) -> list[Step]:
     """The running kernel becomes the default by name, so that a newer one that is installed is not started before it may. Raises NotPossible, OSError."""
     loader = loaders.read_loader(rootfs)
     loaders.check_can_try(loader)
     standing, running, record = read_standing(rootfs), kernels.running_release(rootfs), read_record(rootfs)
     if standing == "on_trial":
-        raise NotPossible("expected no trial under way, found {} on trial; confirm or cancel it first".format(running))
+        raise NotPossible(f"expected no trial under way, found {running} on trial; confirm or cancel it first")
     if loader.one_shot and standing != "armed":
-        raise NotPossible("expected no one-shot boot entry, found {!r}, which somebody else set; clear it or reboot into it first".format(loader.one_shot))
+        raise NotPossible(f"expected no one-shot boot entry, found {loader.one_shot!r}, which somebody else set; clear it or reboot into it first")
     entry = loaders.entry_for(rootfs, loader, running)
     steps = steps_of.default_steps(rootfs, loader, entry) + steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, trial_options))
     if not steps or standing in ("prepared", "armed"):
@@ -75,7 +84,7 @@ def prepare_steps(rootfs, trial_options):
     return [_record_step(rootfs, begun), *steps]
 
 
-def arm_steps(rootfs, trial):
+def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
     """The next boot, and only that, takes the kernel on trial. Raises NotPossible with what speaks against it, OSError."""
     loader = loaders.read_loader(rootfs)
     loaders.check_can_try(loader)
@@ -85,7 +94,7 @@ def arm_steps(rootfs, trial):
     check_kernel(rootfs, trial, running)
     entry, old_entry = loaders.entry_for(rootfs, loader, trial.release), loaders.entry_for(rootfs, loader, running)
     if loader.saved != old_entry or (loader.way != "systemd-boot" and loader.default != "saved"):
-        raise NotPossible("expected {} to be the default that a trial falls back to, found {}; state: prepared first".format(running, loader.default))
+        raise NotPossible(f"expected {running} to be the default that a trial falls back to, found {loader.default}; state: prepared first")
     record = read_record(rootfs)
     wanted = {
         "status": "armed", "release": trial.release, "entry": entry, "old_release": running, "old_entry": old_entry, "boot_id": kernels.boot_id(rootfs),
@@ -102,7 +111,7 @@ def arm_steps(rootfs, trial):
     return steps
 
 
-def check_kernel(rootfs, trial, running):
+def check_kernel(rootfs: str, trial: Trial, running: str) -> None:
     """Raises NotPossible naming everything that the kernel lacks."""
     faults = kernels.kernel_faults(rootfs, trial.release, running)
     if kernels.has_modules(rootfs, trial.release):  # a module that does not build is why a package's script made no initrd: both are told
@@ -111,13 +120,13 @@ def check_kernel(rootfs, trial, running):
         raise NotPossible("{} may not boot: {}".format(trial.release, "; ".join(faults)))
 
 
-def confirm_steps(rootfs, release, gpus):
+def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
     """The kernel on trial becomes the default. gpus: identities of those that are there now. Raises NotPossible, OSError."""
     record, running, standing = read_record(rootfs), kernels.running_release(rootfs), read_standing(rootfs)
     if running != release or record.get("release") != release:
-        raise NotPossible("expected {} to run on trial, found {} running: {}".format(release, running, why_fell_back(rootfs)))
+        raise NotPossible(f"expected {release} to run on trial, found {running} running: {why_fell_back(rootfs)}")
     if standing not in ("on_trial", "confirmed"):
-        raise NotPossible("expected {} on trial, found that it is {}".format(release, standing))
+        raise NotPossible(f"expected {release} on trial, found that it is {standing}")
     lost = sorted(set(record["gpus"]) - set(gpus))
     if lost:
         told = "expected the {} GPUs that {} had, found that {} lost {}"
@@ -133,7 +142,7 @@ def confirm_steps(rootfs, release, gpus):
     return steps
 
 
-def cancel_steps(rootfs, why):
+def cancel_steps(rootfs: str, why: str) -> list[Step]:
     """The old kernel is the default, and no trial waits. While the kernel on trial runs, its guard stays: it is what brings the node back. Raises as above."""
     record, standing = read_record(rootfs), read_standing(rootfs)
     if standing not in ("prepared", "armed", "on_trial") and record.get("status") != "armed":
@@ -148,7 +157,7 @@ def cancel_steps(rootfs, why):
     return steps + ([_record_step(rootfs, after)] if after != record else [])
 
 
-def back_steps(rootfs, release, before):
+def back_steps(rootfs: str, release: str, before: dict[str, Any]) -> list[Step]:
     """What makes `release` the default again. before: before_of() of then, restored to the letter once every kernel is gone that came since or was tried."""
     loader, record = loaders.read_loader(rootfs), read_record(rootfs)
     tried = {record["release"]} if record.get("release") and record["status"] != "confirmed" else set()
@@ -161,17 +170,17 @@ def back_steps(rootfs, release, before):
     return steps + steps_of.config_steps(rootfs, loader, before["drop_in"]) + steps_of.default_steps(rootfs, loader, before["saved"])
 
 
-def before_of(rootfs, loader):
+def before_of(rootfs: str, loader: Loader) -> dict[str, Any]:
     """What the boot loader was told, to be restored: {way, default, saved, drop_in, release, releases}."""
     drop_in = read_text_or_none(place_of(rootfs, GRUB_DROP_IN))
     known = {"way": loader.way, "default": loader.default, "saved": loader.saved, "drop_in": drop_in}
     return dict(known, release=kernels.running_release(rootfs), releases=kernels.installed_releases(rootfs))
 
 
-def _is_ours(rootfs, loader):
+def _is_ours(rootfs: str, loader: Loader) -> bool:
     return loader.way != "menu" or read_text_or_none(place_of(rootfs, GRUB_DROP_IN)) is not None
 
 
-def _record_step(rootfs, record):
+def _record_step(rootfs: str, record: dict[str, Any]) -> Step:
     before = read_record(rootfs).get("status")
-    return steps_of.Step("trial", before, record["status"], lambda: write_state(rootfs, STATE, record))
+    return steps_of.Step(what="trial", before=before, after=record["status"], act=lambda: write_state(rootfs, STATE, record))

@@ -7,11 +7,12 @@ A shell line becomes `: # …`, not a comment alone: it may be the only command 
 from __future__ import annotations
 
 import re
-from collections import namedtuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from .setting_files import BEGIN, END, OWN
 
-MARK = "unhang set aside: "
+MARK = "disabled by unhang: "
 _VALUE = r"""(?:'[^']*'|"(?:[^"\\`]|\\.)*"|[^\s'"`;&|()<>#\\])*"""
 _SHELL = r"^(\s*)(?:(?:export|declare\s+-x|typeset\s+-x)\s+)?{name}=" + _VALUE + r"\s*;?\s*(?:#.*)?$"
 _PRINTED = r"""^(\s*)(?:echo|print)\s+(['"]?)export\s+{name}=[^;&|`]*\2\s*;?\s*(?:#.*)?$"""
@@ -19,12 +20,27 @@ _PLAIN = r"^(\s*)(?:export\s+)?{name}="
 _PAM_CONF = r"^(\s*){name}\s+(?:DEFAULT|OVERRIDE)="
 _UNIT = r"^(\s*)(?:Environment|DefaultEnvironment)=\s*(?:'{name}=[^']*'|" + r'"{name}=[^"]*"|{name}=\S*)\s*$'
 
-Change = namedtuple("Change", "file line before after")
-Left = namedtuple("Left", "file line name why")
+
+class Change(NamedTuple):
+    """A line of a file that loses its effect, and the comment that it becomes."""
+
+    file: str
+    line: int
+    before: str
+    after: str
 
 
-def plan_file(path, source, text, rows):
-    """(new text, [Change], [Left]) of one file. rows: [(line number, name)] that are to lose their effect."""
+class ManualStep(NamedTuple):
+    """What a person has to do, and why."""
+
+    why: str
+    file: str | None = None
+    line: int | None = None
+    name: str | None = None
+
+
+def plan_file(path: str, source: str, text: str, rows: Iterable[tuple[int, str]]) -> tuple[str, list[Change], list[ManualStep]]:
+    """(new text, [Change], [ManualStep]) of one file. rows: [(line number, name)] that are to lose their effect."""
     lines = text.split("\n")
     ours = _our_lines(lines)
     changes, left = [], []
@@ -32,28 +48,32 @@ def plan_file(path, source, text, rows):
         if number in ours or not 1 <= number <= len(lines):
             continue
         line = lines[number - 1]
-        after = _aside(path, source, line, name) if not _is_continued(lines, number) else None
+        after = _disabled(path, source, line, name) if not _is_continued(lines, number) else None
         if after is None:
-            why = "expected a line that sets {} and nothing else, found {!r}; take it out by hand".format(name, line.strip()[:120])
-            left.append(Left(path, number, name, why))
+            why = f"expected a line that sets {name} and nothing else, found {line.strip()[:120]!r}; take it out by hand"
+            left.append(ManualStep(file=path, line=number, name=name, why=why))
             continue
         lines[number - 1] = after
-        changes.append(Change(path, number, line, after))
+        changes.append(Change(file=path, line=number, before=line, after=after))
     return "\n".join(lines), changes, left
 
 
-def restored_text(text, changes):
-    """(text with each replaced line as it was, lines that are no longer there to be replaced). changes: [(before, after)]."""
+def restored_text(text: str, changes: Iterable[tuple[str, str, int]]) -> tuple[str, list[str]]:
+    """(text with each replaced line as it was, lines that are no longer there to be replaced). changes: [(before, after, line number)].
+
+    The same line may stand there several times, between others that set the same name: each comes back where it stood, for the last or the first counts.
+    """
     lines, gone = text.split("\n"), []
-    for before, after in changes:
-        if after in lines:
-            lines[lines.index(after)] = before
+    for before, after, number in sorted(changes, key=lambda change: change[2]):
+        places = [place for place, line in enumerate(lines) if line == after]
+        if places:
+            lines[number - 1 if number - 1 in places else places[0]] = before
         elif before not in lines:
             gone.append(before)
     return "\n".join(lines), gone
 
 
-def _our_lines(lines):
+def _our_lines(lines: list[str]) -> set[int]:
     """Numbers of the lines that unhang itself wrote."""
     if OWN in lines:
         return set(range(1, len(lines) + 1))
@@ -66,13 +86,13 @@ def _our_lines(lines):
     return ours
 
 
-def _is_continued(lines, number):
+def _is_continued(lines: list[str], number: int) -> bool:
     """True when the line is part of a longer one."""
     before = lines[number - 2] if number > 1 else ""
     return before.endswith("\\") or lines[number - 1].rstrip("\r").endswith("\\")
 
 
-def _aside(path, source, line, name):
+def _disabled(path: str, source: str, line: str, name: str) -> str | None:
     """The line without its effect, or None when it is not understood."""
     name = re.escape(name)
     if source in ("nccl_conf", "user_nccl_conf") or (source == "container" and path.endswith(".env")):
@@ -90,10 +110,10 @@ def _aside(path, source, line, name):
     return kept(line) if any(re.match(pattern.format(name=name), line) for pattern in patterns) else None
 
 
-def _commented(line):
+def _commented(line: str) -> str:
     return "# " + MARK + line
 
 
-def _emptied(line):
+def _emptied(line: str) -> str:
     bare = line.lstrip()
     return line[: len(line) - len(bare)] + ": # " + MARK + bare

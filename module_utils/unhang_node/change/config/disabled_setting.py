@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
 from ...files import read_mounts_or_none
 from ...root import Root
 from ...section import Unread
 from ...sections.nccl import read_system_settings
-from ..files import place_of, read_state, read_text_or_none, write_state, write_text
-from .disabled_lines import Left, plan_file, restored_text
+from ..files import Texts, place_of, read_state, read_text_or_none, write_state, write_text
+from .disabled_lines import Change, ManualStep, plan_file, restored_text
 
 
-def plan_aside(rootfs, names, settings):
-    """({path: (before, after)}, [Change], [Left]). names: to be taken out of effect; settings: {name: value} that may stay where the value is that one."""
+def plan_disable(rootfs: str, names: Iterable[str], settings: Mapping[str, str]) -> tuple[Texts, list[Change], list[ManualStep]]:
+    """({path: (before, after)}, [Change], [ManualStep]). names: to be taken out of effect; settings: {name: value} that may stay where the value is that."""
     found, left = _rows(rootfs, frozenset(names), settings)
-    texts, changes = {}, []
+    texts: dict[str, tuple[str | None, str | None]] = {}
+    changes: list[Change] = []
     for (path, source), rows in sorted(found.items()):
         before = read_text_or_none(place_of(rootfs, path))
         if before is None:
             continue
-        text = texts[path][1] if path in texts else before
+        text = (texts[path][1] if path in texts else before) or ""
         after, done, more = plan_file(path, source, text, rows)
         left.extend(more)
         changes.extend(done)
@@ -27,51 +30,52 @@ def plan_aside(rootfs, names, settings):
     return texts, changes, left
 
 
-def _rows(rootfs, names, settings):
+def _rows(rootfs: str, names: Collection[str], settings: Mapping[str, str]) -> tuple[dict[tuple[str, str], list[tuple[int, str]]], list[ManualStep]]:
     """{(path, source): [(line, name)]}, and what could not be read."""
     root, unread = Root([rootfs]), Unread()
-    found = {}
+    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for row in read_system_settings(root, unread, read_mounts_or_none(root)).settings:
         if row.name in names and row.value is not None and row.line and row.value != settings.get(row.name):
             found.setdefault((row.file, row.source), []).append((row.line, row.name))
-    left = [Left(None, None, None, "{}: {}".format(row["field"], row["reason"])) for row in unread.rows if row["field"] == "settings"]
+    left = [ManualStep(why="{}: {}".format(row["field"], row["reason"])) for row in unread.rows if row["field"] == "settings"]
     return found, left
 
 
-def save_changes(rootfs, state_name, changes):
+def save_changes(rootfs: str, state_name: str, changes: Sequence[Change]) -> None:
     """Adds the lines to what the role saved on this node; before any file is changed."""
     state = read_state(rootfs, state_name)
-    files = state.setdefault("set_aside", {})
+    files = state.setdefault("disabled", {})
     for change in changes:
-        pair = [change.before, change.after]
-        if pair not in files.setdefault(change.file, []):
-            files[change.file].append(pair)
+        saved = [change.before, change.after, change.line]
+        if saved not in files.setdefault(change.file, []):
+            files[change.file].append(saved)
     write_state(rootfs, state_name, state)
 
 
-def write_texts(rootfs, texts):
+def write_texts(rootfs: str, texts: Mapping[str, tuple[str | None, str | None]]) -> None:
     """Writes {path: (before, after)}. Raises OSError."""
     for path, (_before, after) in sorted(texts.items()):
         write_text(place_of(rootfs, path), after)
 
 
-def plan_restore(rootfs, state_name):
-    """({path: (before, after)}, [Left]) that puts back every line that was set aside."""
-    texts, left = {}, []
-    for path, pairs in sorted(read_state(rootfs, state_name).get("set_aside", {}).items()):
+def plan_restore(rootfs: str, state_name: str) -> tuple[Texts, list[ManualStep]]:
+    """({path: (before, after)}, [ManualStep]) that puts back every line that was disabled."""
+    texts: dict[str, tuple[str | None, str | None]] = {}
+    left = []
+    for path, saved in sorted(read_state(rootfs, state_name).get("disabled", {}).items()):
         before = read_text_or_none(place_of(rootfs, path))
         if before is None:
-            left.append(Left(path, None, None, "the file is gone; its lines were: " + " | ".join(pair[0] for pair in pairs)[:300]))
+            left.append(ManualStep(file=path, why="the file is gone; its lines were: " + " | ".join(row[0] for row in saved)[:300]))
             continue
-        after, gone = restored_text(before, pairs)
-        left.extend(Left(path, None, None, "no longer there to be put back: {!r}".format(line)) for line in gone)
+        after, gone = restored_text(before, [(row[0], row[1], row[2]) for row in saved])
+        left.extend(ManualStep(file=path, why=f"no longer there to be put back: {line!r}") for line in gone)
         if after != before:
             texts[path] = (before, after)
     return texts, left
 
 
-def forget_changes(rootfs, state_name):
+def forget_changes(rootfs: str, state_name: str) -> None:
     """After a restore."""
     state = read_state(rootfs, state_name)
-    if state.pop("set_aside", None) is not None:
+    if state.pop("disabled", None) is not None:
         write_state(rootfs, state_name, {} if set(state) <= {"schema"} else state)

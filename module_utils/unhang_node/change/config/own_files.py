@@ -1,37 +1,47 @@
 """Configuration files of unhang's own on a node, and lines of others that would win over them, which become comments where they stand.
 
-Nothing of others is lost: what was set aside is saved under /var/lib/unhang before a file changes, and put back when ours goes.
+Nothing of others is lost: what was disabled is saved under /var/lib/unhang before a file changes, and put back when ours goes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections import namedtuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Tuple
 
 from ..files import place_of, read_text_or_none, shown, state_path
 from ..journal.saved_states import keep_files
-from .disabled_lines import MARK, Change, Left
+from .disabled_lines import MARK, Change, ManualStep
 from .disabled_setting import forget_changes, plan_restore, save_changes, write_texts
 from .setting_files import OWN, NotUnderstood
 
-# texts: {path: (before, after)}, after None for a file that goes; changes: lines of others; left: what a person has to look at.
-Plan = namedtuple("Plan", "texts changes left")
+
+class FilePlan(NamedTuple):
+    """What becomes of files."""
+
+    texts: Mapping[str, tuple[str | None, str | None]] = MappingProxyType({})  # {path: (before, after)}, after None for a file that goes
+    changes: Sequence[Change] = ()  # lines of others
+    manual: Sequence[ManualStep | str] = ()  # what a person has to do
+
+
+Effect = Tuple[str, Any, Any]  # what, before and after, of the running system
 FIRST_WORD = OWN.split(".", 1)[0] + "."  # "Written by unhang": behind any sign that begins a comment
 
 
-def own_text(path, before, lines, note="", sign="#"):
+def own_text(path: str, before: str | None, lines: Sequence[str], note: str = "", sign: str = "#") -> str | None:
     """The text of a file of ours, None for no lines. sign: what begins a comment there. Raises NotUnderstood when somebody else wrote the file."""
     if before is not None and FIRST_WORD.lstrip("# ") not in before:
-        raise NotUnderstood("{}: expected a file of unhang's own, found one that somebody else wrote; move it away after a look".format(path))
+        raise NotUnderstood(f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it away after a look")
     if not lines:
         return None
     head = [sign + OWN.lstrip("#")] + ([sign + " " + note] if note else [])
     return "\n".join(head + list(lines)) + "\n"
 
 
-def plan_own(rootfs, wanted, note="", sign="#", others=()):
-    """Plan. wanted: {path: [line]}, an empty list for a file of ours that is to go. others: [(path, number, line)] to be set aside.
+def plan_own(rootfs: str, wanted: Mapping[str, Sequence[str]], note: str = "", sign: str = "#", others: Iterable[tuple[str, int, str]] = ()) -> FilePlan:
+    """FilePlan. wanted: {path: [line]}, an empty list for a file of ours that is to go. others: [(path, number, line)] to be disabled.
 
     Raises NotUnderstood, OSError, ValueError; changes nothing.
     """
@@ -43,50 +53,52 @@ def plan_own(rootfs, wanted, note="", sign="#", others=()):
             texts[path] = (before, after)
     for path, number, _line in others:
         before = texts[path][0] if path in texts else read_text_or_none(place_of(rootfs, path))
-        rows = (texts[path][1] if path in texts else before).split("\n")
-        change = Change(path, number, rows[number - 1], sign + " " + MARK + rows[number - 1])
+        rows = ((texts[path][1] if path in texts else before) or "").split("\n")
+        change = Change(file=path, line=number, before=rows[number - 1], after=sign + " " + MARK + rows[number - 1])
         rows[number - 1] = change.after
         texts[path] = (before, "\n".join(rows))
         changes.append(change)
-    return Plan(texts, changes, [])
+    return FilePlan(texts=texts, changes=changes)
 
 
-def plan_gone(rootfs, owner, paths):
-    """Plan that takes away files of ours at `paths` and puts back every line that `owner` set aside. Raises as plan_own."""
+def plan_gone(rootfs: str, owner: str, paths: Iterable[str]) -> FilePlan:
+    """FilePlan that takes away files of ours at `paths` and puts back every line that `owner` disabled. Raises as plan_own."""
     texts, left = plan_restore(rootfs, owner)
-    return Plan({**plan_own(rootfs, {path: [] for path in paths}).texts, **texts}, [], left)
+    return FilePlan(texts={**plan_own(rootfs, {path: [] for path in paths}).texts, **texts}, manual=left)
 
 
-def write_plan(rootfs, owner, plan, absent, state_id, more=()):
-    """Writes a Plan. absent: as plan_gone gave it. owner: None where no line of others is set aside. Raises OSError, ValueError.
+def write_plan(rootfs: str, owner: str | None, plan: FilePlan, absent: bool, state_id: str, more: Sequence[str] = ()) -> None:
+    """Writes a FilePlan. absent: as plan_gone gave it. owner: None where no line of others is disabled. Raises OSError, ValueError.
 
     state_id: of the saved state that keeps these files, and those at `more`, as they were.
     """
     if plan.texts or absent or more:
         keep_files(rootfs, state_id, sorted(plan.texts) + ([state_path(owner)] if owner else []) + list(more))
-    if plan.changes:
+    if plan.changes and owner:
         save_changes(rootfs, owner, plan.changes)
     write_texts(rootfs, plan.texts)
     for path in [path for path, (_before, after) in plan.texts.items() if after is None and path.startswith("/etc/systemd/")]:
         with contextlib.suppress(OSError):  # the drop-in folder of a unit, where nobody else has a file in it
             os.rmdir(os.path.dirname(place_of(rootfs, path)))
-    if absent:
+    if absent and owner:
         forget_changes(rootfs, owner)
 
 
-def answer_of(plan, effects=()):
-    """What a module answers of a Plan. effects: [(what, before, after)] of the running system, None where nothing is said."""
+def answer_of(plan: FilePlan, effects: Sequence[Effect] = ()) -> dict[str, Any]:
+    """What a module answers of a FilePlan. effects: [(what, before, after)] of the running system, None where nothing is said."""
     diff = [
         {"before": shown(before or ""), "after": shown(after or ""), "before_header": path, "after_header": path}
         for path, (before, after) in sorted(plan.texts.items())
     ]
-    diff += [{"before": "{}\n".format(old), "after": "{}\n".format(new), "before_header": what, "after_header": what} for what, old, new in effects]
+    diff += [{"before": f"{old}\n", "after": f"{new}\n", "before_header": what, "after_header": what} for what, old, new in effects]
     return {
         "changed": bool(plan.texts or effects),
         "before": {what: old for what, old, _new in effects},
         "after": {what: new for what, _old, new in effects},
         "files": sorted(plan.texts),
         "lines": [{"file": change.file, "line": change.line, "text": shown(change.before)} for change in plan.changes],
-        "left": [row._asdict() if isinstance(row, Left) else {"file": None, "line": None, "name": None, "why": row} for row in plan.left],
+        "needs_manual_action": [
+            row._asdict() if isinstance(row, ManualStep) else {"file": None, "line": None, "name": None, "why": row} for row in plan.manual
+        ],
         "diff": diff,
     }

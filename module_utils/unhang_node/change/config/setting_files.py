@@ -7,13 +7,15 @@ All others are files of our own. Whatever is not ours in a file keeps its bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 # No "=" in a comment: NCCL before 2.26.2 takes a comment with one for a setting.
 BEGIN = "# BEGIN unhang: settings that the policy of this node asks for"
 END = "# END unhang"
+WAS_EMPTY = "# This file was here before, with nothing in it"
 OWN = "# Written by unhang. Changes by hand are overwritten; say what is wanted in unhang_policy."
 BLOCKS = ("nccl_conf", "environment")
-FORMATS = BLOCKS + ("shell", "systemd", "task_prolog", "enroot", "apptainer", "env_file")
+FORMATS = (*BLOCKS, "shell", "systemd", "task_prolog", "enroot", "apptainer", "env_file")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
@@ -21,18 +23,18 @@ class NotUnderstood(ValueError):
     """A file that cannot be changed safely, or a setting that cannot be written. One line for a person."""
 
 
-def check_settings(settings):
+def check_settings(settings: Mapping[str, str]) -> None:
     """Raises NotUnderstood for a name or a value that no file of environment variables can carry. settings: {name: value}."""
     for name, value in settings.items():
         if not _NAME.match(name):
-            raise NotUnderstood("expected the name of an environment variable, found {!r}".format(name))
+            raise NotUnderstood(f"expected the name of an environment variable, found {name!r}")
         if any(not character.isprintable() for character in value) or value != value.strip():
-            raise NotUnderstood("{}: expected a value on one line without blanks around it, found {!r}".format(name, value))
+            raise NotUnderstood(f"{name}: expected a value on one line without blanks around it, found {value!r}")
         if len(name.encode("utf-8")) > 1023 or len(value.encode("utf-8")) > 1023:
             raise NotUnderstood("{}: expected at most 1023 bytes, found {}; NCCL cuts the rest off".format(name, len(value.encode("utf-8"))))
 
 
-def settled_text(before, form, settings, note=""):
+def settled_text(before: str | None, form: str, settings: Mapping[str, str], note: str = "") -> str | None:
     """The file's text with these settings, None when no file should be left. before: its text, or None when there is none.
 
     note: one line for whoever reads the file. Empty settings take ours away. Raises NotUnderstood.
@@ -49,42 +51,42 @@ def settled_text(before, form, settings, note=""):
     return "\n".join(shebang + head + _lines(form, settings)) + "\n"
 
 
-def _lines(form, settings):
+def _lines(form: str, settings: Mapping[str, str]) -> list[str]:
     rows = sorted(settings.items())
     if form == "nccl_conf":
-        return ["{}={}".format(name, value) for name, value in rows]
+        return [f"{name}={value}" for name, value in rows]
     if form == "environment":
-        return ["{}={}".format(name, _pam_quoted(name, value)) for name, value in rows]
+        return [f"{name}={_pam_quoted(name, value)}" for name, value in rows]
     if form in ("enroot", "env_file"):
-        return ["{}={}".format(name, value) for name, value in rows]
+        return [f"{name}={value}" for name, value in rows]
     if form == "systemd":
-        return ["[Service]"] + ['Environment="{}={}"'.format(name, _systemd_quoted(value)) for name, value in rows]
+        return ["[Service]"] + [f'Environment="{name}={_systemd_quoted(value)}"' for name, value in rows]
     if form == "task_prolog":
-        return ["echo {}".format(_shell_quoted("export {}={}".format(name, value))) for name, value in rows]
+        return ["echo {}".format(_shell_quoted(f"export {name}={value}")) for name, value in rows]
     prefix = "APPTAINERENV_" if form == "apptainer" else ""
-    return ["export {}{}={}".format(prefix, name, _shell_quoted(value)) for name, value in rows]
+    return [f"export {prefix}{name}={_shell_quoted(value)}" for name, value in rows]
 
 
-def _shell_quoted(value):
+def _shell_quoted(value: str) -> str:
     return "'" + value.replace("'", "'\\''") + "'"
 
 
-def _systemd_quoted(value):
+def _systemd_quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 
-def _pam_quoted(name, value):
+def _pam_quoted(name: str, value: str) -> str:
     """pam_env ends a value at "#" and knows no escape (pam_env(8))."""
     if "#" in value or '"' in value:
-        raise NotUnderstood("{}: /etc/environment cannot hold a value with # or quotes, found {!r}".format(name, value))
+        raise NotUnderstood(f"{name}: /etc/environment cannot hold a value with # or quotes, found {value!r}")
     return value
 
 
-def _comment(note):
+def _comment(note: str) -> str:
     return "".join(character if character.isprintable() else " " for character in note).replace("=", " is ")
 
 
-def split_block(text):
+def split_block(text: str) -> tuple[str, list[str] | None, str]:
     """(what stands before our block, the block's lines or None, what stands after it). Raises NotUnderstood when its marks do not match."""
     lines = text.splitlines(True)
     begins = [number for number, line in enumerate(lines) if line.rstrip("\r\n") == BEGIN]
@@ -93,23 +95,25 @@ def split_block(text):
         return text, None, ""
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
         place = (begins + ends)[0] + 1
-        raise NotUnderstood("line {}: expected one block between {!r} and {!r}, found marks that do not match; take them out by hand".format(place, BEGIN, END))
+        raise NotUnderstood(f"line {place}: expected one block between {BEGIN!r} and {END!r}, found marks that do not match; take them out by hand")
     inside = [line.rstrip("\r\n") for line in lines[begins[0] + 1 : ends[0]]]
     return "".join(lines[: begins[0]]), inside, "".join(lines[ends[0] + 1 :])
 
 
-def _with_block(before, form, lines, note):
-    head, _inside, tail = split_block(before or "")
+def _with_block(before: str | None, form: str, lines: list[str], note: str) -> str | None:
+    head, inside, tail = split_block(before or "")
     others = head + tail
+    was_empty = (before == "" and inside is None) or (inside is not None and WAS_EMPTY in inside)
     if not lines:
-        return others if others or (before is not None and before == others) else None
-    block = "\n".join([BEGIN] + (["# " + _comment(note)] if note else []) + lines + [END]) + "\n"
+        return others if others or was_empty else None
+    comments = (["# " + _comment(note)] if note else []) + ([WAS_EMPTY] if was_empty else [])
+    block = "\n".join([BEGIN, *comments, *lines, END]) + "\n"
     if form == "nccl_conf":
         return block + others
     return others + ("" if not others or others.endswith("\n") else "\n") + block
 
 
-def hand_written(text):
+def hand_written(text: str) -> list[tuple[int, str]]:
     """[(line number, line)] of what is not ours in a file of the block kind, comments and empty lines left out. Raises NotUnderstood."""
     rows, inside = [], False
     split_block(text)
@@ -123,7 +127,7 @@ def hand_written(text):
     return rows
 
 
-def own_settings(text, form):
+def own_settings(text: str | None, form: str) -> dict[str, str]:
     """{name: value as it is written} of what is ours in a file; {} when nothing is. For a person to compare, not to be read back."""
     if text is None or (form not in BLOCKS and OWN not in text):
         return {}

@@ -18,7 +18,7 @@ Nvml = Any
 class Gpu(NamedTuple):
     """A mode is None where the GPU has none. pids: of processes that compute on it."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # the driver's word, not the method of a tuple
     uuid: str
     compute_mode: Optional[str]
     persistence: Optional[bool]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from ...root import Root
 from ...section import Unread
 from ...sections.extension_caches import held_files, read_cache
 
 
-def read_locks(paths, now_s):
+def read_locks(paths: Iterable[str], now_s: float) -> tuple[list[str], list[tuple[str, str]]]:
     """([path of a lock that nobody holds], [(path, why it is left)]) of the caches at `paths`."""
     stale, left, unread = [], [], Unread()
     for path in paths:
@@ -23,7 +24,7 @@ def read_locks(paths, now_s):
     return stale, left
 
 
-def remove_lock(path):
+def remove_lock(path: str) -> bool:
     """True when it was removed. Looked at once more right before: a build may have begun since. Raises OSError."""
     folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a user must not lead root elsewhere by a link
     try:

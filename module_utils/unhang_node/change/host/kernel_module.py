@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 
 from ...parse.nvidia_driver import parse_params
 from ...root import Root
 from ...sections.installed_kernels import find_nvidia_module
 from ...sections.reading import drop_ins, line_if_there, there
 from ...sections.virtualization import container_kind
-from ..config.disabled_lines import Left
-from ..config.own_files import plan_gone, plan_own
+from ..config.disabled_lines import ManualStep
+from ..config.own_files import FilePlan, plan_gone, plan_own
 from .command import run_program
 
 MODPROBE, MODULES_LOAD, OPENED = "/etc/modprobe.d", "/etc/modules-load.d", "/proc/driver/nvidia/params"
@@ -20,36 +21,36 @@ CAP_SYS_MODULE = 16
 _NAME, _VALUE = re.compile(r"^[A-Za-z0-9_-]+$"), re.compile(r"^[^\s\"'#\\]+$")
 
 
-def options_path(name):
+def options_path(name: str) -> str:
     """Our file of parameters: its name sorts last, and of two values the last counts."""
-    return "{}/zz-unhang-{}.conf".format(MODPROBE, name)
+    return f"{MODPROBE}/zz-unhang-{name}.conf"
 
 
-def load_path(name):
+def load_path(name: str) -> str:
     """Our file that has it loaded at boot."""
-    return "{}/unhang-{}.conf".format(MODULES_LOAD, name)
+    return f"{MODULES_LOAD}/unhang-{name}.conf"
 
 
-def owner_of(name):
+def owner_of(name: str) -> str:
     """Under which name others' lines are saved."""
-    return "host_tuning_{}".format(name)
+    return f"host_tuning_{name}"
 
 
-def check(name, parameters):
+def check(name: str, parameters: Mapping[str, str]) -> None:
     """Raises ValueError for what modprobe.d cannot carry."""
     if not _NAME.match(name):
-        raise ValueError("expected the name of a kernel module, found {!r}".format(name))
+        raise ValueError(f"expected the name of a kernel module, found {name!r}")
     for key, value in parameters.items():
         if not _NAME.match(key) or not _VALUE.match(value):
-            raise ValueError("expected a parameter and a value without blanks or quotes, found {!r} and {!r}".format(key, value))
+            raise ValueError(f"expected a parameter and a value without blanks or quotes, found {key!r} and {value!r}")
 
 
-def same(one, other):
+def same(one: str, other: str) -> bool:
     """True for two spellings of one module."""
     return one.replace("-", "_") == other.replace("-", "_")
 
 
-def names_of(rootfs, name):
+def names_of(rootfs: str, name: str) -> list[str]:
     """The module's names: Debian's own packages load nvidia under the name of its file, nvidia-current."""
     names = [name]
     if name == "nvidia":
@@ -61,8 +62,8 @@ def names_of(rootfs, name):
     return names
 
 
-def read_others(rootfs, names, parameters, at_boot):
-    """([(path, number, line)] to be set aside, [Left]): others' lines that set a parameter otherwise, or keep the module from being loaded."""
+def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool) -> tuple[list[tuple[str, int, str]], list[ManualStep]]:
+    """([(path, number, line)] to be disabled, [ManualStep]): others' lines that set a parameter otherwise, or keep the module from being loaded."""
     root, rows, left = Root([rootfs]), [], []
     for path in drop_ins(root, [MODPROBE]):
         if path in (options_path(names[0]),):
@@ -79,57 +80,57 @@ def read_others(rootfs, names, parameters, at_boot):
                 rows.append((path, number, line))
             elif wrong:
                 why = "sets {} otherwise beside other parameters; ours comes later and wins, but take it out".format(", ".join(wrong))
-                left.append(Left(path, number, wrong[0], why))
+                left.append(ManualStep(file=path, line=number, name=wrong[0], why=why))
     return rows, left
 
 
-def plan_module(rootfs, name, parameters, at_boot):
+def plan_module(rootfs: str, name: str, parameters: Mapping[str, str], at_boot: bool) -> FilePlan:
     """Plan. parameters: {name: text}. Raises OSError, ValueError."""
     names = names_of(rootfs, name)
     others, left = read_others(rootfs, names, parameters, at_boot)
-    lines = ["options {} {}={}".format(one, key, value) for one in names for key, value in sorted(parameters.items())]
+    lines = [f"options {one} {key}={value}" for one in names for key, value in sorted(parameters.items())]
     plan = plan_own(rootfs, {options_path(name): lines, load_path(name): [name] if at_boot else []}, others=others)
-    return plan._replace(left=left + [Left(path, None, None, why) for path, why in early_loads(rootfs, name) if parameters])
+    return plan._replace(manual=left + [ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters])
 
 
-def early_loads(rootfs, name):
+def early_loads(rootfs: str, name: str) -> list[tuple[str, str]]:
     """[(path, why)]: the initial file system loads the module too, and holds a copy of modprobe.d of its own."""
     root, rows = Root([rootfs]), []
     for path in EARLY:
         text = root.text(path, 1 << 20) if there(root, path) else ""
         if any(name in line.partition("#")[0] for line in text.split("\n")):
-            rows.append((path, "loads {} from the initial file system; run update-initramfs -u or dracut --force, for it has a copy of its own".format(name)))
+            rows.append((path, f"loads {name} from the initial file system; run update-initramfs -u or dracut --force, for it has a copy of its own"))
     return rows
 
 
-def plan_without(rootfs, name):
+def plan_without(rootfs: str, name: str) -> FilePlan:
     """Plan that takes all of it back."""
     return plan_gone(rootfs, owner_of(name), [options_path(name), load_path(name)])
 
 
-def is_loaded(name):
+def is_loaded(name: str) -> bool:
     """True when the running kernel has it; Debian's nvidia-current-peermem registers itself as nvidia_peermem."""
     return os.path.isdir("/sys/module/" + name.replace("-", "_"))
 
 
-def why_not_load():
+def why_not_load() -> str | None:
     """Why no module can be loaded here, or None."""
     kind = container_kind(Root(), None)
     status = Root().text("/proc/self/status", 65536).split("\n")
     effective = next((int(line.split()[1], 16) for line in status if line.startswith("CapEff:")), 0)
     if kind or not effective >> CAP_SYS_MODULE & 1:
-        return "no kernel module can be loaded {}: load it on the host".format("in a {} container".format(kind) if kind else "without CAP_SYS_MODULE")
+        return "no kernel module can be loaded {}: load it on the host".format(f"in a {kind} container" if kind else "without CAP_SYS_MODULE")
     return None
 
 
-def load(name):
+def load(name: str) -> None:
     """Raises ValueError with modprobe's words."""
     run_program(["modprobe", name])
     if not is_loaded(name):
-        raise ValueError("modprobe {}: expected it among the loaded modules, found it not there".format(name))
+        raise ValueError(f"modprobe {name}: expected it among the loaded modules, found it not there")
 
 
-def not_running_with(name, parameters):
+def not_running_with(name: str, parameters: Mapping[str, str]) -> list[str]:
     """Names of parameters that the loaded driver has otherwise; [] where nothing is loaded or nothing tells."""
     if name != "nvidia" or not os.path.exists(OPENED):
         return []

@@ -8,38 +8,38 @@ import re
 from ...root import Root
 from ...sections.reading import drop_ins, there
 from ...sections.virtualization import container_kind
-from ..config.own_files import plan_gone, plan_own
+from ..config.own_files import FilePlan, plan_gone, plan_own
 from ..files import place_of, read_state, read_text_or_none, shown, write_state
 
 FOLDER, CONF = "/etc/sysctl.d", "/etc/sysctl.conf"
 _LINE = re.compile(r"^\s*-?\s*([a-zA-Z0-9_./*-]+)\s*=\s*(.*?)\s*$")
 
 
-def dotted(name):
+def dotted(name: str) -> str:
     """kernel.numa_balancing of either spelling. Where dots part the name a slash stands for a dot, and the other way round: sysctl(8)."""
     slash, dot = name.find("/"), name.find(".")
     return "".join({"/": ".", ".": "/"}.get(character, character) for character in name) if slash >= 0 and not 0 <= dot < slash else name
 
 
-def own_path(name):
+def own_path(name: str) -> str:
     """Our file: its name sorts behind those of others, for the last wins."""
     return "{}/zz-unhang-{}.conf".format(FOLDER, name.replace("/", "-"))
 
 
-def owner_of(name):
+def owner_of(name: str) -> str:
     """Under which name the old value and others' lines are saved."""
     return "host_tuning_{}".format(name.replace("/", "-"))
 
 
-def proc_path(name):
+def proc_path(name: str) -> str:
     """Where the running kernel has it."""
     return "/proc/sys/" + "/".join(part.replace("/", ".") for part in name.split("."))
 
 
-def others_lines(rootfs, name, value):
+def others_lines(rootfs: str, name: str, value: str) -> list[tuple[str, int, str]]:
     """[(path, number, line)] of others' lines that set this parameter to something else. Raises OSError, ValueError."""
     root, rows, seen = Root([rootfs]), [], set()
-    for path in drop_ins(root, [FOLDER]) + [CONF]:
+    for path in [*drop_ins(root, [FOLDER]), CONF]:
         real = root.resolve(path) if there(root, path) else None
         if real is None or path == own_path(name) or real in seen or not real.startswith("/etc/"):
             continue  # what packages own under /usr is read before ours, and loses
@@ -51,46 +51,46 @@ def others_lines(rootfs, name, value):
     return rows
 
 
-def running_value(rootfs, name):
+def running_value(rootfs: str, name: str) -> str | None:
     """What the kernel has now, None where it knows no such parameter. Raises OSError."""
     text = read_text_or_none(place_of(rootfs, proc_path(name)))
     return None if text is None else shown(text).strip()
 
 
-def why_not(rootfs, name):
+def why_not(rootfs: str, name: str) -> str | None:
     """Why this parameter cannot be set here, or None."""
     place = place_of(rootfs, proc_path(name))
     if not os.path.exists(place):
-        return "this kernel has no {}".format(name)
+        return f"this kernel has no {name}"
     if rootfs == "/" and not os.access(place, os.W_OK):
         kind = container_kind(Root(), None)
-        where = "a {} container".format(kind) if kind else "this machine"
-        return "{} cannot be set in {}: /proc/sys is read-only here, so set it on the host".format(name, where)
+        where = f"a {kind} container" if kind else "this machine"
+        return f"{name} cannot be set in {where}: /proc/sys is read-only here, so set it on the host"
     return None
 
 
-def plan_parameter(rootfs, name, value):
+def plan_parameter(rootfs: str, name: str, value: str) -> tuple[FilePlan, str | None]:
     """(Plan, running value that would change or None). Raises OSError, ValueError."""
-    lines = ["{} = {}".format(name, value)]
+    lines = [f"{name} = {value}"]
     plan = plan_own(rootfs, {own_path(name): lines}, others=others_lines(rootfs, name, value))
     now = running_value(rootfs, name)
     return plan, None if now is None or now.split() == value.split() else now
 
 
-def plan_without(rootfs, name):
+def plan_without(rootfs: str, name: str) -> tuple[FilePlan, str | None]:
     """(Plan, value that the kernel gets back or None)."""
     saved = read_state(rootfs, owner_of(name))
     back = saved.get("running") if saved and running_value(rootfs, name) == saved.get("set") else None
     return plan_gone(rootfs, owner_of(name), [own_path(name)]), back
 
 
-def remember(rootfs, name, now, value):
+def remember(rootfs: str, name: str, now: str, value: str) -> None:
     """Saves what the kernel had before we set it; the first value counts, whatever we set since."""
     saved = read_state(rootfs, owner_of(name))
     write_state(rootfs, owner_of(name), dict(saved, running=saved.get("running", now), set=value))
 
 
-def forget(rootfs, name):
+def forget(rootfs: str, name: str) -> None:
     """After it was taken back."""
     saved = read_state(rootfs, owner_of(name))
     if saved:
@@ -98,10 +98,10 @@ def forget(rootfs, name):
         write_state(rootfs, owner_of(name), rest)
 
 
-def set_running(rootfs, name, value):
+def set_running(rootfs: str, name: str, value: str) -> None:
     """Raises OSError naming the file, and ValueError when the kernel took another value."""
     with open(place_of(rootfs, proc_path(name)), "w", encoding="ascii") as target:
         target.write(value + "\n")
     now = running_value(rootfs, name)
     if now is None or now.split() != value.split():
-        raise ValueError("{}: expected {}, found {} after it was written".format(proc_path(name), value, now))
+        raise ValueError(f"{proc_path(name)}: expected {value}, found {now} after it was written")

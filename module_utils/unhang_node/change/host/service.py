@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...root import Root
 from ...sections.reading import there
 from .command import Failed, run_program
@@ -11,12 +13,12 @@ AT_BOOT = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generat
 RUNS = ("active", "activating", "reloading")
 
 
-def unit_path(rootfs, name):
+def unit_path(rootfs: str, name: str) -> str | None:
     """The unit's file, or None."""
     return next((folder + "/" + name for folder in UNIT_FOLDERS if there(Root([rootfs]), folder + "/" + name)), None)
 
 
-def ask(verb, name):
+def ask(verb: str, name: str) -> str:
     """What systemctl says in one word; it ends with another code than 0 for most of its answers."""
     try:
         return run_program(["systemctl", verb, name]).strip()
@@ -24,7 +26,7 @@ def ask(verb, name):
         return str(problem).rpartition(": ")[2].split(" ")[0]
 
 
-def plan_service(name):
+def plan_service(name: str) -> list[tuple[str, str, str]]:
     """[("at boot" or "now", before, after)]."""
     rows = []
     enabled, active = ask("is-enabled", name), ask("is-active", name)
@@ -35,7 +37,7 @@ def plan_service(name):
     return rows
 
 
-def read_state(name, when):
+def read_state(name: str, when: str) -> str | None:
     """What a service is "at boot" ("enabled", else systemctl's word) or "now" ("active" or "inactive"); None for one that the node does not have."""
     if unit_path("/", name) is None:
         return None
@@ -45,25 +47,25 @@ def read_state(name, when):
     return "active" if ask("is-active", name) in RUNS else "inactive"
 
 
-def why_not_undone(name, before):
+def why_not_undone(name: str, before: str) -> str | None:
     """Why the service goes on being started at boot, or None."""
-    return None if before == "disabled" else "is enabled at boot, and was {}, which only a person can bring back".format(before)
+    return None if before == "disabled" else f"is enabled at boot, and was {before}, which only a person can bring back"
 
 
-def undo_at_boot(name, _before):
+def undo_at_boot(name: str, _before: str) -> None:
     """Raises ValueError with systemctl's words."""
     run_program(["systemctl", "--no-reload", "disable", name])
 
 
-def undo_now(name, before):
+def undo_now(name: str, before: str) -> None:
     """Starts or stops it, as it was. Raises ValueError with systemctl's words."""
     run_program(["systemctl", "start" if before == "active" else "stop", name])
 
 
-def apply_service(name, rows):
+def apply_service(name: str, rows: Iterable[tuple[str, str, str]]) -> None:
     """Raises ValueError with systemctl's words."""
     for when, _before, _after in rows:
         run_program(["systemctl", "--no-reload", "enable", name] if when == "at boot" else ["systemctl", "start", name])
     left = plan_service(name)
     if left:
-        raise ValueError("{}: expected it to run now and at boot, found it {} {}".format(name, left[0][1], left[0][0]))
+        raise ValueError(f"{name}: expected it to run now and at boot, found it {left[0][1]} {left[0][0]}")

@@ -7,7 +7,7 @@ import os
 from ...parse.values import parse_meminfo
 from ...root import Root
 from ...sections.virtualization import container_kind
-from ..config.own_files import plan_gone, plan_own
+from ..config.own_files import FilePlan, plan_gone, plan_own
 from ..files import read_state, write_state
 from .command import Failed, run_program
 
@@ -19,67 +19,68 @@ OWNER = "host_tuning_shm"
 PAGE = 4096
 
 
-def unit_lines(size):
+def unit_lines(size: int) -> list[str]:
     """Our unit. systemd takes $$ for $ and %% for %; a /dev/shm that is larger by then stays as it is."""
-    script = 'now=$$(( $$(stat -f -c "%%b * %%S" {0}) )); [ "$$now" -ge {1} ] || mount -o remount,size={1} {0}'.format(SHM, size)
+    script = f'now=$$(( $$(stat -f -c "%%b * %%S" {SHM}) )); [ "$$now" -ge {size} ] || mount -o remount,size={size} {SHM}'
     return [
         "[Unit]",
-        "Description=/dev/shm of at least {} bytes".format(size),
+        f"Description=/dev/shm of at least {size} bytes",
         "DefaultDependencies=no",
         "After=systemd-remount-fs.service",
         "Before=local-fs.target",
-        "ConditionPathIsMountPoint={}".format(SHM),
+        f"ConditionPathIsMountPoint={SHM}",
         "[Service]",
         "Type=oneshot",
         "RemainAfterExit=yes",
-        "ExecStart=/bin/sh -c '{}'".format(script),
+        f"ExecStart=/bin/sh -c '{script}'",
     ]
 
 
-def rounded(size):
+def rounded(size: int) -> int:
     """The kernel rounds up to pages, so that what is asked for can be compared with what is there."""
     return -(-size // PAGE) * PAGE
 
 
-def size_now():
+def size_now() -> int:
     """Bytes of /dev/shm. Raises OSError."""
     told = os.statvfs(SHM)
     return told.f_blocks * told.f_frsize
 
 
-def memory_total(rootfs):
+def memory_total(rootfs: str) -> int | None:
     """Bytes, or None where nothing tells."""
     try:
-        return parse_meminfo(Root([rootfs]).text("/proc/meminfo", 65536)).get("MemTotal")
+        total: int | None = parse_meminfo(Root([rootfs]).text("/proc/meminfo", 65536)).get("MemTotal")
+        return total
     except (OSError, ValueError):
         return None
 
 
-def why_not():
+def why_not() -> str | None:
     """Why it cannot be made larger here, or None."""
     if not os.path.ismount(SHM):
-        return "{} is no mount of its own; it is as large as what it lies on".format(SHM)
+        return f"{SHM} is no mount of its own; it is as large as what it lies on"
     kind = container_kind(Root(), None)
     if kind and not os.path.isdir("/run/systemd/system"):
         given = "docker run --shm-size, or an emptyDir of medium Memory in a pod"
-        return "{} cannot be made larger in a {} container: it comes from the container's runtime ({})".format(SHM, kind, given)
+        return f"{SHM} cannot be made larger in a {kind} container: it comes from the container's runtime ({given})"
     return None
 
 
-def plan_size(rootfs, size):
+def plan_size(rootfs: str, size: int) -> FilePlan:
     """Plan. Raises ValueError where the node has not as much memory."""
     total = memory_total(rootfs)
     if total is not None and size > total:
-        raise ValueError("expected at most the {} bytes of memory that this node has, found shm_bytes {}: it would die before it is full".format(total, size))
+        raise ValueError(f"expected at most the {total} bytes of memory that this node has, found shm_bytes {size}: it would die before it is full")
     return plan_own(rootfs, {UNIT_PATH: unit_lines(rounded(size)), WANTS: ["[Unit]", "Wants=" + UNIT]})
 
 
-def plan_without(rootfs):
+def plan_without(rootfs: str) -> FilePlan:
     """Plan that takes both files away."""
     return plan_gone(rootfs, OWNER, [UNIT_PATH, WANTS])
 
 
-def size_before():
+def size_before() -> int | None:
     """Bytes that /dev/shm had before us, where that may be given back: it is still ours, and what lies in it fits."""
     saved = read_state("/", OWNER)
     if not saved or size_now() != saved.get("set") or not isinstance(saved.get("running"), int):
@@ -87,7 +88,7 @@ def size_before():
     return None if why_no_less(saved["running"]) else saved["running"]
 
 
-def why_no_less(size):
+def why_no_less(size: int) -> str | None:
     """Why /dev/shm cannot be as small as that, or None. Raises OSError."""
     told = os.statvfs(SHM)
     used = (told.f_blocks - told.f_bfree) * told.f_frsize
@@ -95,22 +96,22 @@ def why_no_less(size):
     return None if used < size else why.format(size_now(), used, size)
 
 
-def remember(size):
+def remember(size: int) -> None:
     """Saves what there was before we made it larger; the first counts."""
     saved = read_state("/", OWNER)
     write_state("/", OWNER, dict(saved, running=saved.get("running", size_now()), set=rounded(size)))
 
 
-def forget(rootfs):
+def forget(rootfs: str) -> None:
     """After it was taken back."""
     write_state(rootfs, OWNER, {})
 
 
-def remount(size):
+def remount(size: int) -> None:
     """Raises ValueError with mount's words, or when the size is another afterwards."""
     try:
-        run_program(["mount", "-o", "remount,size={}".format(rounded(size)), SHM])
+        run_program(["mount", "-o", f"remount,size={rounded(size)}", SHM])
     except Failed as problem:
-        raise ValueError("{}; in a container {} is as large as its runtime makes it".format(problem, SHM)) from None
+        raise ValueError(f"{problem}; in a container {SHM} is as large as its runtime makes it") from None
     if size_now() != rounded(size):
-        raise ValueError("{}: expected {} bytes, found {} after it was mounted again".format(SHM, rounded(size), size_now()))
+        raise ValueError(f"{SHM}: expected {rounded(size)} bytes, found {size_now()} after it was mounted again")

@@ -1,6 +1,8 @@
 """One run at a time on a node: a lock that names its run, outlives a lost connection, and is taken over only when its holder cannot be at work any more.
 
-A flock on the folder serialises those who look; the lock itself is a file, for it has to stand between the calls of one run.
+A flock on the folder serialises those who look; the lock itself is a file, for it has to stand between the calls of one run. Each time that the node is taken
+its counter `fencing` goes up, and every module that acts gives the number that its run was given: who was overtaken is stopped by a higher one. How old a lock
+is, the time since the node's boot says: the clock on the wall may be set by anybody.
 """
 
 from __future__ import annotations
@@ -11,41 +13,64 @@ import fcntl
 import json
 import os
 import time
-from collections import namedtuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from ..files import STATE_FOLDER, place_of, read_text_or_none
+from ..files import FENCING, LOCK, STATE_FOLDER, STATES, place_of, read_own_json, read_text_or_none, sweep_unfinished, write_text
 
-LOCK = STATE_FOLDER + "/lock.json"
-STATES = STATE_FOLDER + "/states"
 SCHEMA = "unhang/lock/1"
+FENCING_SCHEMA = "unhang/fencing/1"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 TIME_FORM = "%Y-%m-%dT%H:%M:%SZ"
 GUARD_DEADLINE_S = 60
 PAUSE_S = 0.5
+TEXTS = ("run", "by", "since", "expires")  # what a lock has to say of its holder
 
-Wish = namedtuple("Wish", "run by expires_s across_reboot takes_over")
-Taken = namedtuple("Taken", "acquired holder taken_over")
+
+class LockRequest(NamedTuple):
+    """What a run asks for. fencing: the number that it was given before, 0 for none."""
+
+    run: str
+    by: str = "unknown"
+    controller: Mapping[str, Any] | None = None  # which process of which machine runs it
+    expires_s: int = 14400
+    across_reboot: bool = False
+    takes_over: str = ""
+    fencing: int = 0
+
+
+class LockResult(NamedTuple):
+    """What it got. acquired is False when it had the lock already; fencing is the number to give with whatever acts, 0 in check mode."""
+
+    acquired: bool
+    holder: dict[str, Any] | None
+    taken_over: dict[str, Any] | None
+    fencing: int
 
 
 class NodeLocked(Exception):
     """Another run has the node. holder: what its lock says."""
 
-    def __init__(self, holder, waited_s, at_work=False):
+    def __init__(self, holder: dict[str, Any], waited_s: float, at_work: bool = False) -> None:
         super().__init__(_refusal(holder, waited_s, at_work))
         self.holder = holder
 
 
-def utc_text(seconds):
+class Overtaken(ValueError):
+    """The run that acts has lost the node to another. One line for a person."""
+
+
+def utc_text(seconds: float) -> str:
     """Seconds since the epoch as 2026-11-20T07:00:00Z."""
     return time.strftime(TIME_FORM, time.gmtime(seconds))
 
 
-def utc_seconds(text):
+def utc_seconds(text: str) -> int:
     """The other way round. Raises ValueError."""
     return calendar.timegm(time.strptime(text, TIME_FORM))
 
 
-def read_boot_id(rootfs):
+def read_boot_id(rootfs: str) -> str | None:
     """Id of this boot, None where the tree has none."""
     with contextlib.suppress(OSError):
         # Not read_text_or_none: files of /proc say that they are empty.
@@ -54,71 +79,109 @@ def read_boot_id(rootfs):
     return None
 
 
-def read_lock(rootfs):
+def uptime_s() -> float:
+    """Seconds since the boot, suspended ones too. Nobody can set this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def read_lock(rootfs: str) -> dict[str, Any] | None:
     """What the lock says, None when the node is free. Raises OSError, ValueError when the file is no lock of ours."""
     text = read_text_or_none(place_of(rootfs, LOCK))
     if text is None:
         return None
     try:
         lock = json.loads(text)
-        utc_seconds(lock["expires"])
-    except (ValueError, KeyError, TypeError):
+    except ValueError:
         lock = None
-    if not isinstance(lock, dict) or lock.get("schema") != SCHEMA:
-        raise ValueError("{}: expected a lock of unhang, found something else; move it away after a look".format(LOCK))
-    return lock
+    if not _is_lock(lock):
+        wanted = f"expected a lock of unhang ({SCHEMA} with {', '.join(TEXTS)})"
+        raise ValueError(f"{LOCK}: {wanted}, found something else; move it away after a look")
+    return {"expires_s": 14400, "fencing": 0, **lock}
 
 
-def why_stale(lock, boot_id, now):
-    """Why the holder cannot be at work any more, None when it may be. Pure."""
-    if utc_seconds(lock["expires"]) <= now:
-        return "it expired at {}".format(lock["expires"])
-    if lock.get("boot_id") and boot_id and lock["boot_id"] != boot_id and not lock.get("across_reboot"):
+def _is_lock(lock: Any) -> bool:
+    if not isinstance(lock, dict) or lock.get("schema") != SCHEMA or not all(isinstance(lock.get(name), str) and lock[name] for name in TEXTS):
+        return False
+    return all(isinstance(lock.get(name, 0), (int, float)) for name in ("expires_s", "fencing", "uptime_s"))
+
+
+def why_stale(lock: Mapping[str, Any], boot_id: str | None, uptime: float) -> str | None:
+    """Why the holder cannot be at work any more, None when it may be. uptime: of the node now, in seconds. Pure."""
+    is_this_boot = not (lock.get("boot_id") and boot_id and lock["boot_id"] != boot_id)
+    if not is_this_boot and not lock.get("across_reboot"):
         return "the node has booted since, and its holder had not said that it would reboot it"
+    # Of a lock of an earlier boot is known only that it is as old as this boot.
+    age = uptime - lock["uptime_s"] if is_this_boot and "uptime_s" in lock else uptime if not is_this_boot else 0
+    if age >= lock["expires_s"]:
+        return f"it expired, {lock['expires_s']:g} s after the last sign of work"
     return None
 
 
-def take_lock(rootfs, wish, wait_s, check=False):
-    """Taken: acquired is False when the same run had it already (it is renewed then) or in check mode. Raises NodeLocked, OSError, ValueError."""
+def take_lock(rootfs: str, request: LockRequest, wait_s: float, check: bool = False) -> LockResult:
+    """LockResult. Who gives the number of the lock that stands has it already, and renews it. Raises NodeLocked, OSError, ValueError."""
     if check:
-        return Taken(False, read_lock(rootfs), None)
+        return LockResult(acquired=False, holder=read_lock(rootfs), taken_over=None, fencing=0)
     until = time.monotonic() + wait_s
     while True:
         with _guard(rootfs):
-            lock, now = read_lock(rootfs), time.time()
-            taken = _take_if_free(rootfs, wish, lock, now)
+            lock = read_lock(rootfs)
+            taken = _take_if_free(rootfs, request, lock)
         if taken:
             return taken
         if time.monotonic() >= until:
-            raise NodeLocked(lock, wait_s, is_at_work(rootfs))
+            raise NodeLocked(lock or {}, wait_s, is_at_work(rootfs))
         time.sleep(PAUSE_S)
 
 
-def free_lock(rootfs, run, check=False):
-    """True when this run's lock was (or would be) taken off; a lock of another run stays. Raises OSError, ValueError."""
+def free_lock(rootfs: str, run: str, fencing: int, check: bool = False) -> bool:
+    """True when this run's lock of this number was (or would be) taken off; any other stays. Raises OSError, ValueError."""
     if check or not os.path.isdir(place_of(rootfs, STATE_FOLDER)):
-        lock = read_lock(rootfs)
-        return bool(lock and lock["run"] == run)
+        return _is_ours(read_lock(rootfs), run, fencing)
     with _guard(rootfs):
-        lock = read_lock(rootfs)
-        mine = bool(lock and lock["run"] == run)
+        mine = _is_ours(read_lock(rootfs), run, fencing)
         if mine:
             os.unlink(place_of(rootfs, LOCK))
         remove_if_empty(rootfs)
     return mine
 
 
-def renew_lock(rootfs, run):
+def _is_ours(lock: Mapping[str, Any] | None, run: str, fencing: int) -> bool:
+    return bool(lock and lock["run"] == run and lock["fencing"] == fencing)
+
+
+def renew_lock(rootfs: str, run: str, fencing: int) -> None:
     """Puts the expiry of this run's lock off, as a sign that it is at work; nothing when it has none. Raises OSError, ValueError."""
     if not os.path.isdir(place_of(rootfs, STATE_FOLDER)):
         return
     with _guard(rootfs):
         lock = read_lock(rootfs)
-        if lock and lock["run"] == run:
-            _write_lock(rootfs, dict(lock, expires=utc_text(time.time() + lock["expires_s"])))
+        if lock and _is_ours(lock, run, fencing):
+            _write_lock(rootfs, dict(lock, expires=utc_text(time.time() + lock["expires_s"]), uptime_s=uptime_s()))
 
 
-def stay_at_work(folder):
+def demand_lock(rootfs: str, fencing: int) -> None:
+    """Raises Overtaken unless the lock that stands has this number. 0 is not checked: a module that is called by itself has no run."""
+    if not fencing:
+        return
+    lock = read_lock(rootfs)
+    if lock is not None and lock["fencing"] == fencing:
+        return
+    found = f"that of run {lock['run']} by {lock['by']} (number {lock['fencing']}, since {lock['since']})" if lock else "the node free"
+    raise Overtaken(f"expected this run's lock on the node (number {fencing}), found {found}: another run took the node; this step changed nothing")
+
+
+def start_work(rootfs: str, state_id: str, fencing: int) -> None:
+    """For a module that is about to act: its run has the node, and no other takes it until this process has ended. Raises Overtaken, OSError, ValueError."""
+    if not fencing:
+        return
+    with _guard(rootfs):  # nobody takes the node between the two
+        demand_lock(rootfs, fencing)
+        folder = place_of(rootfs, f"{STATES}/{state_id}")
+        if state_id and os.path.isdir(folder):
+            stay_at_work(folder)
+
+
+def stay_at_work(folder: str) -> None:
     """Says that this process changes what the state in `folder` undoes, until the process ends: a module outlives the controller that started it.
 
     The descriptor is left open on purpose. It ends with the process, however that ends, and is not inherited.
@@ -126,7 +189,7 @@ def stay_at_work(folder):
     fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
 
 
-def is_at_work(rootfs):
+def is_at_work(rootfs: str) -> bool:
     """True while a module of any run is changing the node, whether or not its controller lives."""
     try:
         names = os.listdir(place_of(rootfs, STATES))
@@ -134,7 +197,7 @@ def is_at_work(rootfs):
         return False
     for name in names:
         try:
-            descriptor = os.open(place_of(rootfs, "{}/{}".format(STATES, name)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(place_of(rootfs, f"{STATES}/{name}"), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             continue
         try:
@@ -146,35 +209,52 @@ def is_at_work(rootfs):
     return False
 
 
-def remove_if_empty(rootfs):
+def remove_if_empty(rootfs: str) -> None:
     """Folders of ours that hold nothing: a run that changed nothing leaves nothing."""
     for path in (STATES, STATE_FOLDER):
         with contextlib.suppress(OSError):
             os.rmdir(place_of(rootfs, path))
 
 
-def _take_if_free(rootfs, wish, lock, now):
-    boot_id = read_boot_id(rootfs)
-    mine = {
-        "schema": SCHEMA, "run": wish.run, "by": wish.by, "since": utc_text(now), "expires": utc_text(now + wish.expires_s),
-        "expires_s": wish.expires_s, "boot_id": boot_id, "across_reboot": wish.across_reboot,
-    }  # fmt: skip
-    if lock is None:
-        _write_lock(rootfs, mine)
-        return Taken(True, mine, None)
-    if lock["run"] == wish.run:
-        mine["since"] = lock["since"]
-        _write_lock(rootfs, mine)
-        return Taken(False, mine, None)
-    stale = "its run was said to be over" if wish.takes_over == lock["run"] else why_stale(lock, boot_id, now)
-    if stale is None or is_at_work(rootfs):
-        return None
+def _take_if_free(rootfs: str, request: LockRequest, lock: dict[str, Any] | None) -> LockResult | None:
+    if lock is not None and request.fencing and _is_ours(lock, request.run, request.fencing):
+        renewed = {**_new_lock(rootfs, request, request.fencing), "since": lock["since"]}
+        _write_lock(rootfs, renewed)
+        return LockResult(acquired=False, holder=renewed, taken_over=None, fencing=request.fencing)
+    taken_over = None
+    if lock is not None:
+        stale = "its run was said to be over" if request.takes_over == lock["run"] else why_stale(lock, read_boot_id(rootfs), uptime_s())
+        if stale is None or is_at_work(rootfs):
+            return None
+        taken_over = dict(lock, why=stale)
+    mine = _new_lock(rootfs, request, _next_fencing(rootfs, lock))
     _write_lock(rootfs, mine)
-    return Taken(True, mine, dict(lock, why=stale))
+    return LockResult(acquired=True, holder=mine, taken_over=taken_over, fencing=mine["fencing"])
+
+
+def _new_lock(rootfs: str, request: LockRequest, fencing: int) -> dict[str, Any]:
+    now = time.time()
+    return {
+        "schema": SCHEMA, "run": request.run, "by": request.by, "controller": dict(request.controller or {}), "since": utc_text(now),
+        "expires": utc_text(now + request.expires_s), "expires_s": request.expires_s, "boot_id": read_boot_id(rootfs), "uptime_s": uptime_s(),
+        "across_reboot": request.across_reboot, "fencing": fencing,
+    }  # fmt: skip
+
+
+def _next_fencing(rootfs: str, lock: Mapping[str, Any] | None) -> int:
+    """The next number, which the node keeps when it is free too: one that was given is never given again."""
+    sweep_unfinished(rootfs)
+    saved = read_own_json(rootfs, FENCING, FENCING_SCHEMA) or {}
+    last = saved.get("last", 0)
+    if not isinstance(last, int):
+        raise ValueError(f"{FENCING}: expected a number, found {last!r}; move it away after a look")
+    number = 1 + max(last, int(lock["fencing"]) if lock else 0)
+    write_text(place_of(rootfs, FENCING), json.dumps({"schema": FENCING_SCHEMA, "last": number}) + "\n", 0o600)
+    return number
 
 
 @contextlib.contextmanager
-def _guard(rootfs):
+def _guard(rootfs: str) -> Iterator[None]:
     """Nobody else looks at the lock meanwhile. The folder is made when it is missing, and may be removed by who frees the lock while we wait."""
     place = place_of(rootfs, STATE_FOLDER)
     until = time.monotonic() + GUARD_DEADLINE_S
@@ -193,40 +273,31 @@ def _guard(rootfs):
             os.close(descriptor)
 
 
-def _flock(descriptor, until, place):
+def _flock(descriptor: int, until: float, place: str) -> None:
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= until:
-                raise TimeoutError(110, "another process has had it locked for {} s".format(GUARD_DEADLINE_S), place) from None
+                raise TimeoutError(110, f"another process has had it locked for {GUARD_DEADLINE_S} s", place) from None
             time.sleep(0.05)
 
 
-def _is_still(place, descriptor):
+def _is_still(place: str, descriptor: int) -> bool:
     try:
         return os.path.samestat(os.stat(place), os.fstat(descriptor))
     except FileNotFoundError:
         return False
 
 
-def _write_lock(rootfs, lock):
-    place = place_of(rootfs, LOCK)
-    beside = place + ".new"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(beside)  # of a run that was killed here
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as target:
-        target.write(json.dumps(lock, indent=1, sort_keys=True) + "\n")
-        target.flush()
-        os.fsync(descriptor)
-    os.rename(beside, place)
+def _write_lock(rootfs: str, lock: Mapping[str, Any]) -> None:
+    write_text(place_of(rootfs, LOCK), json.dumps(lock, indent=1, sort_keys=True) + "\n", 0o600)
 
 
-def _refusal(holder, waited_s, at_work):
-    waited = " after {:g} s".format(waited_s) if waited_s else ""
-    found = "expected the node free{}, found run {} by {} at work on it since {}; ".format(waited, holder["run"], holder["by"], holder["since"])
+def _refusal(holder: Mapping[str, Any], waited_s: float, at_work: bool) -> str:
+    waited = f" after {waited_s:g} s" if waited_s else ""
+    found = f"expected the node free{waited}, found run {holder['run']} by {holder['by']} at work on it since {holder['since']}; "
     if at_work:
         return found + "its last step is still at work on the node, so wait for it even if the controller is gone"
-    way = "wait for it (its lock expires at {}), or when that run is over for sure, go on in its place with -e unhang_run={}"
-    return found + way.format(holder["expires"], holder["run"])
+    wait = f"wait for it (its lock expires at {holder['expires']})"
+    return f"{found}{wait}, or when that run is over for sure, take it over with -e unhang_take_over={holder['run']}"

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections import namedtuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from ..files import read_own_json, write_text
-from .node_lock import STATES, read_boot_id, stay_at_work
+from ..files import STATES, read_own_json, write_text
+from .node_lock import read_boot_id, stay_at_work
 from .saved_states import RUNNING_FILE, folder_of
 
 SCHEMA = "unhang/running/1"
 GPU_MODES = ("compute_mode", "persistence")  # kinds that no boot outlives
-# kind: of running_back.KINDS; name: which of them; value: what is there; wanted: what is about to be put there. Values as JSON has them.
-Change = namedtuple("Change", "kind name value wanted")
 
 
-def keep_running(rootfs, state_id, changes):
+class Change(NamedTuple):
+    """What a module is about to change of the running system. Values as JSON has them."""
+
+    kind: str  # of running_values.KINDS
+    name: str  # which of them
+    value: Any  # what is there
+    wanted: Any  # what is about to be put there
+
+
+def keep_running(rootfs: str, state_id: str, changes: Sequence[Change]) -> None:
     """Saves what these changes take away; what was saved first is what was there before. Nothing with an empty id (check mode, or no state wanted).
 
     Who calls it is about to change them: no other run takes the node until this process has ended. Raises OSError, ValueError.
@@ -38,7 +46,7 @@ def keep_running(rootfs, state_id, changes):
     _write(folder, records.values())
 
 
-def forget_running(rootfs, state_id, changes):
+def forget_running(rootfs: str, state_id: str, changes: Sequence[Change]) -> None:
     """Takes out again what could not be changed."""
     if not state_id or not changes:
         return
@@ -49,17 +57,17 @@ def forget_running(rootfs, state_id, changes):
     _write(folder_of(rootfs, state_id), [record for record in records if record["set"]])
 
 
-def read_running(rootfs, state_id):
+def read_running(rootfs: str, state_id: str) -> list[dict[str, Any]]:
     """[record] of a state, [] for one of an unhang that saved none. Raises OSError, ValueError naming the file when it is broken."""
-    path = "{}/{}/{}".format(STATES, state_id, RUNNING_FILE)
+    path = f"{STATES}/{state_id}/{RUNNING_FILE}"
     saved = read_own_json(rootfs, path, SCHEMA) or {"records": []}
     records = saved.get("records")
     if not isinstance(records, list) or not all(isinstance(one, dict) and {"kind", "name", "value", "set"} <= set(one) for one in records):
-        raise ValueError("{}: expected what unhang saved there, found something else".format(path))
+        raise ValueError(f"{path}: expected what unhang saved there, found something else")
     return records
 
 
-def value_before(now, records):
+def value_before(now: Any, records: Sequence[dict[str, Any]]) -> Any:
     """What was there before all of these records of one thing, newest first; None where somebody else has changed it since. Pure."""
     before = records[-1]["value"]
     for record in records if now != before else ():  # it may be back already, after a rollback that was cut off
@@ -69,7 +77,7 @@ def value_before(now, records):
     return before
 
 
-def _write(folder, records):
+def _write(folder: str, records: Iterable[dict[str, Any]]) -> None:
     rows = sorted(records, key=lambda record: (record["kind"], record["name"]))
     text = json.dumps({"schema": SCHEMA, "records": rows}, indent=1, sort_keys=True) + "\n"
     write_text(os.path.join(folder, RUNNING_FILE), text if rows else None, 0o600)

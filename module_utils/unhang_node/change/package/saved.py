@@ -8,11 +8,10 @@ import os
 import shutil
 from typing import Any, Dict, Iterable, List, Optional, Set
 
-from ..files import place_of, read_own_json, write_text
+from ..files import STATES, place_of, read_own_json, write_text
 from .values import Installed, Row, Step
 
 SCHEMA = "unhang/packages/1"
-STATES = "/var/lib/unhang/states"
 OLD, NEW = "packages/old", "packages/new"
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from ..files import place_of
+from ..files import STATE_FOLDER, place_of
 from .values import Step
 
 MIB = 1 << 20
-STATES = "/var/lib/unhang"
-ROOM_PLACES = ("/", "/usr", "/var", STATES, "/boot")
+ROOM_PLACES = ("/", "/usr", "/var", STATE_FOLDER, "/boot")
 KERNEL_IMAGE = "linux-image-"
 # Their scripts rebuild the initial ramdisk, the new one beside the old.
-REBUILDS = (KERNEL_IMAGE, "initramfs-tools", "nvidia-kernel", "nvidia-dkms", "nvidia-open-kernel", "nvidia-tesla")
+REBUILDS: tuple[str, ...] = (KERNEL_IMAGE, "initramfs-tools", "nvidia-kernel", "nvidia-dkms", "nvidia-open-kernel", "nvidia-tesla")
 REBUILDS += ("linux-modules-nvidia", "firmware-", "dracut")
 UNKNOWN_IMAGE_BYTES = 100 * MIB
 BUILD_BYTES = 400 * MIB  # a DKMS build of the NVIDIA modules, with its objects
@@ -40,7 +39,7 @@ def root_bytes(steps: Sequence[Step], sizes: Mapping[str, Tuple[int, int]], old_
     fetched = sum(sizes.get(step.name.split(":")[0], (0, 0))[0] for step in steps if step.after is not None)
     building = BUILD_BYTES if any("dkms" in step.name and step.after is not None for step in steps) else 0
     # What goes is packed before it goes, to about half; it gives back its room only after.
-    return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": building, STATES: fetched + old_bytes // 2}
+    return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": building, STATE_FOLDER: fetched + old_bytes // 2}
 
 
 def lacking(needs: Mapping[str, int], rooms: Mapping[str, Tuple[int, int]], minima: Mapping[str, int]) -> List[str]:

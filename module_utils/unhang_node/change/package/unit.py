@@ -12,12 +12,12 @@ import time
 from typing import Callable, Sequence, Tuple
 
 from ...process import ENVIRONMENT, run_process
-from ..files import place_of, read_text_or_none
+from ..files import STATE_FOLDER, place_of, read_text_or_none
 from .programs import QUIET
 from .values import Locked
 
 UNIT = "unhang-packages.service"
-WORK = "/var/lib/unhang/packages"
+WORK = STATE_FOLDER + "/packages"
 PAUSE_S = 0.3
 ASK_S = 60  # a systemd that is busy answers late
 LOOK_EVERY_S = 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from ..boot import kernels
 from ..boot import loader as loaders
@@ -15,7 +16,7 @@ NAME = "boot.json"
 SCHEMA = "unhang/boot/1"
 
 
-def save_boot(rootfs, folder):
+def save_boot(rootfs: str, folder: str) -> None:
     """Writes boot.json into a saved state's folder, once: what was saved first was there before. Nothing without a folder. Raises OSError, ValueError."""
     place = place_of(rootfs, folder + "/" + NAME) if folder else None
     if place is None or os.path.exists(place):
@@ -26,7 +27,7 @@ def save_boot(rootfs, folder):
     write_text(place, json.dumps(saved, indent=1, sort_keys=True) + "\n", 0o600)
 
 
-def restore_boot(rootfs, folder, check):
+def restore_boot(rootfs: str, folder: str, check: bool) -> list[dict[str, Any]]:
     """[{what, before, after}] of what was (with check: would be) brought back; [] for a state without boot.json.
 
     The kernel that ran when the state was saved becomes the default. While newer kernels are on the disk it is so by name; once they are gone, the loader is
@@ -46,11 +47,11 @@ def restore_boot(rootfs, folder, check):
     return [{"what": step.what, "before": step.before, "after": step.after} for step in steps]
 
 
-def reboot_needed(rootfs, folder):
+def reboot_needed(rootfs: str, folder: str) -> str | None:
     """The release that the node has to be rebooted into before packages of the one that runs can go, None when it runs already or nothing was saved."""
     saved = _read(rootfs, folder)
     return saved["release"] if saved and saved["release"] != kernels.running_release(rootfs) else None
 
 
-def _read(rootfs, folder):
+def _read(rootfs: str, folder: str) -> dict[str, Any] | None:
     return read_own_json(rootfs, folder + "/" + NAME, SCHEMA)

@@ -1,4 +1,4 @@
-"""Brings a node back to a saved state: what newer states did is undone first, for they stand on it.
+"""Brings a node back to a saved state: what newer states did is rolled back first, for they stand on it.
 
 Order: holds of ours are lifted, values of the running system while what is installed fits them, boot entry, packages, files, then holds as they were. Each step
 is a comparison with what was saved, so that a rollback which was cut off is done again from its start.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import namedtuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from ..files import place_of, write_text
+from ..files import STATES, Saved, place_of, write_text
+from ..journal.node_lock import stay_at_work
 from ..journal.saved_states import (
-    STATES,
     add_step,
     fail_state_as_it_is,
     folder_of,
@@ -29,20 +31,39 @@ from ..package.managers import backend_of
 from ..package.pin import read_packages
 from ..package.restore import changed_since, restore_packages
 from .boot import reboot_needed, restore_boot
-from .running_values import plan_running, put_back, read_again, rows_of_rereaders
+from .running_values import LoadPynvml, Row, plan_running, put_back, read_again, rows_of_rereaders
 
-# states: newest first; files: {path: (now, as saved)}, those that differ; lift, hold, unhold: names as dpkg takes them; left: for a person;
-# running: running_back.Row of values; reread: of services that have to read their files again.
-Plan = namedtuple("Plan", "states files folders lift hold unhold left running reread named", defaults=((),))
-# boot: rows of restore_boot; packages: rows of restore_packages; waits_for: kernel that has to run before packages of the running one can go, None mostly;
-# left: lines about values of the running system that could not be put back.
-Undone = namedtuple("Undone", "boot packages waits_for left")
-NOTHING = Undone([], [], None, [])
+
+class RollbackPlan(NamedTuple):
+    """What a rollback brings back."""
+
+    states: Sequence[dict[str, Any]] = ()  # newest first
+    files: Mapping[str, tuple[Saved | None, Saved | None]] = MappingProxyType({})  # {path: (now, as saved)}, those that differ
+    folders: Sequence[str] = ()
+    unhold_first: Sequence[str] = ()  # names as dpkg takes them
+    hold: Sequence[str] = ()
+    unhold: Sequence[str] = ()
+    manual: Sequence[str] = ()  # what a person has to look at
+    running: Sequence[Row] = ()
+    reread: Sequence[Row] = ()  # services that have to read their files again
+    named: Sequence[str] = ()  # packages that come back although somebody has changed them since
+
+
+class RollbackResult(NamedTuple):
+    """What was brought back."""
+
+    boot: Sequence[dict[str, Any]] = ()
+    packages: Sequence[dict[str, Any]] = ()
+    waits_for: str | None = None  # kernel that has to run before packages of the running one can go
+    manual: Sequence[str] = ()  # values of the running system that could not be put back
+
+
+NOTHING = RollbackResult()
 # Of these another one than the installed one runs until the node boots.
 RUNNING = ("linux-image", "linux-modules", "kernel", "kmod-", "nvidia", "libnvidia", "cuda-drivers", "firmware-nvidia", "xserver-xorg-video-nvidia")
 
 
-def states_to_undo(states, state_id):
+def states_to_roll_back(states: list[dict[str, Any]], state_id: str) -> list[dict[str, Any]]:
     """Those from the newest down to the one named, newest first, without what was rolled back before; none when that one was. Raises ValueError. Pure."""
     known = [state["id"] for state in states]
     if state_id not in known:
@@ -56,32 +77,36 @@ def states_to_undo(states, state_id):
     return [state for state in reversed(chosen) if state["status"] != "rolled_back"]
 
 
-def newest_state(states):
+def newest_state(states: list[dict[str, Any]]) -> str | None:
     """Id of the newest state that was not rolled back, None when there is none. Pure."""
     standing = [state["id"] for state in states if state["status"] != "rolled_back"]
     return standing[-1] if standing else None
 
 
-def needs_reboot(undone):
+def needs_reboot(result: RollbackResult) -> bool:
     """True when what runs may be another one than what came back. Pure."""
-    return bool(undone.boot or undone.waits_for or any(row["name"].startswith(RUNNING) for row in undone.packages))
+    return bool(result.boot or result.waits_for or any(row["name"].startswith(RUNNING) for row in result.packages))
 
 
-def no_pynvml():
+def no_pynvml() -> Any:
     """For who has no GPUs to bring back."""
     raise ImportError("no nvidia-ml-py was sent along")
 
 
-def plan_restore(rootfs, state_id, load_pynvml=no_pynvml, named=()):
-    """Plan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
-    chosen = states_to_undo(read_states(rootfs), state_id)
-    saved, selections, folders, left, newest = {}, {}, set(), [], {}
+def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml, named: Sequence[str] = ()) -> RollbackPlan:
+    """RollbackPlan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
+    chosen = states_to_roll_back(read_states(rootfs), state_id)
+    saved: dict[str, Saved | None] = {}
+    selections: dict[str, str] = {}
+    folders: set[str] = set()
+    newest: dict[str, dict[str, Any]] = {}
+    left = []
     for state in chosen:  # newest first: what the oldest saved is what stands in the end
         folder = folder_of(rootfs, state["id"])
-        files = read_saved_files(folder)
-        for path in files:
+        kept = read_saved_files(folder)
+        for path in kept:
             newest.setdefault(path, state)
-        saved.update(files)
+        saved.update(kept)
         selections.update(read_saved_selections(folder))
         folders.update(state["folders"])
     now = {path: read_saved(rootfs, path) for path in saved}
@@ -89,42 +114,54 @@ def plan_restore(rootfs, state_id, load_pynvml=no_pynvml, named=()):
     for path in files:
         if not is_as_left(rootfs, path, newest[path]):
             left.append("{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"]))
-    lift, hold, unhold = _holds(rootfs, selections)
+    unhold_first, hold, unhold = _holds(rootfs, selections)
     running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
-    stays = stays + changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)
-    return Plan(chosen, files, sorted(folders, reverse=True), lift, hold, unhold, left + stays, running, rows_of_rereaders(rootfs, files), tuple(named))
+    stays = [*stays, *changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)]
+    return RollbackPlan(
+        states=chosen,
+        files=files,
+        folders=sorted(folders, reverse=True),
+        unhold_first=unhold_first,
+        hold=hold,
+        unhold=unhold,
+        manual=[*left, *stays],
+        running=running,
+        reread=rows_of_rereaders(rootfs, files),
+        named=tuple(named),
+    )
 
 
-def apply_restore(rootfs, plan, lock_timeout_s, load_pynvml=no_pynvml):
-    """Undone. Raises OSError, ValueError, Locked; the states say then that it was begun, and it can be done again.
+def apply_restore(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml = no_pynvml) -> RollbackResult:
+    """RollbackResult. Raises OSError, ValueError, Locked; the states say then that it was begun, and it can be done again.
 
     With waits_for only the boot entry was brought back: the same call does the rest once that kernel runs.
     """
     for state in plan.states:
+        stay_at_work(folder_of(rootfs, state["id"]))
         add_step(rootfs, state["id"], "rollback")
     try:
-        undone = _apply(rootfs, plan, lock_timeout_s, load_pynvml)
+        result = _apply(rootfs, plan, lock_timeout_s, load_pynvml)
     except Exception as problem:
         for state in plan.states:
-            fail_state_as_it_is(rootfs, state["id"], "rollback: {}".format(problem))
+            fail_state_as_it_is(rootfs, state["id"], f"rollback: {problem}")
         raise
-    for state in [] if undone.waits_for else plan.states:
+    for state in [] if result.waits_for else plan.states:
         mark_rolled_back(rootfs, state["id"])
-    return undone
+    return result
 
 
-def preview_others(rootfs, plan, lock_timeout_s):
-    """Undone, as it would be."""
-    return _undo_others(rootfs, plan, lock_timeout_s, check=True)
+def preview_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> RollbackResult:
+    """RollbackResult, as it would be."""
+    return _restore_others(rootfs, plan, lock_timeout_s, check=True)
 
 
-def _apply(rootfs, plan, lock_timeout_s, load_pynvml):
-    if plan.lift:
-        backend_of(rootfs).set_holds(rootfs, [], plan.lift, lock_timeout_s)
+def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml) -> RollbackResult:
+    if plan.unhold_first:
+        backend_of(rootfs).set_holds(rootfs, [], plan.unhold_first, lock_timeout_s)
     left = put_back(rootfs, plan.running, load_pynvml)
-    undone = _undo_others(rootfs, plan, lock_timeout_s, check=False)
-    if undone.waits_for:
-        return undone._replace(left=left)
+    result = _restore_others(rootfs, plan, lock_timeout_s, check=False)
+    if result.waits_for:
+        return result._replace(manual=left)
     if plan.files:
         keep_replaced(rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()})
     for path, (_now, saved) in sorted(plan.files.items()):
@@ -133,34 +170,34 @@ def _apply(rootfs, plan, lock_timeout_s, load_pynvml):
         with contextlib.suppress(OSError):  # somebody else put something in
             os.rmdir(place_of(rootfs, folder))
     # Looked at again, for packages that came back have the selection that they came with.
-    _lift, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
+    _unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
     if hold or unhold:
         backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
-    return undone._replace(left=left + read_again(plan.reread))
+    return result._replace(manual=left + read_again(plan.reread))
 
 
-def _undo_others(rootfs, plan, lock_timeout_s, check):
+def _restore_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, check: bool) -> RollbackResult:
     """What those parts undo that have files of their own in a state's folder."""
     folders = ["{}/{}".format(STATES, state["id"]) for state in plan.states]
     boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
     due = [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, True, plan.named)]
     waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
     if due and waits_for:
-        return Undone(boot, due if check else [], waits_for[-1], [])
+        return RollbackResult(boot=boot, packages=due if check else [], waits_for=waits_for[-1])
     packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False, plan.named)]
     for folder in [] if check else folders:
         restore_boot(rootfs, folder, False)  # again: with the newer kernel gone the loader is told to the letter what it was told
-    return Undone(boot, packages, None, [])
+    return RollbackResult(boot=boot, packages=packages)
 
 
-def _saved_selections(rootfs, states):
+def _saved_selections(rootfs: str, states: Iterable[dict[str, Any]]) -> dict[str, str]:
     selections = {}
     for state in states:
         selections.update(read_saved_selections(folder_of(rootfs, state["id"])))
     return selections
 
 
-def _holds(rootfs, selections):
+def _holds(rootfs: str, selections: dict[str, str]) -> tuple[list[str], list[str], list[str]]:
     """(to be lifted first, to be held in the end, to be let go in the end). selections: {name: "install" or "hold"} as they were."""
     if not selections:
         return [], [], []
@@ -174,7 +211,7 @@ def _holds(rootfs, selections):
     return unhold, hold, unhold
 
 
-def _put_file_back(rootfs, path, saved):
+def _put_file_back(rootfs: str, path: str, saved: Saved | None) -> None:
     place = place_of(rootfs, path)
     if saved is None:
         write_text(place, None)

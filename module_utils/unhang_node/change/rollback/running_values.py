@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-from ..boot import parameters as parameter_run
+from ..boot import parameters as boot_parameters
 from ..gpu import modes
 from ..host import kernel_module as kernel_module_run
 from ..host import kernel_parameter as kernel_parameter_run
@@ -16,19 +17,35 @@ from ..host.command import run_program
 from ..journal.node_lock import read_boot_id
 from ..journal.running_values import GPU_MODES, read_running, value_before
 
-# One value to be put back. kind and name: of its record.
-Row = namedtuple("Row", "kind name before after")
-# read: (name) -> value, None where there is nothing to put back into; write: (name, value); why_not: (name, value) -> why it stays as it is, or None.
-Kind = namedtuple("Kind", "read write why_not")
+
+class Row(NamedTuple):
+    """One value to be put back."""
+
+    kind: str
+    name: str
+    before: Any
+    after: Any
+
+
+class Kind(NamedTuple):
+    """How values of one kind are put back."""
+
+    read: Callable[[str], Any]  # None where there is nothing to put back into
+    write: Callable[[str, Any], object]
+    why_not: Callable[[str, Any], str | None]  # why the value stays as it is
+
+
+LoadPynvml = Callable[[], Any]  # gives nvidia-ml-py, which is imported only where it is needed
 LOGIND, LOGIND_UNIT = "/etc/systemd/logind.conf", "systemd-logind.service"
 
 
-def plan_running(rootfs, state_ids, load_pynvml):
+def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml) -> tuple[list[Row], list[str]]:
     """([Row], [line for a person]). state_ids: newest first. load_pynvml: () -> nvidia-ml-py, asked only where a GPU's mode was changed.
 
     Raises OSError, and ValueError where a job has a GPU whose compute mode would change.
     """
-    chains, boot_id = {}, read_boot_id(rootfs)
+    chains: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    boot_id = read_boot_id(rootfs)
     for state_id in state_ids:
         for record in read_running(rootfs, state_id):
             if record["kind"] in GPU_MODES and record.get("boot_id") != boot_id:
@@ -47,13 +64,13 @@ def plan_running(rootfs, state_ids, load_pynvml):
         row, why = _row(kind, name, now, records)
         why = why or (row and kinds[kind].why_not(name, row.after))
         if why:
-            left.append("{}: {}".format(shown_name(kind, name), why))
+            left.append(f"{shown_name(kind, name)}: {why}")
         elif row:
             rows.append(row)
     return rows, left
 
 
-def put_back(rootfs, rows, load_pynvml):
+def put_back(rootfs: str, rows: Sequence[Row], load_pynvml: LoadPynvml) -> list[str]:
     """[line] of what could not be put back, which never keeps the rest of a rollback from being done: the next boot brings it."""
     kinds, left = kinds_of(rootfs), []
     gpu_rows = [row for row in rows if row.kind in GPU_MODES]
@@ -61,7 +78,7 @@ def put_back(rootfs, rows, load_pynvml):
         try:
             kinds[row.kind].write(row.name, row.after)
         except (OSError, ValueError) as problem:
-            left.append("{}: could not be put back before the next boot: {}".format(shown_name(row.kind, row.name), problem))
+            left.append(f"{shown_name(row.kind, row.name)}: could not be put back before the next boot: {problem}")
     if gpu_rows:
         nvml, why = modes.open_nvml(load_pynvml)
         try:
@@ -70,102 +87,106 @@ def put_back(rootfs, rows, load_pynvml):
                 modes.set_modes(nvml, [modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in gpu_rows])
         except (ValueError, KeyError, nvml.NVMLError) as problem:
             why = str(problem)
-        left += ["modes of GPUs: could not be put back before the next boot: {}".format(why)] if why else []
+        left += [f"modes of GPUs: could not be put back before the next boot: {why}"] if why else []
     return left
 
 
-def rows_of_rereaders(rootfs, paths):
+def rows_of_rereaders(rootfs: str, paths: Iterable[str]) -> list[Row]:
     """[Row] of services of this system that take files only when they are told to."""
-    return [Row("files", LOGIND_UNIT, "read", "read again")] if rootfs == "/" and any(path.startswith(LOGIND) for path in paths) else []
+    return [Row(kind="files", name=LOGIND_UNIT, before="read", after="read again")] if rootfs == "/" and any(path.startswith(LOGIND) for path in paths) else []
 
 
-def read_again(rows):
+def read_again(rows: Sequence[Row]) -> list[str]:
     """[line] of services that did not take their files again."""
     left = []
     for row in rows:
         try:
             run_program(["systemctl", "kill", "--signal=HUP", row.name])
         except (OSError, ValueError) as problem:
-            left.append("{}: reads its files at the next boot: {}".format(row.name, problem))
+            left.append(f"{row.name}: reads its files at the next boot: {problem}")
     return left
 
 
-def shown_name(kind, name):
+def shown_name(kind: str, name: str) -> str:
     """As a person reads it."""
-    return "{} of GPU {}".format(kind, name) if kind in GPU_MODES else "{} {}".format(kind.replace("_", " "), name)
+    return f"{kind} of GPU {name}" if kind in GPU_MODES else "{} {}".format(kind.replace("_", " "), name)
 
 
-def kinds_of(rootfs):
+def kinds_of(rootfs: str) -> dict[str, Kind]:
     """{kind: Kind} of what is put back without NVML. A tree that does not run has nothing but files; a planted /proc/sys counts as one."""
     live = rootfs == "/"
 
-    def if_live(read):
+    def if_live(read: Callable[[str], Any]) -> Callable[[str], Any]:
         return read if live else lambda _name: None
 
     return {
         "sysctl": Kind(
-            lambda name: one_blank(kernel_parameter_run.running_value(rootfs, name)),
-            lambda name, value: kernel_parameter_run.set_running(rootfs, name, value),
-            _always,
+            read=lambda name: one_blank(kernel_parameter_run.running_value(rootfs, name)),
+            write=lambda name, value: kernel_parameter_run.set_running(rootfs, name, value),
+            why_not=_always,
         ),
         "shm_size": Kind(
-            if_live(lambda _name: _shm_size()),
-            lambda _name, value: shm_size_run.remount(value),
-            lambda _name, value: shm_size_run.why_no_less(value),
+            read=if_live(lambda _name: _shm_size()),
+            write=lambda _name, value: shm_size_run.remount(value),
+            why_not=lambda _name, value: shm_size_run.why_no_less(value),
         ),
-        "limit": Kind(if_live(limit_run.read_running), limit_run.write_running, _always),
-        "service_at_boot": Kind(if_live(lambda name: service_run.read_state(name, "at boot")), service_run.undo_at_boot, service_run.why_not_undone),
-        "service_now": Kind(if_live(lambda name: service_run.read_state(name, "now")), service_run.undo_now, _always),
-        "boot_word": Kind(if_live(parameter_run.read_word), parameter_run.write_word, _always),
-        "kernel_module": Kind(if_live(lambda name: "loaded" if kernel_module_run.is_loaded(name) else "not loaded"), _never, _unloads_nothing),
+        "limit": Kind(read=if_live(limit_run.read_running), write=limit_run.write_running, why_not=_always),
+        "service_at_boot": Kind(
+            read=if_live(lambda name: service_run.read_state(name, "at boot")), write=service_run.undo_at_boot, why_not=service_run.why_not_undone
+        ),
+        "service_now": Kind(read=if_live(lambda name: service_run.read_state(name, "now")), write=service_run.undo_now, why_not=_always),
+        "boot_parameter": Kind(read=if_live(boot_parameters.read_parameter), write=boot_parameters.write_parameter, why_not=_always),
+        "kernel_module": Kind(
+            read=if_live(lambda name: "loaded" if kernel_module_run.is_loaded(name) else "not loaded"), write=_never, why_not=_unloads_nothing
+        ),
     }
 
 
-def one_blank(text):
+def one_blank(text: str | None) -> str | None:
     """A value whose words stand apart by one blank, as the kernel shows them by tabs and takes them by any."""
     return text if text is None else " ".join(text.split())
 
 
-def _plan_gpus(chains, load_pynvml):
+def _plan_gpus(chains: dict[tuple[str, str], list[dict[str, Any]]], load_pynvml: LoadPynvml) -> tuple[list[Row], list[str]]:
     chains = {key: records for key, records in chains.items() if key[0] in GPU_MODES}
     if not chains:
         return [], []
     nvml, why = modes.open_nvml(load_pynvml)
     if nvml is None:
-        return [], ["modes of GPUs stay as they are until the driver is loaded again: {}".format(why)]
+        return [], [f"modes of GPUs stay as they are until the driver is loaded again: {why}"]
     try:
         gpus = {gpu.uuid: gpu for gpu in modes.read_gpus(nvml)}
     except nvml.NVMLError as problem:
-        return [], ["modes of GPUs stay as they are until the driver is loaded again: {}".format(problem)]
+        return [], [f"modes of GPUs stay as they are until the driver is loaded again: {problem}"]
     rows, left = [], []
     for (kind, uuid), records in sorted(chains.items(), key=lambda item: item[0]):
         now = getattr(gpus[uuid], kind) if uuid in gpus else None
         row, why = (None, None) if now is None else _row(kind, uuid, now, records)
-        left += ["{}: {}".format(shown_name(kind, uuid), why)] if why else []
+        left += [f"{shown_name(kind, uuid)}: {why}"] if why else []
         rows += [row] if row else []
     modes.refuse_in_use([modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in rows])
     return sorted(rows, key=lambda row: (row.kind != "persistence", gpus[row.name].index)), left
 
 
-def _row(kind, name, now, records):
+def _row(kind: str, name: str, now: Any, records: Sequence[dict[str, Any]]) -> tuple[Row | None, str | None]:
     """(Row or None, why it stays or None)."""
     before = value_before(now, records)
     if before is None:
         return None, "somebody changed it since, found {}, expected {}; it stays".format(now, records[0]["set"][-1])
-    return (None if now == before else Row(kind, name, now, before)), None
+    return (None if now == before else Row(kind=kind, name=name, before=now, after=before)), None
 
 
-def _shm_size():
+def _shm_size() -> int | None:
     return shm_size_run.size_now() if os.path.ismount(shm_size_run.SHM) else None
 
 
-def _always(_name, _value):
+def _always(_name: str, _value: Any) -> None:
     return None
 
 
-def _never(_name, _value):
+def _never(_name: str, _value: Any) -> None:
     raise ValueError("no module is unloaded")
 
 
-def _unloads_nothing(_name, _value):
+def _unloads_nothing(_name: str, _value: Any) -> str:
     return "stays loaded until the node boots, for it may be in use without a sign of it"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from fakes.node_tree import plant
 from fakes.nvml_runs import H200X8, collect_in_process
 
-from unhang.rollout.rollout import main
+from unhang.cli import main
 
 PINNED = "cuda-visible-devices-pinned"
 CONTROLLER = {"unhang": "0", "ansible_core": "2", "python": "3"}
@@ -22,9 +23,12 @@ def run(tmp_path):
     (folder / "nodes").mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({**RUN, "controller": CONTROLLER, "policy_sources": []}))
 
-    def read(environment, status="ok", policy=None):
+    def read(environment, status="ok", policy=None, without=None):
         plant(tmp_path / "node", {"/etc/os-release": "ID=debian\n", "/etc/environment": environment})
         facts = collect_in_process("--rootfs", str(tmp_path / "node"), "--nvml-recording", str(H200X8)) if status == "ok" else None
+        if without:
+            section = facts["sections"]["gpus"]
+            section["devices"] = section["devices"][: without["gpus"]]
         document = {"schema": "unhang/node/1", "groups": ["gpu"], "policy": policy or {}, "message": None if facts else "no route to host", "facts": facts}
         (folder / "nodes" / "gpu001.json").write_text(json.dumps({**document, "host": "gpu001", "status": status}))
         lost = {**document, "host": "gpu002", "status": "unreachable", "message": "no route to host", "facts": None}
@@ -34,7 +38,7 @@ def run(tmp_path):
 
 
 def said(capsys, *arguments):
-    assert main([str(one) for one in arguments]) == 0
+    assert main(["rollout-step", *map(str, arguments)]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -42,25 +46,56 @@ def test_a_node_is_proved_by_what_the_judge_finds_after_it_was_read_again(run, c
     folder, read = run
     read("CUDA_VISIBLE_DEVICES=0\n")
     nodes = said(capsys, "begin", folder)["nodes"]
+    files = [row.pop("baseline") for row in nodes.values()]
     assert nodes == {
         "gpu001": {"status": "ok", "message": "", "refusals": []},
         "gpu002": {"status": "unreachable", "message": "no route to host", "refusals": []},
     }
-    unchanged = said(capsys, "prove", folder, "gpu001")
+    before = "--baseline=" + Path(files[0]).read_text()
+    unchanged = said(capsys, before, "prove", folder, "gpu001")
     assert not unchanged["healthy"]
     assert unchanged["reasons"][0].startswith(f"left: {PINNED} (error)")
 
     read("# CUDA_VISIBLE_DEVICES=0\n")
-    proof = said(capsys, "prove", folder, "gpu001", "--about", '{"roles": ["gpu_binding"]}')
+    proof = said(capsys, before, "--about", '{"roles": ["gpu_binding"]}', "prove", folder, "gpu001")
     assert proof["healthy"]
     assert proof["gone"] == [PINNED]
     written = json.loads((folder / "remediation-gpu001.json").read_text())
     assert written == {"schema": "unhang/remediation/1", "host": "gpu001", "roles": ["gpu_binding"], **proof}
 
     read("", status="unreachable")
-    lost = said(capsys, "prove", folder, "gpu001")
+    lost = said(capsys, before, "prove", folder, "gpu001")
     assert not lost["healthy"]
     assert lost["reasons"][0] == "it was not read: unreachable, no route to host"
+
+
+def before_of(folder, host="gpu001"):
+    return "--baseline=" + (folder / f"baseline-{host}.json").read_text()
+
+
+def test_damage_of_an_unproved_run_stays_damage_when_the_run_is_repeated(run, capsys):
+    """The baseline of the first run is given again: what the second run finds before it acts counts for nothing."""
+    folder, read = run
+    read("")
+    said(capsys, "begin", folder)
+    kept = before_of(folder)
+    read("", without={"gpus": 7})
+    for _ in range(2):
+        proof = said(capsys, kept, "prove", folder, "gpu001")
+        assert not proof["healthy"]
+        assert any(line.startswith("lost: expected the 8 GPUs of before, found 7") for line in proof["reasons"])
+        assert said(capsys, kept, "lost", folder, "gpu001")["lost"]
+        said(capsys, "begin", folder)
+    assert not any(line.startswith("lost") for line in said(capsys, before_of(folder), "prove", folder, "gpu001")["reasons"])
+
+
+@pytest.mark.parametrize("severities", ["", "critical,errors", "c,r,i"])
+def test_severities_that_nobody_knows_are_refused(run, capsys, severities):
+    folder, read = run
+    read("")
+    said(capsys, "begin", folder)
+    assert main(["rollout-step", f"--severities={severities}", before_of(folder), "prove", str(folder), "gpu001"]) == 2
+    assert "--severities: expected some of critical" in capsys.readouterr().err
 
 
 def test_a_policy_is_refused_with_its_reason_and_mistakes_are_one_line(run, capsys):
@@ -68,6 +103,12 @@ def test_a_policy_is_refused_with_its_reason_and_mistakes_are_one_line(run, caps
     read("", policy={"driver": {"versoin": "1"}})
     (refusal,) = said(capsys, "begin", folder)["nodes"]["gpu001"]["refusals"]
     assert refusal.startswith("The policy cannot be used (policy-not-usable)")
-    for arguments in (["begin", folder.parent], ["prove", folder, "gpu009"]):
-        assert main([str(one) for one in arguments]) == 2
+    for arguments in (["begin", folder.parent], ["prove", folder, "gpu001"], [before_of(folder), "prove", folder, "gpu009"]):
+        assert main(["rollout-step", *map(str, arguments)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_no_help_lists_it(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "rollout" not in capsys.readouterr().out

@@ -6,13 +6,14 @@ import time
 
 import pytest
 
+from unhang_node.change.files import STATE_FOLDER
 from unhang_node.change.package.apt.consistency import parse_unmet
 from unhang_node.change.package.apt.output import download_bytes, parse_fields, parse_madison, parse_simulation
 from unhang_node.change.package.apt.pins import pin_stanzas_text, plan_pin
 from unhang_node.change.package.judging import is_met, not_offered, read_back, refusals
 from unhang_node.change.package.programs import error_lines
 from unhang_node.change.package.saved import merge_rows
-from unhang_node.change.package.space import MIB, STATES, boot_bytes, lacking, root_bytes
+from unhang_node.change.package.space import MIB, boot_bytes, lacking, root_bytes
 from unhang_node.change.package.unit import UNWRITTEN, _await_code
 from unhang_node.change.package.values import Installed, Request, Step
 from unhang_node.parse.apt import parse_preferences
@@ -198,7 +199,7 @@ class TestRoom:
     def test_what_is_unpacked_is_counted_with_one_package_twice(self):
         steps = [Step("a", "upgrade", "1", "2"), Step("b", "install", None, "1")]
         needs = root_bytes(steps, {"a": (10, 100), "b": (5, 50)}, 80)
-        assert needs == {"/usr": 100 + 50 - 80 + 100, "/var": 0, STATES: 15 + 40}
+        assert needs == {"/usr": 100 + 50 - 80 + 100, "/var": 0, STATE_FOLDER: 15 + 40}
 
     def test_places_of_one_file_system_share_its_room(self):
         needs, minima = {"/usr": 300 * MIB, "/var": 300 * MIB}, {"/": 500 * MIB}

@@ -6,8 +6,8 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import plant
 
+from unhang_node.change.files import FENCING, STATES
 from unhang_node.change.journal.pruning import states_to_prune
-from unhang_node.change.journal.saved_states import STATES
 
 CONF = "/etc/nccl.conf"
 STATUS = {"F": "finished", "R": "rolled_back", "O": "open", "X": "failed", "B": "broken"}
@@ -52,14 +52,14 @@ def saved(folder, state, **more):
 
 def change(folder, text, keep, run="r"):
     """A finished change of a role under the lock of its run. The answer of its beginning."""
-    run_module("node_lock", rootfs=str(folder), run=run)
-    begun = saved(folder, "begun", role="nccl_profile", run=run, files=[CONF], keep=keep)
+    number = run_module("node_lock", rootfs=str(folder), run=run)["fencing"]
+    begun = saved(folder, "begun", role="nccl_profile", run=run, fencing=number, files=[CONF], keep=keep)
     (folder / CONF.lstrip("/")).write_text(text)
     kept = folder / STATES.lstrip("/") / begun["id"] / "packages/old"
     kept.mkdir(parents=True)
     (kept / "libnccl2.deb").write_text("x")
     saved(folder, "finished", id=begun["id"])
-    run_module("node_lock", rootfs=str(folder), run=run, state="free")
+    run_module("node_lock", rootfs=str(folder), run=run, fencing=number, state="free")
     return begun
 
 
@@ -80,18 +80,22 @@ def test_the_node_keeps_so_many_and_goes_back_to_the_oldest_of_them(node):
 def test_nothing_goes_in_check_mode_without_a_number_or_without_the_lock(node):
     for count in range(3):
         change(node, f"{count}x\n", keep=0)
-    before = tree(node)
-    run_module("node_lock", rootfs=str(node), run="r")
-    assert saved(node, "begun", role="nccl_profile", run="r", keep=1, check=True)["pruned"] == []
-    run_module("node_lock", rootfs=str(node), run="r", state="free")
-    assert tree(node) == before
+    before = saved_on(node)
+    number = run_module("node_lock", rootfs=str(node), run="r")["fencing"]
+    assert saved(node, "begun", role="nccl_profile", run="r", fencing=number, keep=1, check=True)["pruned"] == []
+    run_module("node_lock", rootfs=str(node), run="r", fencing=number, state="free")
+    assert saved_on(node) == before
     for lock, keep in (("r", 0), (None, 1), ("another", 1)):
-        if lock:
-            run_module("node_lock", rootfs=str(node), run=lock)
-        begun = saved(node, "begun", role="nccl_profile", run="r", keep=keep)
-        saved(node, "finished", id=begun["id"])
-        run_module("node_lock", rootfs=str(node), run=lock or "r", state="free")
-        assert (begun["pruned"], tree(node)) == ([], before)
+        number = run_module("node_lock", rootfs=str(node), run=lock)["fencing"] if lock else 0
+        begun = saved(node, "begun", role="nccl_profile", run="r", fencing=number, keep=keep)
+        saved(node, "finished", id=begun["id"], fencing=number)
+        run_module("node_lock", rootfs=str(node), run=lock or "r", fencing=number, state="free")
+        assert (begun["pruned"], saved_on(node)) == ([], before)
+
+
+def saved_on(node):
+    """What is saved on the node, without the lock's counter."""
+    return {path: content for path, content in tree(node).items() if path != FENCING}
 
 
 def test_what_a_removal_left_that_was_cut_off_goes_with_the_next(node):

@@ -7,13 +7,13 @@ import os
 import shutil
 from typing import List, Optional, Set, Tuple
 
-from ...files import place_of, write_text
+from ...files import STATE_FOLDER, place_of, write_text
 from ...journal import saved_states
 from ...journal.node_lock import remove_if_empty, stay_at_work
 from ..judging import is_met, not_configured, not_offered, read_back, refusals
 from ..programs import error_lines, inside, private_folder, run
 from ..saved import folder_of, forget_fetched, mark, remove_new
-from ..space import MIB, STATES, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
+from ..space import MIB, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
 from ..unit import KILLED, WORK, is_at_work, run_apart, wait_for_earlier
 from ..values import ChangeResult, Installed, Plan, Refused, Request, View
 from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, needed_again, offers_of, simulate, sizes_of, update
@@ -141,7 +141,7 @@ def _without_room(plan: Plan, view: View) -> List[str]:
     needs = root_bytes(plan.steps, sizes_of(view, coming), old_bytes)
     needs["/boot"] = boot_bytes(plan.steps, *read_boot_sizes(rootfs))
     least = request.root_free_min_mib * MIB
-    minima = {"/": least, "/usr": least, "/var": least, STATES: least // 4, "/boot": request.boot_free_min_mib * MIB}
+    minima = {"/": least, "/usr": least, "/var": least, STATE_FOLDER: least // 4, "/boot": request.boot_free_min_mib * MIB}
     return lacking(needs, read_rooms(rootfs), minima)
 
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: setting_aside
+module: disabled_setting
 short_description: Take environment settings of a node out of effect and keep their lines
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Looks through the files that the audit reads (V(/etc/nccl.conf), V(/etc/environment), V(/etc/profile.d), systemd units, Slurm's TaskProlog, enroot)
     for lines that set the given names, and turns each into a comment that keeps the line.
-  - Touches a line only when it sets that one name and nothing else. All others are returned in RV(left) for a person.
+  - Touches a line only when it sets that one name and nothing else. All others are returned in RV(needs_manual_action) for a person.
   - Saves each line under V(/var/lib/unhang) before it changes a file, so that O(state=restored) puts back exactly those.
   - Runs no daemon-reload and restarts nothing. What comes from a systemd unit holds until the manager is reloaded or the node boots.
 options:
@@ -32,19 +32,19 @@ options:
   state:
     description: Whether the lines are taken out of effect, or those that were are put back.
     type: str
-    choices: [aside, restored]
-    default: aside
-extends_documentation_fragment: [unhang, unhang.state_id, unhang.rootfs]
+    choices: [disabled, restored]
+    default: disabled
+extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
 """
 
 EXAMPLES = r"""
 - name: No file of the node chooses GPUs for every job
-  setting_aside:
+  disabled_setting:
     names: [CUDA_VISIBLE_DEVICES]
     owner: gpu_binding
 
 - name: Put the lines back
-  setting_aside:
+  disabled_setting:
     owner: gpu_binding
     state: restored
 """
@@ -52,11 +52,11 @@ EXAMPLES = r"""
 RETURN = r"""
 lines:
   description: Lines that were taken out of effect in this call, or would be.
-  returned: state is aside
+  returned: state is disabled
   type: list
   elements: dict
   sample: [{file: /etc/environment, line: 3, text: CUDA_VISIBLE_DEVICES=0}]
-left:
+needs_manual_action:
   description: What a person has to look at.
   returned: success
   type: list
@@ -71,25 +71,28 @@ after:
   description: The same lines as they are now, or would be.
   returned: success
   type: dict
-  sample: {/etc/environment: ["# unhang set aside: CUDA_VISIBLE_DEVICES=0"]}
+  sample: {/etc/environment: ["# disabled by unhang: CUDA_VISIBLE_DEVICES=0"]}
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config import disabled_setting as run
-from ansible.module_utils.unhang_node.change.files import shown, state_path
+from ansible.module_utils.unhang_node.change.config.disabled_lines import Change, ManualStep
+from ansible.module_utils.unhang_node.change.files import Texts, shown, state_path
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 OPTIONS = {
     "names": {"type": "list", "elements": "str", "default": []},
     "settings": {"type": "dict", "default": {}},
     "owner": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["aside", "restored"], "default": "aside"},
+    "state": {"type": "str", "choices": ["disabled", "restored"], "default": "disabled"},
     "state_id": {"type": "str", "default": ""},
+    "fencing": {"type": "int", "default": 0},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
-def settle(module):
+def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]:
     """(texts, changes, left), with everything written unless in check mode. Raises OSError, ValueError."""
     rootfs, owner = module.params["rootfs"], module.params["owner"]
     if module.params["state"] == "restored":
@@ -100,7 +103,7 @@ def settle(module):
             run.forget_changes(rootfs, owner)
         return texts, [], left
     settings = {name: str(value) for name, value in module.params["settings"].items()}
-    texts, changes, left = run.plan_aside(rootfs, module.params["names"], settings)
+    texts, changes, left = run.plan_disable(rootfs, module.params["names"], settings)
     if changes and not module.check_mode:
         keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
         run.save_changes(rootfs, owner, changes)
@@ -108,27 +111,26 @@ def settle(module):
     return texts, changes, left
 
 
-def changed_lines(text, other):
+def changed_lines(text: str, other: str) -> list[str]:
     """Lines of one text that the other has otherwise; both have as many."""
     return [shown(one) for one, two in zip(text.split("\n"), other.split("\n")) if one != two]  # noqa: B905 -- strict= came with Python 3.10
 
 
-def main():
+def main() -> None:
     """Plans, writes unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    enter(module)
     try:
-        texts, changes, left = settle(module)
+        texts, changes, left = apply(module)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(
         changed=bool(texts),
         lines=[{"file": change.file, "line": change.line, "text": shown(change.before)} for change in changes],
-        left=[row._asdict() for row in left],
+        needs_manual_action=[row._asdict() for row in left],
         before={path: changed_lines(before, after) for path, (before, after) in texts.items()},
         after={path: changed_lines(after, before) for path, (before, after) in texts.items()},
-        diff=[
-            {"before": shown(before), "after": shown(after), "before_header": path, "after_header": path} for path, (before, after) in sorted(texts.items())
-        ],
+        diff=[{"before": shown(before), "after": shown(after), "before_header": path, "after_header": path} for path, (before, after) in sorted(texts.items())],
     )
 
 

@@ -1,0 +1,42 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters that check what an operator has given to a playbook that changes nodes. The work is done by unhang.rollout, which knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_TOOLS = str(Path(__file__).resolve().parents[2] / "tools")
+if _TOOLS not in sys.path:
+    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment in which unhang is not installed
+
+
+def checked_list(value, name, allowed=None, may_be_empty=False):
+    """A list of texts of a list, or of a text with commas. Unknown members are refused, and so is an empty list unless it may be one."""
+    from unhang.errors import UserError
+    from unhang.rollout.given_lists import split_list
+
+    plain = str(value) if isinstance(value, str) else [str(one) if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+    try:
+        return split_list(plain, str(name), None if allowed is None else [str(one) for one in allowed], bool(may_be_empty))
+    except UserError as problem:
+        raise AnsibleFilterError(str(problem)) from None
+
+
+def limit_faults(limit, groups, hosts):
+    """Why a --limit is not taken, [] for a good one. groups: the magic variable; hosts: those of the play."""
+    from unhang.rollout.limit_readings import ambiguous_ranges
+
+    named = {str(group): [str(host) for host in members] for group, members in groups.items()}
+    return ambiguous_ranges(str(limit or ""), named, [str(host) for host in hosts])
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        return {"unhang_list": checked_list, "unhang_limit_faults": limit_faults}
