@@ -2,10 +2,10 @@
 
     python3 tests/bench/gpu_bench.py --out FOLDER [--python PATH] [--nproc N] [--nccl-tests FOLDER | --nccl-tests-source FOLDER] [--only NAME,...]
 
-Needs torch and GPUs, and of this project's packages PyYAML alone. Writes FOLDER/gpu.md (tables for docs/benchmarks.md) and FOLDER/gpu.json (the same as data,
-with node facts, smoke results and evidence, so that it can become a fixture) after each step. The most telling steps come first; one that would not end within
-the budget is passed over, and the table says so. The exit code is 1 when something was not as it should be. NVLink multicast stays off throughout
-(NCCL_NVLS_ENABLE=0): a shared host may not survive it. With one GPU, two hosts share it (NCCL_HOSTID), and what needs a second one is left out.
+Needs torch and GPUs, and of this project's packages PyYAML and jsonschema-rs. Writes FOLDER/gpu.md (tables for docs/benchmarks.md) and FOLDER/gpu.json (the
+same as data, with node facts, smoke results and evidence, so that it can become a fixture) after each step. The most telling steps come first; one that would
+not end within the budget is passed over, and the table says so. The exit code is 1 when something was not as it should be. NVLink multicast stays off
+throughout (NCCL_NVLS_ENABLE=0): a shared host may not survive it. With one GPU, two hosts share it (NCCL_HOSTID), and what needs a second one is left out.
 `--backend gloo --nproc 2` tries the script itself on a machine without GPUs: then hardly a number means anything, and much is not as it should be.
 """
 
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 # What matters most comes first, for the budget may end.
 STEPS = {
-    "facts": Step(step_facts, 5), "smoke": Step(step_smoke, 85), "absent": Step(step_absent, 32), "stopped": Step(step_stopped, 45),
+    "facts": Step(step_facts, 15), "smoke": Step(step_smoke, 85), "absent": Step(step_absent, 32), "stopped": Step(step_stopped, 45),
     "bandwidth": Step(step_bandwidth, 130, shared=False), "job": Step(step_job, 160), "collector": Step(step_collector, 30),
     "as_hosts": Step(step_as_hosts, 30, shared=False), "agreement": Step(step_agreement, 5), "matrix": Step(step_matrix, 30, shared=False),
     "nvml": Step(step_nvml, 5), "wrong_device": Step(step_wrong_device, 15, shared=False), "two_nccl": Step(step_two_nccl, 15),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from smoke_bench import QUIET, Bench
 
-WINDOW_S, TURNS, MINUTE_S = 12.0, 3, 60.0
+WINDOW_S, TURNS, MINUTE_S = 10.0, 3, 60.0
 START_S = 120.0
 JOB = """
 import array, os, sys, time, torch, torch.distributed as dist

@@ -26,6 +26,7 @@ def printed(words: list[str], **options: object) -> tuple[int, str, str]:
 def step_facts(bench: Bench) -> None:
     """What the collector says of this node; it is built first where it is missing."""
     if not Path(bench.pyz).is_file():
+        Path(bench.pyz).parent.mkdir(parents=True, exist_ok=True)
         code, _, errors = printed([sys.executable, str(ROOT / "tools" / "collector" / "build.py"), bench.pyz])
         bench.expect("collector", code == 0, f"the one-file collector to be built, found {errors.strip()[-300:]}")
     code, said, errors = printed([sys.executable, "-I", "-S", bench.pyz])
