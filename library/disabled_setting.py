@@ -77,6 +77,7 @@ after:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config import disabled_setting as run
 from ansible.module_utils.unhang_node.change.config.disabled_lines import Change, ManualStep
+from ansible.module_utils.unhang_node.change.config.masking import mask_urls, masked_diff
 from ansible.module_utils.unhang_node.change.files import Texts, shown, state_path
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
@@ -113,7 +114,7 @@ def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]
 
 def changed_lines(text: str, other: str) -> list[str]:
     """Lines of one text that the other has otherwise; both have as many."""
-    return [shown(one) for one, two in zip(text.split("\n"), other.split("\n")) if one != two]  # noqa: B905 -- strict= came with Python 3.10
+    return [mask_urls(shown(one)) for one, two in zip(text.split("\n"), other.split("\n")) if one != two]  # noqa: B905 -- strict= came with Python 3.10
 
 
 def main() -> None:
@@ -126,11 +127,11 @@ def main() -> None:
         module.fail_json(msg=str(problem))
     module.exit_json(
         changed=bool(texts),
-        lines=[{"file": change.file, "line": change.line, "text": shown(change.before)} for change in changes],
+        lines=[{"file": change.file, "line": change.line, "text": mask_urls(shown(change.before))} for change in changes],
         needs_manual_action=[row._asdict() for row in left],
         before={path: changed_lines(before, after) for path, (before, after) in texts.items()},
         after={path: changed_lines(after, before) for path, (before, after) in texts.items()},
-        diff=[{"before": shown(before), "after": shown(after), "before_header": path, "after_header": path} for path, (before, after) in sorted(texts.items())],
+        diff=[masked_diff(before, after, path) for path, (before, after) in sorted(texts.items())],
     )
 
 

@@ -114,6 +114,7 @@ path:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.unhang_node.change.config.masking import mask_urls, mask_value, masked_diff
 from ansible.module_utils.unhang_node.change.config.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
 from ansible.module_utils.unhang_node.change.files import place_of, read_text_or_none, shown, write_text
 from ansible.module_utils.unhang_node.change.journal.acting import enter
@@ -142,6 +143,7 @@ def plan_file(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any]:
     place = place_of(module.params["rootfs"], wanted["path"])
     before = read_text_or_none(place)
     after = settled_text(before, wanted["format"], settings, module.params["note"])
+    hide = mask_urls if wanted["format"] == "nccl_conf" else mask_value  # of /etc/environment nobody knows what its values are
     others = hand_written(after or "") if wanted["format"] in BLOCKS else []
     return {
         "path": wanted["path"],
@@ -150,17 +152,13 @@ def plan_file(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any]:
         "texts": (before, after),
         "before": own_settings(before, wanted["format"]),
         "after": settings,
-        "hand_written": [{"line": number, "text": shown(line)} for number, line in others],
+        "hand_written": [{"line": number, "text": hide(shown(line))} for number, line in others],
     }
 
 
 def answer_of(plans: list[dict[str, Any]], several: bool) -> dict[str, Any]:
     """What the module returns."""
-    diff = [
-        {"before": shown(plan["texts"][0] or ""), "after": shown(plan["texts"][1] or ""), "before_header": plan["path"], "after_header": plan["path"]}
-        for plan in plans
-        if not several or plan["texts"][0] != plan["texts"][1]
-    ]
+    diff = [masked_diff(*plan["texts"], plan["path"]) for plan in plans if not several or plan["texts"][0] != plan["texts"][1]]
     changed = any(plan["texts"][0] != plan["texts"][1] for plan in plans)
     if several:
         by_path = {key: {plan["path"]: plan[key] for plan in plans} for key in ("before", "after")}

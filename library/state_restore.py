@@ -120,7 +120,8 @@ after:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.files import Saved, shown
+from ansible.module_utils.unhang_node.change.config.masking import masked_diff
+from ansible.module_utils.unhang_node.change.files import Saved
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import read_states, state_line
 from ansible.module_utils.unhang_node.change.package.values import Locked
@@ -189,10 +190,7 @@ def row_of(saved: Saved | None) -> dict[str, Any] | None:
 
 def differences(plan: RollbackPlan) -> list[dict[str, Any]]:
     """What --diff shows."""
-    files = [
-        {"before": shown(now["text"] if now else ""), "after": shown(saved["text"] if saved else ""), "before_header": path, "after_header": path}
-        for path, (now, saved) in sorted(plan.files.items())
-    ]
+    files = [masked_diff(now["text"] if now else None, saved["text"] if saved else None, path) for path, (now, saved) in sorted(plan.files.items())]
     for row in plan.running:
         what = shown_name(row.kind, row.name)
         files.append({"before": f"{row.before}\n", "after": f"{row.after}\n", "before_header": what, "after_header": what})

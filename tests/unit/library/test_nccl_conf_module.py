@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 
@@ -123,7 +124,7 @@ class TestSeveralFiles:
         answer = run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))
         assert answer["changed"]
         assert [one["after_header"] for one in answer["diff"]] == ["/etc/environment", "/etc/profile.d/unhang-nccl.sh"]
-        assert answer["hand_written"] == [{"path": "/etc/environment", "line": 1, "text": "SITE=1"}]
+        assert answer["hand_written"] == [{"path": "/etc/environment", "line": 1, "text": "SITE=********"}]
         before = tree(tmp_path)
         assert not run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))["changed"]
         assert tree(tmp_path) == before
@@ -306,3 +307,37 @@ def test_what_was_read_back_decides_in_every_launch_path(tmp_path):
     run_module("disabled_setting", rootfs=str(tmp_path), names=list(WANTED), settings=WANTED, owner="nccl_profile")
     effective = judge_effective(read_system_settings(Root([str(tmp_path)]), Unread(), []).settings)
     assert {effective[path]["NCCL_SOCKET_IFNAME"] for path in ("login", "ssh", "systemd")} == {"=bond0"}
+
+
+SECRET = "HTTP_PROXY=http://user:pass@proxy:3128\nTOKEN=abc123\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "options"),
+    [
+        ("nccl_conf", {"path": "/etc/environment", "format": "environment", "settings": {"NCCL_DEBUG": "WARN"}}),
+        ("disabled_setting", {"names": ["CUDA_VISIBLE_DEVICES", "HTTP_PROXY"], "owner": "gpu_binding"}),
+        ("own_file", {"path": "/etc/environment.d/x.conf", "lines": ["P=http://user:pass@proxy:3128"]}),
+    ],
+)
+def test_what_others_wrote_into_a_file_is_printed_nowhere(tmp_path, module, options):
+    plant(tmp_path, {"/etc/environment": SECRET + "CUDA_VISIBLE_DEVICES=0\n"})
+    answer = run_module(module, rootfs=str(tmp_path), **options)
+    printed = json.dumps({key: value for key, value in answer.items() if key != "invocation"})
+    assert answer["changed"]
+    assert "pass" not in printed
+    assert "abc123" not in printed
+    assert SECRET.split("\n")[1] in (tmp_path / "etc/environment").read_text()
+
+
+def test_a_rollback_prints_no_secret_either(tmp_path):
+    plant(tmp_path, {"/etc/environment": SECRET, "/var/lib/": ""})
+    state_id = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="nccl_profile", run="r")["id"]
+    options = {"path": "/etc/environment", "format": "environment", "settings": {"NCCL_DEBUG": "WARN"}, "state_id": state_id}
+    run_module("nccl_conf", rootfs=str(tmp_path), **options)
+    answer = run_module("state_restore", rootfs=str(tmp_path), id=state_id)
+    printed = json.dumps({key: value for key, value in answer.items() if key != "invocation"})
+    assert "NCCL_DEBUG=WARN" in printed
+    assert "pass" not in printed
+    assert "abc123" not in printed
+    assert (tmp_path / "etc/environment").read_text() == SECRET

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from .masking import mask_urls
 from .setting_files import BEGIN, END, OWN
 
 MARK = "disabled by unhang: "
@@ -50,7 +51,7 @@ def plan_file(path: str, source: str, text: str, rows: Iterable[tuple[int, str]]
         line = lines[number - 1]
         after = _disabled(path, source, line, name) if not _is_continued(lines, number) else None
         if after is None:
-            why = f"expected a line that sets {name} and nothing else, found {line.strip()[:120]!r}; take it out by hand"
+            why = f"expected a line that sets {name} and nothing else, found {mask_urls(line.strip()[:120])!r}; take it out by hand"
             left.append(ManualStep(file=path, line=number, name=name, why=why))
             continue
         lines[number - 1] = after

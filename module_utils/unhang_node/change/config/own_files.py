@@ -15,6 +15,7 @@ from ..files import place_of, read_text_or_none, shown, state_path
 from ..journal.saved_states import keep_files
 from .disabled_lines import MARK, Change, ManualStep
 from .disabled_setting import forget_changes, plan_restore, save_changes, write_texts
+from .masking import mask_urls, masked_diff
 from .setting_files import OWN, NotUnderstood
 
 
@@ -86,17 +87,14 @@ def write_plan(rootfs: str, owner: str | None, plan: FilePlan, absent: bool, sta
 
 def answer_of(plan: FilePlan, effects: Sequence[Effect] = ()) -> dict[str, Any]:
     """What a module answers of a FilePlan. effects: [(what, before, after)] of the running system, None where nothing is said."""
-    diff = [
-        {"before": shown(before or ""), "after": shown(after or ""), "before_header": path, "after_header": path}
-        for path, (before, after) in sorted(plan.texts.items())
-    ]
+    diff = [masked_diff(before, after, path) for path, (before, after) in sorted(plan.texts.items())]
     diff += [{"before": f"{old}\n", "after": f"{new}\n", "before_header": what, "after_header": what} for what, old, new in effects]
     return {
         "changed": bool(plan.texts or effects),
         "before": {what: old for what, old, _new in effects},
         "after": {what: new for what, _old, new in effects},
         "files": sorted(plan.texts),
-        "lines": [{"file": change.file, "line": change.line, "text": shown(change.before)} for change in plan.changes],
+        "lines": [{"file": change.file, "line": change.line, "text": mask_urls(shown(change.before))} for change in plan.changes],
         "needs_manual_action": [
             row._asdict() if isinstance(row, ManualStep) else {"file": None, "line": None, "name": None, "why": row} for row in plan.manual
         ],

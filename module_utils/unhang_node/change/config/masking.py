@@ -1,0 +1,41 @@
+"""Keeps what others have written into a file out of what a controller prints: values of their lines, and credentials in URLs wherever they stand."""
+
+from __future__ import annotations
+
+import re
+
+from ..files import shown
+from .setting_files import BEGIN, END, OWN
+
+MASK = "********"
+_URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"']+@")
+KNOWN = ("NCCL_", "CUDA_", "TORCH_")  # no secret stands in them, and a person has to see them
+_VALUE = re.compile(r"^(\s*(?:export\s+|setenv\s+)?[A-Za-z_][A-Za-z0-9_.-]*\s*[=:]\s*)\S.*$")
+
+
+def mask_urls(text: str) -> str:
+    """The text without names and passwords in its URLs."""
+    return _URL.sub(rf"\1{MASK}@", text)
+
+
+def mask_value(line: str) -> str:
+    """A line that sets something, without what it sets; any other as it is, but for URLs."""
+    name = line.strip().replace("export ", "", 1)
+    return mask_urls(line) if name.startswith(KNOWN) else _VALUE.sub(rf"\g<1>{MASK}", line)
+
+
+def masked_diff(before: str | None, after: str | None, path: str) -> dict[str, str]:
+    """What --diff shows of a file: lines that change as they are, values of lines that stay and are not ours masked."""
+    old, new = shown(before or ""), shown(after or "")
+    stay = set(old.split("\n")) & set(new.split("\n"))
+    return {"before": _masked(old, stay), "after": _masked(new, stay), "before_header": path, "after_header": path}
+
+
+def _masked(text: str, stay: set[str]) -> str:
+    lines, inside = text.split("\n"), OWN in text
+    masked = []
+    for line in lines:
+        inside = inside or line == BEGIN
+        masked.append(mask_urls(line) if inside or line not in stay else mask_value(line))
+        inside = inside and line != END
+    return "\n".join(masked)
