@@ -34,6 +34,7 @@ OPTIONS = (
 
 def main(arguments: list[str]) -> int:
     """Exit code of unhang-collect: 0 with a document on stdout, 2 and one line on stderr."""
+    open_standard_descriptors()
     if not arguments:  # argparse costs 10 ms
         return write_document({"collected_via": "file"})
     import argparse
@@ -69,8 +70,22 @@ def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
     return chosen
 
 
+def open_standard_descriptors() -> None:
+    """/dev/null in the place of what the caller has closed of descriptors 0 to 2: the next pipe or file would get its number, and its readers our messages."""
+    number = 0
+    while number < 3:
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
+
+
 def write_document(options: dict[str, Any], load_pynvml: Callable[[], Any] | None = None) -> int:
     """Collects and writes one line of JSON to stdout. Returns 0, or 2 with one line on stderr."""
+    open_standard_descriptors()
+    if sys.stdout is None:
+        sys.stderr.write("unhang collect: could not write the document: standard output is closed\n")
+        return 2
     try:
         text = encode(collect(options, load_pynvml or load_nvidia_ml_py)) + "\n"
     except ValueError as problem:

@@ -63,6 +63,19 @@ def cut_to_size(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dic
         del items[len(items) // 2 :]
         if path not in cut:
             cut.append(path)
+    return leave_out_sections(document, limit_bytes)
+
+
+def leave_out_sections(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
+    """What no shorter list brings below the limit loses its largest section, which says so; a probe that is large itself loses its unread rows first."""
+    sections = document["sections"]
+    while len(encode(document)) > limit_bytes and sections:
+        name = max(sections, key=lambda name: len(encode(sections[name])))
+        size = len(encode(sections[name]))
+        if set(sections[name]) == {"probe"} and not sections[name]["probe"].get("unread"):
+            break
+        error = f"left out: {size} bytes, and a document has at most {limit_bytes}"
+        sections[name] = {"probe": {"status": "error", "duration_ms": 0.0, "error": error, "unread": []}}
     return document
 
 

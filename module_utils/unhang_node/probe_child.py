@@ -23,6 +23,8 @@ def be_child(read: ReadSource, context: Context, writer: int, deadline_s: float)
     code = 1
     try:
         os.setsid()
+        while writer < 3:  # the caller had closed one of these; /dev/null comes to lie there
+            writer = os.dup(writer)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)

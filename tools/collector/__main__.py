@@ -18,6 +18,6 @@ sys.path.insert(0, "%s/code-%s" % (sys.path[0], _frozen_importlib_external.MAGIC
 from unhang_node.command import main
 
 code = main(sys.argv[1:])
-sys.stdout.flush()
-sys.stderr.flush()
+for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by the caller
+    stream.flush()
 os._exit(code)  # tearing an interpreter down that is done costs 5 ms

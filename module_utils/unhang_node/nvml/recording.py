@@ -32,6 +32,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import stat as stat_bits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 SPECIAL = ("missing", "stall", "crash", "slow")
 MAX_BASES = 16
+LIMIT_BYTES = 64 * 1024 * 1024  # eight GPUs take half a megabyte
 
 
 def load_recording(path: str) -> dict[str, Any]:
@@ -48,11 +50,10 @@ def load_recording(path: str) -> dict[str, Any]:
     """
     chain, seen = [], path
     while True:
-        with open(seen, encoding="utf-8") as source:
-            try:
-                layer = json.load(source)
-            except ValueError as problem:
-                raise ValueError(f"{seen}: {problem}") from None
+        try:
+            layer = json.loads(_read_text(seen))
+        except (ValueError, RecursionError) as problem:
+            raise ValueError(f"{seen}: {problem}") from None
         if not isinstance(layer, dict):
             raise ValueError(f"{seen}: expected an object with devices or base, found {type(layer).__name__}")
         chain.append(layer)
@@ -60,11 +61,25 @@ def load_recording(path: str) -> dict[str, Any]:
             break
         if len(chain) > MAX_BASES:
             raise ValueError(f"{path}: more than {MAX_BASES} bases one on another")
+        if not isinstance(layer["base"], str):
+            raise ValueError(f"{seen}: expected a file name as base, found {type(layer['base']).__name__}")
         seen = os.path.join(os.path.dirname(seen), layer["base"])
     recording: dict[str, Any] = {"system": {}, "devices": [], "pairs": {}, "missing": [], "stall": [], "crash": [], "slow": {}}
     for layer in reversed(chain):
         recording = apply_layer(recording, layer)
     return recording
+
+
+def _read_text(path: str) -> str:
+    """A regular file of at most LIMIT_BYTES. Raises OSError; ValueError for a device, a FIFO (neither is waited for) and a larger file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as source:
+        if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("expected a regular file, found a device, a FIFO or a folder")
+        content = source.read(LIMIT_BYTES + 1)
+    if len(content) > LIMIT_BYTES:
+        raise ValueError(f"expected a recording of at most {LIMIT_BYTES} bytes, found more")
+    return content.decode("utf-8")
 
 
 def apply_layer(recording: dict[str, Any], layer: dict[str, Any]) -> dict[str, Any]:

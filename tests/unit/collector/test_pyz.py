@@ -140,3 +140,43 @@ def test_a_full_disk_is_one_line_and_exit_code_2(pyz):
         )
     assert done.returncode == 2
     assert done.stderr == "unhang collect: could not write the document: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 2>&-"])
+def test_standard_descriptors_that_the_caller_closed_cost_no_section(pyz, closed):
+    fixtures = PROJECT / "tests" / "fixtures"
+    options = ["--rootfs", str(fixtures / "roots" / "h200x8"), "--nvml-recording", str(H200X8), "--gather-subset", "!all,gpus,interconnect", *PATIENT]
+    done = run("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-I", "-S", str(pyz), *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    sections = json.loads(done.stdout)["sections"]
+    assert {name: section["probe"]["status"] for name, section in sections.items()} == dict.fromkeys(("node", "kernel", "gpus", "interconnect"), "ok")
+
+
+@pytest.mark.parametrize(
+    ("closed", "message"), [("1>&-", "unhang collect: could not write the document: standard output is closed\n"), ("0<&- 1>&- 2>&-", "")]
+)
+def test_a_closed_standard_output_is_one_line_and_exit_code_2(pyz, closed, message):
+    done = run("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-I", "-S", str(pyz), "--gather-subset", "!all", *PATIENT)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
+
+
+@pytest.mark.parametrize(
+    "locale",
+    [{"LC_ALL": "C"}, {"LANG": "xx_YY.UTF-8"}, {"LC_ALL": "nonsense"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+    ids=["C", "not installed", "no locale", "ASCII alone"],
+)
+def test_a_locale_that_the_node_lacks_changes_no_answer(pyz, tmp_path, locale):
+    root = tmp_path / "nœud-é"
+    (root / "etc").mkdir(parents=True)
+    (root / "etc" / "os-release").write_bytes('ID=debian\nVERSION_ID="12"\nPRETTY_NAME="Débian"\n'.encode())
+    (root / "boot").mkdir()
+    (root / "boot" / "vmlinuz-6.1.0-é").write_bytes(b"")
+    done = subprocess.run(
+        [sys.executable, "-S", str(pyz), "--rootfs", str(root), "--gather-subset", "!all,node,kernel", *PATIENT],
+        capture_output=True, timeout=LONG_ENOUGH_S, check=False, env={"PATH": "/usr/bin:/bin", **locale},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    document = json.loads(done.stdout)
+    assert document["sections"]["node"]["os"]["pretty_name"] == "Débian"
+    assert document["sections"]["kernel"]["probe"]["status"] == "ok"
+    assert schema_faults(document) == []

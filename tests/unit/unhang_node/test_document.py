@@ -91,3 +91,12 @@ def test_the_inner_list_is_cut_when_it_is_what_weighs():
 def test_nan_never_leaves():
     with pytest.raises(ValueError, match="not JSON compliant"):
         encode({"a": math.nan})
+
+
+def test_a_section_that_no_shorter_list_makes_fit_is_left_out_and_says_so():
+    parameters = {f"name_{number}": "x" * 4000 for number in range(400)}
+    big = cut_to_size(document(driver={"probe": {"status": "ok"}, "parameters": parameters}, node={"probe": {"status": "ok"}, "hostname": "n1"}))
+    assert len(encode(big)) <= LIMIT_BYTES
+    assert big["sections"]["driver"]["probe"]["status"] == "error"
+    assert big["sections"]["driver"]["probe"]["error"].startswith("left out: 16")
+    assert big["sections"]["node"]["hostname"] == "n1"

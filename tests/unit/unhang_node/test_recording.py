@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from fakes.nvml_runs import H200X2, H200X8, write_recording
 
 from unhang_node.nvml.recorded import RecordedError, RecordedSession
-from unhang_node.nvml.recording import load_recording
+from unhang_node.nvml.recording import LIMIT_BYTES, load_recording
 
 
 def session(path):
@@ -103,3 +104,26 @@ def test_a_file_that_is_no_recording_says_where(tmp_path, text, words):
     with pytest.raises(ValueError, match=words) as caught:
         load_recording(str(path))
     assert "self.json" in str(caught.value)
+
+
+def test_a_recording_that_never_ends_or_never_answers_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in ("/dev/zero", str(tmp_path / "fifo"), str(tmp_path)):
+        with pytest.raises((ValueError, OSError), match=r"expected a regular file|directory"):
+            load_recording(path)
+
+
+def test_a_recording_beyond_all_measure_is_refused(tmp_path):
+    path = tmp_path / "huge.json"
+    with path.open("wb") as huge:
+        huge.truncate(LIMIT_BYTES + 1)
+    with pytest.raises(ValueError, match="at most 67108864 bytes"):
+        load_recording(str(path))
+
+
+@pytest.mark.parametrize("text", ['{"base": 7}', "[" * 100_000], ids=["base is no name", "too deep"])
+def test_a_recording_of_the_wrong_shape_is_a_value_error_that_names_the_file(tmp_path, text):
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"odd\.json"):
+        load_recording(str(path))

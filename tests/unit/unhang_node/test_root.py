@@ -94,3 +94,15 @@ def test_only_a_real_procfs_counts_as_the_kernels_own(layers):
     (layers / "base/proc").mkdir()
     assert Root([str(layers / "base")]).has_kernel_procfs() is False
     assert Root().has_kernel_procfs() is True
+
+
+def test_a_fifo_or_a_device_in_a_tree_is_refused_and_never_waited_for(tmp_path):
+    (tmp_path / "etc").mkdir()
+    os.mkfifo(tmp_path / "etc" / "os-release")
+    (tmp_path / "etc" / "zero").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="expected a regular file"):
+        Root([str(tmp_path)]).text("/etc/os-release")
+    with pytest.raises(OSError, match="expected a regular file"):
+        Root().data("/dev/zero")
+    with pytest.raises(IsADirectoryError, match="/etc"):
+        Root([str(tmp_path)]).text("/etc")
