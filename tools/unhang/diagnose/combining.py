@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from unhang.diagnose import failures
 from unhang.diagnose import machine_rules as machines
 from unhang.diagnose import network_rules as networks
+from unhang.diagnose import placement_rules as placement
 from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
@@ -58,6 +59,10 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     machines.busy_without_end,
     ranks.decided_by_each_rank,
     networks.sidecar_takes_connections,
+    placement.some_ranks_never_started,
+    placement.one_gpu_per_task_and_no_ipc,
+    placement.geforce_and_gpudirect,
+    placement.one_rank_waits_for_a_build,
     networks.rdma_not_used,
     networks.two_interfaces_lead_to_one_network,
     networks.chosen_among_several_and_refused,

@@ -104,7 +104,7 @@ def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
 def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
     for event in facts.of("shm"):
         size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
-        if percent >= 95:
+        if percent >= 95 or (percent >= 80 and 0 < size <= 64 << 20):
             yield Evidence("shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full")
         elif size and size <= 64 << 20:
             yield Evidence("shm_too_small", SUPPORTING, f"shared memory has {event.fields['size']}", (event,), "shm-small")

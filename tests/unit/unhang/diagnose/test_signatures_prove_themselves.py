@@ -17,7 +17,7 @@ SIGNATURES = {signature.id: signature for signature in load_signatures()}
 CAUSES = load_causes()
 KNOWN = {
     "acs_iommu", "container_gpu_access", "cuda_driver_too_old", "disk_full", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down",
-    "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "memlock_ulimit", "name_not_resolved",
+    "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "launch_mismatch", "memlock_ulimit", "name_not_resolved",
     "nccl_bug", "nccl_version_conflict", "net_plugin_not_loaded", "nvlink_down", "oom", "rank_desync_app", "rank_device_mapping", "rank_failed",
     "service_mesh_sidecar", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
     "watchdog_timeout_too_short", "wrong_interface", "xid_hardware",

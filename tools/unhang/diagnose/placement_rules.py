@@ -1,0 +1,52 @@
+"""Rules over several facts about how a job was placed: ranks that never started, tasks that see one GPU only, builds that one rank still waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.signs import hang_signs, near_end
+from unhang.diagnose.weights import WEIGHTS
+
+DECISIVE, STRONG = WEIGHTS["decisive"], WEIGHTS["strong"]
+
+
+def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
+    """Lightning says which rank of how many starts; where some never do and nothing follows, they were not launched."""
+    members = facts.of("member")
+    if not members or facts.of("training_step") or facts.timeouts:
+        return
+    started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
+    if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
+        why = f"{len(started)} of {wanted} ranks start, the others are not heard of"
+        yield Evidence("launch_mismatch", STRONG, why, (members[-1],), "ranks-never-started")
+
+
+def one_gpu_per_task_and_no_ipc(facts: Facts) -> Iterator[Evidence]:
+    """Each task sees its own GPU only, and ranks of a node cannot open each other's GPU memory."""
+    refused = [event for event in (*facts.of("ipc_refused"), *facts.of("peer_refused")) if not event.quoted]
+    single = facts.of("one_gpu_per_task")
+    if refused and single:
+        cause = "container_gpu_access" if facts.of("container") else "rank_device_mapping"
+        why = "each task sees one GPU only, so ranks of a node cannot reach each other's memory"
+        yield Evidence(cause, DECISIVE, why, (single[0], refused[0]), "one-gpu-per-task")
+        yield Evidence("unsupported_p2p_geforce", -STRONG, why, (single[0],), "one-gpu-per-task")
+
+
+def geforce_and_gpudirect(facts: Facts) -> Iterator[Evidence]:
+    """GeForce cards have no GPUDirect RDMA: their memory cannot be registered with an adapter, whatever module is loaded."""
+    refused = [event for event in facts.events if event.signature.id == "nccl-ib-registration-bad-address" and not event.quoted]
+    if refused and facts.of("geforce"):
+        why = "a GeForce card has no GPUDirect RDMA, and its memory was to be registered"
+        yield Evidence("unsupported_p2p_geforce", DECISIVE, why, (refused[0], facts.of("geforce")[0]), "geforce-gpudirect")
+
+
+def one_rank_waits_for_a_build(facts: Facts) -> Iterator[Evidence]:
+    """More ranks looked for their extensions than loaded them: the others wait for a lock."""
+    asked = [event for event in facts.of("build_start") if "extensions root" in event.text]
+    loaded = [event for event in facts.of("build_done") if event.text.startswith("Loading extension module")]
+    modules = {event.fields.get("module") for event in loaded}
+    if len(asked) > 1 and len(modules) == 1 and 0 < len(loaded) < len(asked) and (near_end(facts, loaded[-1]) or hang_signs(facts)):
+        why = f"{len(asked)} processes looked for the extension and {len(loaded)} loaded it"
+        yield Evidence("fused_kernel_build", STRONG, why, (asked[-1], loaded[-1]), "one-rank-waits-for-a-build")
