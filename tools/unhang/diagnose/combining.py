@@ -52,6 +52,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     machines.build_was_interrupted,
     machines.some_gpus_idle,
     machines.one_gpu_has_fewer_links,
+    machines.links_are_all_used,
     machines.torch_newer_than_driver,
     machines.compiler_was_killed,
     machines.waits_inside_nccl,

@@ -6,22 +6,20 @@ Shape (torch/csrc/distributed/c10d/FlightRecorder.hpp): {"version", "pg_config",
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from unhang.diagnose.reading import LARGEST_DUMP
+from unhang.judge.limits import Limits, Stopped, run_limited
+from unhang.plain_pickle import NotPlain, unpickle_plain
 
 MOST_ENTRIES = 100_000
+LIMITS = Limits(cpu_s=20, memory_bytes=1 << 30, wall_s=60)
+MOST_TEXT = 200
 _RANK_IN_NAME = re.compile(r"(?:rank|_|-|\.)_?(?P<rank>\d{1,6})(?:\.(?:pkl|pickle|json|bin|txt))?$")
-
-
-class NotPlain(pickle.UnpicklingError):
-    """The pickle asks for something that is not plain data."""
 
 
 @dataclass(frozen=True)
@@ -45,38 +43,38 @@ class Flight:
     entries: tuple[Collective, ...]
 
 
-class _PlainUnpickler(pickle.Unpickler):
-    """Lists, maps, tuples, sets, texts, numbers, None: whatever needs a name to be looked up is refused."""
+def read_dump(data: bytes, file: str, limits: Limits = LIMITS) -> Flight:
+    """A dump's collectives. Raises ValueError with one line that says why it is none: also for a pickle that is more than data, or takes too much.
 
-    def find_class(self, module: str, name: str) -> Any:
-        raise NotPlain(f"the dump asks for {module}.{name}, which is not plain data")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise NotPlain("the dump refers to something outside of itself")
-
-
-def read_dump(data: bytes, file: str) -> Flight:
-    """A dump's collectives. Raises ValueError with one line that says why it is none: also for a pickle that is more than data."""
+    The dump is read in a child with limits: a few bytes of a pickle can ask for gigabytes, and lists can hold themselves.
+    """
     if len(data) > LARGEST_DUMP:
         raise ValueError(f"a dump of more than {LARGEST_DUMP} bytes")
-    content = _loaded(data)
-    if not isinstance(content, Mapping) or not isinstance(content.get("entries"), list):
-        raise ValueError("expected a flight-recorder dump with entries, found something else")
-    entries = tuple(one for each in content["entries"][-MOST_ENTRIES:] if (one := _collective(each)))
-    return Flight(file, _rank(content, file), entries)
+    read = run_limited(lambda _mark: _rows(data, file), limits)
+    if isinstance(read, Stopped):
+        raise ValueError(f"reading it took more than it may of: {read.by}")
+    if isinstance(read, str):
+        raise ValueError(read)
+    rank, rows = read
+    return Flight(file, rank, tuple(Collective(*row) for row in rows))
 
 
-def _loaded(data: bytes) -> Any:
+def _rows(data: bytes, file: str) -> tuple[int | None, list[tuple]] | str:
+    """(rank, the entries as flat tuples), or why the dump cannot be read."""
     try:
-        if data[:1] == b"\x80":
-            return _PlainUnpickler(io.BytesIO(data), encoding="utf-8", errors="replace").load()
-        return json.loads(data)
+        content = unpickle_plain(data) if data[:1] == b"\x80" else json.loads(data)
+        if not isinstance(content, Mapping) or not isinstance(content.get("entries"), list):
+            return "expected a flight-recorder dump with entries, found something else"
+        entries = (one for each in content["entries"][-MOST_ENTRIES:] if (one := _collective(each)))
+        return _rank(content, file), [(one.group, one.seq, one.name, one.state, one.sizes, one.timeout_ms) for one in entries]
     except NotPlain as problem:
-        raise ValueError(str(problem)) from None
+        return f"the dump {problem}, which is not plain data"
     except RecursionError:
-        raise ValueError("nests too deeply") from None
+        return "nests too deeply"
+    except MemoryError:
+        raise
     except Exception as problem:  # a damaged pickle may raise anything; no code of the dump was run
-        raise ValueError(f"is damaged: {type(problem).__name__}: {str(problem)[:120]}") from None
+        return f"is damaged: {type(problem).__name__}: {str(problem)[:120]}"
 
 
 def _collective(each: Any) -> Collective | None:
@@ -89,15 +87,21 @@ def _collective(each: Any) -> Collective | None:
     if isinstance(seq, bool) or not isinstance(seq, int):
         return None
     timeout = each.get("timeout_ms")
-    name = str(each.get("profiling_name", "?"))[:80].removeprefix("nccl:")
-    return Collective(str(group)[:80], seq, name, str(each.get("state", "?"))[:20], _sizes(each), timeout if isinstance(timeout, int) else None)
+    name = _text(each.get("profiling_name", "?"))[:80].removeprefix("nccl:")
+    return Collective(_text(group)[:80], seq, name, _text(each.get("state", "?"))[:20], _sizes(each), timeout if isinstance(timeout, int) else None)
+
+
+def _text(value: Any) -> str:
+    """A text or a number as text. Containers are none: one that holds itself has no end."""
+    return str(value)[:MOST_TEXT] if isinstance(value, (str, int, float)) or value is None else "?"
 
 
 def _sizes(each: Mapping[str, Any]) -> str:
     sizes = each.get("input_sizes")
     if not isinstance(sizes, (list, tuple)):
         return ""
-    return str([list(one) if isinstance(one, (list, tuple)) else one for one in sizes[:8]])[:200]
+    flat = [[part for part in one[:16] if isinstance(part, int)] if isinstance(one, (list, tuple)) else one for one in sizes[:8]]
+    return str([one for one in flat if isinstance(one, (list, int))])[:MOST_TEXT]
 
 
 def _rank(content: Mapping[str, Any], file: str) -> int | None:

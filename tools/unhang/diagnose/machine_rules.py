@@ -218,6 +218,14 @@ def one_gpu_has_fewer_links(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("nvlink_down", STRONG, why, (fewer[0],), "topo-fewer-links")
 
 
+def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
+    """Boards have more link positions than they use: where all GPUs reach each other alike and a bandwidth test runs to its end, none is missing."""
+    rows = [tuple(sorted(word for word in (event.fields["value"] or "").split() if word[:2] == "NV")) for event in facts.of("topology")]
+    measured = facts.of("average_bandwidth")
+    if measured and rows and rows[0] and len(set(rows)) == 1 and not facts.of("xid"):
+        yield Evidence("nvlink_down", -STRONG, "all GPUs reach each other over equally many links, and a bandwidth test ran", (measured[0],), "links-all-used")
+
+
 def torch_newer_than_driver(facts: Facts) -> Iterator[Evidence]:
     """PyTorch is built for a newer major CUDA than the driver knows, and CUDA does not start."""
     built = [(int(found[1]), event) for event in facts.of("torch_version") if (found := re.search(r"\+cu(\d\d)\d", event.fields["value"] or ""))]

@@ -12,8 +12,10 @@ import gzip
 import lzma
 import os
 import re
+import select
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +29,9 @@ LONGEST_LINE = 16 * 1024
 MOST_FILES = 20_000
 SNIFFED = 64 * 1024
 MOST_NOTES = 20
+MOST_BYTES = 16 << 30  # of one input, unpacked
+LONGEST_READ_S = 300  # of one input
+PIPE_PATIENCE_S = 20
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump is a few MB; it is held in memory
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
@@ -55,6 +60,8 @@ class Input:
     lines: int = 0
     bytes: int = 0
     notes: list[str] = field(default_factory=list)
+    most_bytes: int = MOST_BYTES
+    began_s: float = field(default_factory=time.monotonic)
 
 
 def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
@@ -86,14 +93,17 @@ def _files_under(path: Path) -> Iterator[Path]:
                 yield one
 
 
-def open_input(path: Path | None) -> IO[bytes]:
+def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[bytes]:
     """A stream of what the file holds, unpacked when it is an archive of one file. Raises OSError."""
     if path is None:
         return sys.stdin.buffer
+    mode = path.stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(f"{path} is a device, not a log")
+    if stat.S_ISFIFO(mode):
+        return _Pipe(path, patience_s)  # type: ignore[return-value]
     raw = path.open("rb")
     head = raw.read(6)
-    if not raw.seekable():
-        return _Rejoined(head, raw)  # type: ignore[return-value]
     raw.seek(0)
     for magic, opener in _OPENERS.items():
         if head.startswith(magic):
@@ -101,18 +111,20 @@ def open_input(path: Path | None) -> IO[bytes]:
     return raw
 
 
-class _Rejoined:
-    """A pipe whose first bytes were already looked at."""
+class _Pipe:
+    """A named pipe. Nobody may ever write to it: then it ends with a word instead of waiting for good."""
 
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head, self._rest = head, rest
+    def __init__(self, path: Path, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
     def read(self, size: int = -1) -> bytes:
-        head, self._head = self._head, b""
-        return head or self._rest.read(size)
+        if not select.select([self._fd], [], [], self._patience_s)[0]:
+            raise OSError(f"nothing came through the pipe for {self._patience_s:g} s")
+        return os.read(self._fd, size if size > 0 else BLOCK)
 
     def close(self) -> None:
-        self._rest.close()
+        os.close(self._fd)
 
 
 def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
@@ -194,7 +206,11 @@ def _decoded(head: bytes, stream: IO[bytes], about: Input) -> Iterator[bytes]:
 
 
 def _read(stream: IO[bytes], size: int, about: Input) -> bytes:
-    """Some bytes, b"" at the end; an archive that breaks off ends there and says so."""
+    """Some bytes, b"" at the end; an archive that breaks off ends there and says so, and so does what has no end."""
+    if about.bytes >= about.most_bytes or time.monotonic() - about.began_s > LONGEST_READ_S:
+        over = f"{about.bytes:,} bytes" if about.bytes >= about.most_bytes else f"{LONGEST_READ_S} s"
+        _note_once(about, f"was read for {over} and no further; cut out the part that matters")
+        return b""
     try:
         data = stream.read(size)
     except _BROKEN as problem:

@@ -8,10 +8,12 @@ so that ten hints never make a proof.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable
 
 WEIGHTS = {"decisive": 6.0, "strong": 4.0, "supporting": 2.0, "weak": 0.7}
+MOST_PIECES = 64  # what is further down the list adds less than a float can tell
 NOTHING = 2.0  # the score that "none of these" starts with
 FIRST_ERROR = 1.0  # for what the earliest error speaks for: later ones are often its consequences
 ABOVE_WARNING = 3.5  # from here on a cause is as severe as its row says
@@ -20,7 +22,7 @@ ABOVE_INFO = 1.8  # from here on it is a warning, below it is a remark
 
 def added_up(weights: Iterable[float]) -> float:
     """The score of several pieces of evidence for one cause: the strongest whole, each further one half as much."""
-    return sum(weight / 2**place for place, weight in enumerate(sorted(weights, reverse=True)))
+    return sum(weight / 2**place for place, weight in enumerate(heapq.nlargest(MOST_PIECES, weights)))
 
 
 def shares(scores: Iterable[float]) -> list[float]:
