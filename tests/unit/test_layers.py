@@ -9,8 +9,8 @@ import pytest
 
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
-    __init__ errors | text strict_yaml plain_pickle nodeset | run_folder project | schemas | catalogue | judge | diagnose lint smoke gate reference report | plan | rollout
-    | ansible | commands | cli | __main__
+    __init__ errors | text strict_yaml plain_pickle nodeset | run_folder project | schemas | catalogue | judge
+    | diagnose lint smoke gate reference report | plan | rollout | ansible | commands | cli | __main__
 """
 NODE = """
     __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | files | nvml | sections | sources
