@@ -16,8 +16,8 @@ _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDE
 
 def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
     """NCCL finds no RDMA adapter and ranks of different nodes talk over TCP, where an adapter is wanted, seen, or missed by its speed."""
-    none, channels = facts.of("net_ib_none"), facts.of("socket_channel")
-    if not none:
+    none, channels = facts.of("net_ib_none") or facts.of("network_socket"), facts.of("socket_channel")
+    if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
     wanted: list[Event] = [event for event in facts.of("setting") if event.fields["name"] in _WANTED]
     wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up"), *facts.of("ib_link_up")]

@@ -9,6 +9,7 @@ from typing import Any
 from unhang.diagnose.combining import combined_evidence
 from unhang.diagnose.evidence import Evidence, signature_evidence
 from unhang.diagnose.facts import Facts, evidence_of
+from unhang.diagnose.priors import usual_causes
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
@@ -36,6 +37,7 @@ class Cause:
 def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Sequence[Evidence] = ()) -> list[Cause]:
     """The causes that something speaks for, most likely first. rows: the catalogue's causes; more: evidence from elsewhere, such as an audit."""
     evidence = [*signature_evidence(facts, WEIGHTS), *combined_evidence(facts), *more, *_of_first_error(facts)]
+    evidence += usual_causes(facts, evidence)
     points: list[tuple[str, float, list[Evidence], list[Evidence]]] = []
     for cause in rows:
         pro = sorted((one for one in evidence if one.cause == cause and one.weight > 0), key=lambda one: -one.weight)

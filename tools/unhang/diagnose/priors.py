@@ -1,0 +1,71 @@
+"""What is left to think of where nothing speaks for a cause: the usual ones of the phase in which a job hangs, fails or is slow.
+
+Such evidence is a remark and never a finding. It says what to run next, for the causes that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
+from unhang.diagnose.signs import hang_signs
+from unhang.diagnose.weights import ABOVE_INFO
+
+STRONGEST = 0.9
+LESS = 0.1  # each further cause of a phase
+USUAL = {
+    "a job of several nodes hangs or fails before its ranks have met": ("wrong_interface", "firewall_ports", "ib_misconfig", "name_not_resolved"),
+    "a job of several nodes hangs once its ranks have met": ("ib_misconfig", "rank_desync_app", "nccl_bug"),
+    "a job of one node hangs in its first collectives": ("acs_iommu", "driver_p2p_bug", "nccl_bug", "rank_desync_app"),
+    "a job hangs after it had made steps": ("rank_desync_app", "nccl_bug", "slow_rank_or_io"),
+    "a job of several nodes is slow": ("ib_misconfig", "gdr_peermem_missing", "slow_rank_or_io"),
+    "a job of one node is slow": ("slow_rank_or_io", "acs_iommu"),
+    "a CUDA call inside NCCL failed, and NCCL's own lines are missing": ("nccl_bug", "cuda_driver_too_old", "oom"),
+    "a system call inside NCCL failed, and NCCL's own lines are missing": ("shm_too_small", "wrong_interface", "ib_misconfig"),
+}  # fmt: skip
+
+
+def usual_causes(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Remarks on the usual causes of the phase; none where anything speaks for a cause already."""
+    if any(one.weight >= ABOVE_INFO for one in evidence):
+        return []
+    found = _phase(facts)
+    if found is None:
+        return []
+    phase, event = found
+    return [Evidence(cause, STRONGEST - LESS * place, f"usual where {phase}", (event,), "usual") for place, cause in enumerate(USUAL[phase])]
+
+
+def _phase(facts: Facts) -> tuple[str, Event] | None:
+    several = _has_several_nodes(facts)
+    if failed := [event for event in facts.events if event.signature.id == "nccl-unhandled-error" and not event.quoted]:
+        if several and not facts.of("init_complete"):
+            return "a job of several nodes hangs or fails before its ranks have met", failed[0]
+        word = "CUDA" if "cuda" in failed[0].text.lower().partition("unhandled")[2][:12] else "system"
+        return f"a {word} call inside NCCL failed, and NCCL's own lines are missing", failed[0]
+    if signs := [*hang_signs(facts), *_busy(facts)]:
+        if facts.of("training_step") or facts.of("monitored"):
+            return "a job hangs after it had made steps", signs[0]
+        if several:
+            met = (
+                "a job of several nodes hangs once its ranks have met"
+                if facts.of("init_complete")
+                else "a job of several nodes hangs or fails before its ranks have met"
+            )
+            return met, signs[0]
+        return "a job of one node hangs in its first collectives", signs[0]
+    if slow := facts.of("slow_told"):
+        return ("a job of several nodes is slow" if several else "a job of one node is slow"), slow[0]
+    return None
+
+
+def _has_several_nodes(facts: Facts) -> bool:
+    return len(facts.hosts) > 1 or bool(facts.of("several_nodes")) or any(int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes"))
+
+
+def _busy(facts: Facts) -> list[Event]:
+    """GPUs at full load at the end of a log without steps."""
+    loads = [event for event in facts.of("utilisation") if int(event.fields["load"] or 0) >= 95]
+    return loads if len(loads) > 1 else []
