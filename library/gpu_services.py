@@ -47,6 +47,7 @@ options:
     description: Seconds that the exchange of the modules may take.
     type: int
     default: 600
+extends_documentation_fragment: [unhang.fencing]
 attributes:
   check_mode:
     description: Returns what would be stopped, started or run, and does none of it.
@@ -100,11 +101,13 @@ from ansible.module_utils.unhang_node.change.gpu import service_changes
 from ansible.module_utils.unhang_node.change.gpu.exchange_steps import ExchangeStep
 from ansible.module_utils.unhang_node.change.gpu.services import SERVICES, start_order, stop_order
 from ansible.module_utils.unhang_node.change.gpu.users import foreign_users, read_gpu_users, read_stopped
+from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.root import Root
 from ansible.module_utils.unhang_node.section import Unread
 from ansible.module_utils.unhang_node.sections.driver import read_loaded
 
 OPTIONS = {
+    "fencing": {"type": "int", "default": 0},
     "state": {"type": "str", "choices": ["stopped", "started", "reloaded", "reset"], "required": True},
     "services": {"type": "list", "elements": "str", "default": []},
     "tolerate_failures": {"type": "bool", "default": False},
@@ -171,6 +174,7 @@ STATES = {"stopped": stop, "started": start, "reloaded": reload, "reset": reset}
 def main() -> None:
     """Reads who uses the GPUs, acts unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "reloaded", ("expected_version",))])
+    enter(module)
     answer: dict[str, Any] = {"changed": False, "units": [], "needs_manual_action": [], "commands": []}
     try:
         answer.update(STATES[module.params["state"]](module, read_gpu_users()))

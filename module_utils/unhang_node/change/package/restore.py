@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from typing import List, Sequence
 
-from ..journal.saved_states import STATES, read_states
+from ..files import STATES
+from ..journal.saved_states import read_states
 from .backend import RestoreRequest
 from .managers import backend_named
 from .restore_plan import known_versions
