@@ -40,4 +40,13 @@ def tree(folder):
     for path in sorted(Path(folder).rglob("*")):
         name = "/" + str(path.relative_to(folder))
         found[name] = str(path.readlink()) if path.is_symlink() else (path.read_bytes() if path.is_file() else None)
+    return _without_counter(found)
+
+
+def _without_counter(found):
+    """The lock's counter goes up whenever a node is taken, and stays: it is no change, and neither are folders that hold nothing else."""
+    found.pop("/var/lib/unhang/fencing.json", None)
+    for folder in ("/var/lib/unhang", "/var/lib", "/var"):
+        if folder in found and not any(path.startswith(folder + "/") for path in found):
+            del found[folder]
     return found
