@@ -43,7 +43,7 @@ def places(holder, path):
 def changed(document, change):
     """A copy of a document with what a row of changes says. Raises KeyError for a key or a place that is not there.
 
-    nccl, driver, kernel: another version, everywhere where it stands. settings: NCCL's in /etc/nccl.conf. facts: {path: value}. add: {path of a list: items}.
+    gpus: fewer of them. nccl, driver, kernel: another version, everywhere where it stands. settings: NCCL's in /etc/nccl.conf. facts: {path: value}. add: {path of a list: items}.
     """
     document = copy.deepcopy(document)
     sections = document["sections"]
@@ -101,8 +101,16 @@ def _add(_, sections, values):
             box[key] = [*(box[key] or []), *copy.deepcopy(items)]
 
 
+def _gpus(_, sections, count):
+    gpus, links = sections["gpus"], sections["interconnect"]
+    gpus.update(count=count, pci_count=count, devices=gpus["devices"][:count])
+    links["links"] = [row for row in links["links"] if row["gpu"] < count]
+    links["by_gpu"] = links["by_gpu"][:count]
+    links["pairs"] = [row for row in links["pairs"] if row["a"] < count and row["b"] < count]
+
+
 CHANGES = {
-    "nccl": _nccl, "driver": _driver, "kernel": lambda document, _, release: on_kernel(document, release), "settings": _settings, "facts": _facts, "add": _add,
+    "gpus": _gpus, "nccl": _nccl, "driver": _driver, "kernel": lambda document, _, release: on_kernel(document, release), "settings": _settings, "facts": _facts, "add": _add,
 }  # fmt: skip
 
 
