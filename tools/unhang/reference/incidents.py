@@ -20,6 +20,16 @@ What is known to have broken multi-GPU training, by the id under which it was co
 Confidence is that of the source: *documented* by a vendor, said by *maintainers*, *reported* by users, or *inferred*.
 
 """
+FRESH = """
+## Met after the catalogue was written
+
+Incidents that were collected later, and judged on the rules of the commit that is named before a rule was written for them: the nodes that they
+make stand in `tests/fixtures/incidents`, as a healthy node and what changes in it. *Found*: a finding names the fault, at most one step quieter
+than it deserves. *Half*: a finding points near it, or too quietly. *Not*: none does. Those that a node cannot show are not counted. All that have
+a rule by now are a test.
+
+"""
+FRESH_TABLE = "| incident | at first sight | known now as, or why not |\n| --- | --- | --- |\n"
 TABLE = "| incident | what became of it | what it is | decided by, or why not | confidence |\n| --- | --- | --- | --- | --- |\n"
 
 
@@ -35,7 +45,31 @@ def render_incidents(catalogue: Catalogue) -> str:
         lines += [_line(incident, f"entry `{row['id']}`", row, f"known to the {row['known_to']}: {row['why']}") for incident in row.get("incidents", ())]
     lines.sort()
     count = len({line.split("|")[1] for line in lines})
-    return f"{HEAD}{count} incidents, {len(lines)} rows.\n\n{TABLE}" + "\n".join(lines) + "\n"
+    return f"{HEAD}{count} incidents, {len(lines)} rows.\n\n{TABLE}" + "\n".join(lines) + "\n" + _fresh(catalogue.tables.get("fresh_incidents", {}))
+
+
+def _fresh(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """How each batch came out at first sight, and its incidents one by one; nothing without any."""
+    batches: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows.values():
+        batches.setdefault(row["batch"], []).append(row)
+    if not batches:
+        return ""
+    parts = [FRESH, "| batch | judged at | shown by a node | found | half | not |\n| --- | --- | --- | --- | --- | --- |\n"]
+    parts += [_counted(number, batch) for number, batch in sorted(batches.items())]
+    for number, batch in sorted(batches.items()):
+        parts.append(f"\n### Batch {number}\n\n{FRESH_TABLE}")
+        parts += [f"| {row['incident']}: {row['what']} | {row['first_sight']} | {_known(row)} |\n" for row in batch]
+    return "".join(parts)
+
+
+def _counted(number: int, batch: list[Mapping[str, Any]]) -> str:
+    count = {word: sum(row["first_sight"] == word for row in batch) for word in ("found", "half", "not")}
+    return f"| {number} | {batch[0]['judged_at']} | {sum(count.values())} of {len(batch)} | {count['found']} | {count['half']} | {count['not']} |\n"
+
+
+def _known(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}`" for name in row["became"]) or str(row["why"])
 
 
 def _line(incident: str, became: str, row: Mapping[str, Any], decided: str) -> str:

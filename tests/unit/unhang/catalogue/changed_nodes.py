@@ -43,7 +43,8 @@ def places(holder, path):
 def changed(document, change):
     """A copy of a document with what a row of changes says. Raises KeyError for a key or a place that is not there.
 
-    gpus: fewer of them. nccl, driver, kernel: another version, everywhere where it stands. settings: NCCL's in /etc/nccl.conf. facts: {path: value}. add: {path of a list: items}.
+    gpus: fewer of them. nccl, driver, kernel: another version, everywhere where it stands. settings: NCCL's in /etc/nccl.conf.
+    facts: {path: value}. add: {path of a list: items}.
     """
     document = copy.deepcopy(document)
     sections = document["sections"]
@@ -110,7 +111,8 @@ def _gpus(_, sections, count):
 
 
 CHANGES = {
-    "gpus": _gpus, "nccl": _nccl, "driver": _driver, "kernel": lambda document, _, release: on_kernel(document, release), "settings": _settings, "facts": _facts, "add": _add,
+    "gpus": _gpus, "nccl": _nccl, "driver": _driver, "kernel": lambda document, _, release: on_kernel(document, release), "settings": _settings,
+    "facts": _facts, "add": _add,
 }  # fmt: skip
 
 
