@@ -42,7 +42,10 @@ def read_links(asking: Asking, gpu: int) -> list[dict[str, Any]]:
         if code in (NOT_SUPPORTED, INVALID_ARGUMENT) and len(states) == link:
             break
         states.append(None if code else bool(state))
-    rows = [read_link(asking, gpu, link, active) for link, active in enumerate(states)]
+    # A GPU's links are all of one version: asked of the first that is up.
+    first = next((link for link, active in enumerate(states) if active), None)
+    version = None if first is None else read_link_version(asking, gpu, first)
+    rows = [read_link(asking, gpu, link, active, version) for link, active in enumerate(states)]
     if rows:
         add_speeds_and_errors(asking, rows)
     return rows
@@ -54,8 +57,14 @@ def count_links(asking: Asking) -> int:
     return MOST_LINKS if code else min(count, 64)
 
 
-def read_link(asking: Asking, gpu: int, link: int, active: bool | None) -> dict[str, Any]:
-    """One row without speed and errors. What is at the other end is asked of links that are up."""
+def read_link_version(asking: Asking, gpu: int, link: int) -> str | None:
+    """4.0 and its like; None with the reason noted where NVML does not say."""
+    version = asking.ask(f"links[gpu={gpu}].version", "nvmlDeviceGetNvLinkVersion", asking.handle, link)
+    return LINK_VERSIONS.get(version, None if version is None else f"enum {version}")
+
+
+def read_link(asking: Asking, gpu: int, link: int, active: bool | None, version: str | None) -> dict[str, Any]:
+    """One row without speed and errors. What is at the other end is asked of links that are up, whose version is `version`."""
     field = f"links[gpu={gpu},link={link}]."
     row: dict[str, Any] = {
         "gpu": gpu,
@@ -69,8 +78,7 @@ def read_link(asking: Asking, gpu: int, link: int, active: bool | None) -> dict[
     }
     if not active:
         return row
-    version = asking.ask(field + "version", "nvmlDeviceGetNvLinkVersion", asking.handle, link)
-    row["version"] = LINK_VERSIONS.get(version, None if version is None else f"enum {version}")
+    row["version"] = version
     remote = asking.ask(field + "remote", "nvmlDeviceGetNvLinkRemoteDeviceType", asking.handle, link)
     row["remote"] = None if remote is None else REMOTES.get(remote, "unknown")
     if row["remote"] == "gpu":
