@@ -143,6 +143,7 @@ node_facts:
 """
 
 import json
+from types import ModuleType
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.collect import collect
@@ -165,14 +166,14 @@ OPTIONS = {
 }
 
 
-def load_pynvml():
+def load_pynvml() -> ModuleType:
     """nvidia-ml-py as Ansible packed it. Raises ImportError where the controller has none (the import is optional to the packer)."""
     from ansible.module_utils import pynvml
 
     return pynvml
 
 
-def main():
+def main() -> None:
     """Reads the node and answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     options = {name: value for name, value in module.params.items() if value is not None and name != "answer_as"}

@@ -38,7 +38,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SPECIAL = ("missing", "stall", "crash", "slow")
 MAX_BASES = 16
 LIMIT_BYTES = 64 * 1024 * 1024  # eight GPUs take half a megabyte
 

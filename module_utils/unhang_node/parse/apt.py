@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     AptSettings = dict[str, list[str]]
 
 _TOKENS = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|\#(?!clear\b|include\b)[^\n]*|"((?:[^"\\\n]|\\.)*)"|([{};])|([^\s{};"]+)', re.S)
-SETTING_SCOPES = ("APT::Periodic::", "Unattended-Upgrade::")
 
 
 def parse_apt_conf(text: str, settings: AptSettings | None = None) -> AptSettings:
