@@ -60,6 +60,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     machines.busy_without_end,
     ranks.decided_by_each_rank,
     networks.sidecar_takes_connections,
+    networks.gpudirect_and_protection_error,
     placement.some_ranks_never_started,
     placement.one_gpu_per_task_and_no_ipc,
     placement.geforce_and_gpudirect,

@@ -92,3 +92,11 @@ def sidecar_takes_connections(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "service_mesh_sidecar", STRONG, "a mesh's proxy stands in the pod, and the job's connections fail", (sidecars[0], *reset[:1]), "sidecar-and-fault"
         )
+
+
+def gpudirect_and_protection_error(facts: Facts) -> Iterator[Evidence]:
+    """GPUDirect RDMA is in use, and the adapter is refused its access: redirected on its way by ACS or the IOMMU."""
+    refused = [event for event in facts.events if event.signature.id == "ib-completion-protection" and not event.quoted]
+    if refused and facts.of("gdr_enabled"):
+        why = "GPUDirect RDMA is in use, and the adapter was refused an access"
+        yield Evidence("acs_iommu", SUPPORTING, why, (refused[0], facts.of("gdr_enabled")[0]), "gdr-and-protection")

@@ -17,8 +17,8 @@ SIGNATURES = {signature.id: signature for signature in load_signatures()}
 CAUSES = load_causes()
 KNOWN = {
     "acs_iommu", "container_gpu_access", "cuda_driver_too_old", "disk_full", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down",
-    "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "launch_mismatch", "memlock_ulimit", "name_not_resolved",
-    "nccl_bug", "nccl_version_conflict", "net_plugin_not_loaded", "nvlink_down", "oom", "rank_desync_app", "rank_device_mapping", "rank_failed",
+    "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "launch_mismatch", "memlock_ulimit", "dns_hostname",
+    "nccl_bug", "nccl_version_conflict", "net_plugin_not_loaded", "nvlink_down", "oom", "port_in_use", "rank_desync_app", "rank_device_mapping", "rank_failed",
     "service_mesh_sidecar", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
     "watchdog_timeout_too_short", "wrong_interface", "xid_hardware",
 }  # fmt: skip
@@ -44,7 +44,7 @@ def test_every_cause_of_the_list_is_there_and_no_other():
 @pytest.mark.parametrize("cause", sorted(KNOWN))
 def test_cause_has_several_signatures_or_rules_over_facts_that_speak_for_it(cause):
     spoken = [one.id for one in SIGNATURES.values() if cause in one.for_]
-    assert len(spoken) >= 2 or cause in ("disk_full", "kernel_too_old", "rank_failed", "watchdog_timeout_too_short")
+    assert len(spoken) >= 2 or cause in ("disk_full", "port_in_use", "kernel_too_old", "rank_failed", "watchdog_timeout_too_short")
 
 
 @pytest.mark.parametrize("cause", sorted(KNOWN))
