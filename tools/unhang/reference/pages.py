@@ -1,14 +1,15 @@
-"""docs/rules.md and docs/facts.md, written from the catalogue: `python -m unhang.reference.pages docs` writes them anew."""
+"""docs/rules.md, docs/facts.md and docs/causes.md, written from the catalogue: `python -m unhang.reference.pages docs` writes them anew."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.rules import Rule
+from unhang.reference.causes import render_causes
 from unhang.schemas.shapes import Shape, fact_shapes
 
 HOW = "(`python -m unhang.reference.pages docs`); a test fails when it is stale."
@@ -141,7 +142,7 @@ def render_facts(catalogue: Catalogue) -> str:
     return "".join(parts)
 
 
-PAGES = {"rules.md": render_rules, "facts.md": render_facts}
+PAGES: dict[str, Callable[[Catalogue], str]] = {"rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes}
 
 
 def main(folder: Path) -> None:

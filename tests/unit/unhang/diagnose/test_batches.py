@@ -1,0 +1,26 @@
+"""The batches of logs that were learnt from stay learnt. What was measured on their first day stands in docs/diagnose.md and is another number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unhang.diagnose.diagnosing import diagnose
+from unhang.diagnose.scoring import score_folder, summary
+
+BATCHES = Path(__file__).parents[3] / "fixtures" / "diagnose_batches"
+RIGHT_AT_LEAST = {"1": 31, "2": 31, "3": 30, "4": 24, "5": 30}
+
+
+@pytest.mark.parametrize("batch", sorted(RIGHT_AT_LEAST))
+def test_learnt_batch_is_answered_as_well_as_on_the_day_that_it_was_learnt(batch):
+    numbers = summary(score_folder(BATCHES / batch, diagnose))
+    assert numbers["answerable"]["top1"] >= RIGHT_AT_LEAST[batch]
+    assert numbers["healthy"]["false_alarms"] == 0
+
+
+def test_each_learnt_batch_keeps_its_first_day():
+    for batch in RIGHT_AT_LEAST:
+        first = (BATCHES / batch / "first-day.txt").read_text(encoding="utf-8")
+        assert "answerable from the log" in first and "missed" in first

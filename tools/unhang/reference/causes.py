@@ -1,0 +1,48 @@
+"""docs/causes.md, written from the catalogue's causes: what `unhang diagnose` can name, and what to do about each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from unhang import catalogue
+
+HEAD = """# Causes
+
+What `unhang diagnose` can name, and what is done about each. This page is written from the rows in `tools/unhang/catalogue/causes/`
+(`python -m unhang.reference.pages docs`); a test fails when it is stale. [diagnose](diagnose.md) says how causes are found and ranked.
+
+| cause | what it is | remedy | the audit's rules |
+| --- | --- | --- | --- |
+"""
+
+
+def render_causes(_catalogue: object = None) -> str:
+    """docs/causes.md: a table of the causes, by id."""
+    rows = [row for _path, content in catalogue.checked_files("causes", "cause-1") for row in content["causes"]]
+    return HEAD + "".join(_row(row) for row in sorted(rows, key=lambda row: row["id"]))
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    rules = ", ".join(f"`{rule}`" for rule in row.get("rules", ())) or "none"
+    return f"| `{row['id']}` | {_cell(row['title'])}: {_cell(row['means'])} | {_cell(_remedy(row['remedy']))} | {rules} |\n"
+
+
+def _remedy(remedy: Mapping[str, Any]) -> str:
+    parts = []
+    if role := remedy.get("role"):
+        settings = ", ".join(f"{name}: {value}" for name, value in _flat(remedy.get("variables") or {}))
+        parts.append(f"role {role}" + (f" with {settings}" if settings else ""))
+    return "; ".join([*parts, *([str(remedy["person"])] if remedy.get("person") else [])])
+
+
+def _flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in variables.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
