@@ -157,12 +157,12 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     """DEFAULTS with the given options. Raises ValueError naming the option, what was found and what is allowed."""
     unknown = sorted(set(options) - set(DEFAULTS))
     if unknown:
-        raise ValueError("unknown option {}; options are {}".format(", ".join(unknown), ", ".join(DEFAULTS)))
+        raise ValueError(f"unknown option {', '.join(unknown)}; options are {', '.join(DEFAULTS)}")
     checked = dict(DEFAULTS)
     checked.update({name: value for name, value in options.items() if value is not None})
     for name, allowed in CHOICES.items():
         if checked[name] not in allowed:
-            raise ValueError("{}: found {!r}, allowed are {}".format(name, checked[name], ", ".join(map(str, allowed))))
+            raise ValueError(f"{name}: found {checked[name]!r}, allowed are {', '.join(map(str, allowed))}")
     for name in ("silence_s", "deadline_s", "first_handle_s"):
         value = checked[name]
         if value is not None and not (isinstance(value, (int, float)) and 0 < value <= 3600):
@@ -178,7 +178,7 @@ def choose_sections(subset: Iterable[str]) -> frozenset[str]:
     for entry in subset or ["all"]:
         name = entry[1:] if entry.startswith("!") else entry
         if name not in SECTIONS and name not in ("all", "min"):
-            raise ValueError("gather_subset: found {!r}, allowed are all, min, {}, each also with a leading !".format(entry, ", ".join(SECTIONS)))
+            raise ValueError(f"gather_subset: found {entry!r}, allowed are all, min, {', '.join(SECTIONS)}, each also with a leading !")
         group = {"all": set(SECTIONS), "min": set(MINIMUM)}.get(name, {name})
         if entry.startswith("!"):
             excluded |= group - (set(MINIMUM) if name == "all" else set())

@@ -48,7 +48,7 @@ def read_identity(asking: Asking) -> dict[str, Any]:
         "pci_address": None if pci is None else sysfs_address(pci.busId),
         "model": asking.ask("model", "nvmlDeviceGetName", handle),
         "architecture": None if architecture is None else ARCHITECTURES.get(architecture, "unknown"),
-        "compute_capability": None if capability is None else "{}.{}".format(*capability),
+        "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
         "vbios": asking.ask("vbios", "nvmlDeviceGetVbiosVersion", handle),
         "board_part_number": asking.ask("board_part_number", "nvmlDeviceGetBoardPartNumber", handle),
     }

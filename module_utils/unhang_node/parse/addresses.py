@@ -86,7 +86,7 @@ def match_ipv4(locals_: set[int], routes: list[tuple[str, int, int, bool]]) -> t
         best = max((mask for mask, _name in covering), default=0)
         names = {name for mask, name in covering if mask == best}
         if len(names) == 1:
-            found.setdefault(names.pop(), []).append("{}/{}".format(ipv4_text(number), bin(best).count("1")))
+            found.setdefault(names.pop(), []).append(f"{ipv4_text(number)}/{bin(best).count('1')}")
         else:
             unclear.append(ipv4_text(number))
     return found, unclear

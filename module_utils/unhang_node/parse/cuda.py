@@ -41,7 +41,7 @@ def parse_cuda_header(text: str) -> str | None:
 def parse_cudnn_header(text: str) -> str | None:
     """9.14.0 of cudnn_version.h, or None."""
     parts = dict(_CUDNN.findall(text))
-    return "{MAJOR}.{MINOR}.{PATCHLEVEL}".format(**parts) if len(parts) == 3 else None
+    return f"{parts['MAJOR']}.{parts['MINOR']}.{parts['PATCHLEVEL']}" if len(parts) == 3 else None
 
 
 def version_of_folder(name: str) -> str | None:

@@ -114,4 +114,4 @@ def normal_address(text: str | None) -> str | None:
         return None
     where, _dot, function = text.lower().partition(".")
     numbers = [number for number in where.split(":") if number] + ["00"]
-    return "{:04x}:{}:{}.{}".format(int(numbers[0], 16), numbers[1], numbers[2], function or "0")
+    return f"{int(numbers[0], 16):04x}:{numbers[1]}:{numbers[2]}.{function or '0'}"

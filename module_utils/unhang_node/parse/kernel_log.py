@@ -79,7 +79,7 @@ def find_candidates(log: bytes, start: int) -> tuple[list[int], str | None]:
             offsets.add(end)
             seen += 1
         else:
-            cut = "more than {} lines speak of {!r}; the newest were read".format(CANDIDATES, needle.decode("ascii"))
+            cut = f"more than {CANDIDATES} lines speak of {needle.decode('ascii')!r}; the newest were read"
     if len(offsets) > CANDIDATES:
         cut = f"more than {CANDIDATES} lines speak of faults; the newest were read"
     return sorted(offsets)[-CANDIDATES:], cut

@@ -17,7 +17,7 @@ def parse_versionlock(text: str) -> list[tuple[int, str, str]]:
         barred = entry.startswith("!")
         found = _NEVRA.match(entry.lstrip("!"))
         if found:
-            pin = "{} {}-{}".format("not version" if barred else "version", found.group("version"), found.group("release"))
+            pin = f"{'not version' if barred else 'version'} {found.group('version')}-{found.group('release')}"
             rows.append((number, found.group("name"), pin))
         else:
             rows.append((number, entry.lstrip("!"), "not any version" if barred else "any version"))

@@ -103,7 +103,7 @@ def can_grub_write(root: Root, mounts: list[Mount] | None, folder: str) -> tuple
     mount = mount_of(mounts, folder + "/grubenv")
     if mount is None:
         return None, None
-    where = "{} lies on {} ({})".format(folder + "/grubenv", mount.source, mount.fs_type)
+    where = f"{folder}/grubenv lies on {mount.source} ({mount.fs_type})"
     if mount.fs_type in ("zfs", "btrfs"):
         return False, clean_or_none(where + ": GRUB does not write to this file system", 512)
     if not mount.source.startswith("/dev/"):

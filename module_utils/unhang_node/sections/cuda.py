@@ -150,7 +150,7 @@ def _tool(root: Root, unread: Unread, mounts: list[Mount], database: Database | 
         if version is None and named:
             version = named.group(1)
         if version is None:
-            unread.add("build_tools.{}.version".format("gxx" if name == "g++" else name), "absent", "no package and no file name shows it; nothing is executed")
+            unread.add(f"build_tools.{'gxx' if name == 'g++' else name}.version", "absent", "no package and no file name shows it; nothing is executed")
         return {"path": path, "version": version}
     return None
 

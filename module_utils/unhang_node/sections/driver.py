@@ -156,7 +156,7 @@ def judge_mismatch(loaded: dict[str, Any], userspace: dict[str, Any]) -> tuple[b
     different = [each for each in userspace.values() if each and each["version"] and each["version"] != loaded["version"]]
     if not different:
         return False, None
-    return True, "kernel module {} is loaded, {} is {}".format(loaded["version"], different[0]["path"], different[0]["version"])
+    return True, f"kernel module {loaded['version']} is loaded, {different[0]['path']} is {different[0]['version']}"
 
 
 def _userspace_version(userspace: dict[str, Any]) -> str | None:

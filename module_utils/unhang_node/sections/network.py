@@ -229,5 +229,5 @@ def read_dmabuf(root: Root, unread: Unread) -> dict[str, Any]:
         unread.of_error("dmabuf.possible", problem)
         return {"possible": None, "why_not": None}
     if flavour != "open":
-        return {"possible": False, "why_not": "the loaded driver has the {} kernel modules, not the open ones".format(flavour or "unknown")}
+        return {"possible": False, "why_not": f"the loaded driver has the {flavour or 'unknown'} kernel modules, not the open ones"}
     return {"possible": True, "why_not": None}

@@ -91,7 +91,7 @@ def read_uptime(root: Root) -> float:
     words = root.text("/proc/uptime", 256).split()
     seconds = float(words[0]) if words else -1.0
     if not 0 <= seconds < 1e10:
-        raise ValueError("/proc/uptime: expected seconds, found {!r}".format(" ".join(words)[:40]))
+        raise ValueError(f"/proc/uptime: expected seconds, found {' '.join(words)[:40]!r}")
     return seconds
 
 

@@ -141,7 +141,7 @@ def with_locks(database: Database, locks: list[dict[str, Any]]) -> Database:
     patterns = [lock["package"] for lock in locks if not lock["pin"].startswith("not ")]
 
     def is_held(package: Package) -> bool:
-        full = "{}-{}".format(package.name, package.version.split(":")[-1])
+        full = f"{package.name}-{package.version.split(':')[-1]}"
         return any(fnmatch.fnmatchcase(package.name, pattern) or fnmatch.fnmatchcase(full, pattern) for pattern in patterns)
 
     return Database(

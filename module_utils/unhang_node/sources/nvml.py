@@ -54,7 +54,7 @@ def read(ctx: Context, warmth: Warmth | Exception | None) -> Iterator[SourcePiec
         yield from _states(ctx, asking, devices, handles, places)
         for device in devices:
             if device["error"]:
-                unread.add("devices[{}]".format(device["index"]), "absent", device["error"])
+                unread.add(f"devices[{device['index']}]", "absent", device["error"])
         yield "gpus", {}, unread.rows
     if ctx.wanted("interconnect"):
         yield from _interconnect(ctx, Asking(session, ctx.mark, Unread()), devices, handles)
