@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 TEXT_LIMIT_BYTES = 4 * 1024 * 1024
+PIECE_BYTES = 64 * 1024  # a larger buffer is mapped and unmapped for each small file
 SPACE_FILE = "/.unhang/space.json"
 
 
@@ -108,13 +109,16 @@ class Root:
         """Up to `limit` bytes of a regular file. Raises OSError."""
         pieces, left = [], limit
         try:
-            with open(self._open(path), "rb", buffering=0) as source:
+            descriptor = self._open(path)
+            try:
                 while left > 0:
-                    piece = source.read(min(left, 1 << 20))
+                    piece = os.read(descriptor, min(left, PIECE_BYTES))
                     if not piece:
                         break
                     pieces.append(piece)
                     left -= len(piece)
+            finally:
+                os.close(descriptor)
         except OSError as problem:
             problem.filename = path
             raise
