@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import sys
@@ -36,12 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity of a cause on (default: warning)"
     )
     parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels and print how many causes were found")
+    parser.add_argument("--leave-one-out", action="store_true", help="with --score: leave out the signatures that were written from a case's own thread")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 healthy, 1 a cause at or above --fail-on, 3 a failure without a known cause, 4 no end; nothing to read raises UserError, which gives 2."""
     if arguments.score:
-        return _score(Path(arguments.score), arguments.format)
+        return _score(Path(arguments.score), arguments.format, arguments.leave_one_out)
     if not arguments.files:
         raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
     found = _diagnosis(arguments)
@@ -87,7 +87,7 @@ def _print(shown: dict[str, Any], form: str) -> None:
         sys.stdout.write(render_table(shown, width, plain=plain))
 
 
-def _score(folder: Path, form: str) -> int:
-    numbers = summary(score_folder(folder, functools.partial(diagnose)))
+def _score(folder: Path, form: str, leave_one_out: bool) -> int:
+    numbers = summary(score_folder(folder, diagnose, leave_one_out=leave_one_out))
     sys.stdout.write(json.dumps(numbers, indent=1) + "\n" if form == "json" else render_score(numbers))
     return 0

@@ -22,16 +22,19 @@ SCHEMA = "unhang/diagnosis/1"
 MOST_COLLECT = 6
 
 
-def diagnose(names: Iterable[str], more: Sequence[Evidence] = ()) -> dict[str, Any]:
-    """The diagnosis of files, folders and "-". Reads files. Raises UserError when nothing could be read."""
-    inputs, scans, flights = read_all(names)
+def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, without: str | None = None) -> dict[str, Any]:
+    """The diagnosis of files, folders and "-". Reads files. Raises UserError when nothing could be read.
+
+    without: the address of a thread; signatures that were written from it are left out.
+    """
+    inputs, scans, flights = read_all(names, without=without)
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
     return document(inputs, facts, more)
 
 
-def read_all(names: Iterable[str]) -> tuple[list[Input], list[Scan], list[Flight]]:
+def read_all(names: Iterable[str], *, without: str | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
     """What each input gave; an input that cannot be read is noted, not fatal, unless all are."""
-    sieve = Sieve(load_signatures())
+    sieve = Sieve([row for row in load_signatures() if without is None or without not in {source["url"] for source in row.sources}])
     inputs: list[Input] = []
     scans: list[Scan] = []
     flights: list[Flight] = []

@@ -18,7 +18,7 @@ LESS = 0.1  # each further cause of a phase
 USUAL = {
     "a job of several nodes hangs or fails before its ranks have met": ("wrong_interface", "firewall_ports", "ib_misconfig", "dns_hostname"),
     "a job of several nodes hangs once its ranks have met": ("ib_misconfig", "rank_desync_app", "nccl_bug"),
-    "a job of one node hangs in its first collectives": ("acs_iommu", "driver_p2p_bug", "nccl_bug", "rank_desync_app"),
+    "a job of one node hangs in its first collectives": ("acs_iommu", "driver_p2p_bug", "nccl_bug"),
     "a job hangs after it had made steps": ("rank_desync_app", "nccl_bug", "slow_rank_or_io"),
     "a job of several nodes is slow": ("ib_misconfig", "gdr_peermem_missing", "slow_rank_or_io"),
     "a job of one node is slow": ("slow_rank_or_io", "acs_iommu"),

@@ -51,7 +51,7 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
     top = points[0][1] if points else 0.0
     trouble = is_trouble(facts, more)
     return [
-        Cause(cause, score, share, _severity(score, top, trouble, str(rows[cause]["severity"])), tuple(pro), tuple(con))
+        Cause(cause, score, share, _severity(score, share, top, trouble, str(rows[cause]["severity"])), tuple(pro), tuple(con))
         for (cause, score, pro, con), share in zip(points, believed, strict=True)
     ]
 
@@ -84,10 +84,11 @@ def _is_fault(event: Event) -> bool:
     return event.signature.kind == "error" or not words or bool(words & {"decisive", "strong", "supporting"})
 
 
-def _severity(score: float, top: float, trouble: bool, full: str) -> str:
+def _severity(score: float, share: float, top: float, trouble: bool, full: str) -> str:
+    """As severe as its row says only where little speaks for anything else: below that, one in two first answers of fresh logs was wrong."""
     if not trouble or score < ABOVE_INFO or top - score > FAR_BEHIND:
         return "info"
-    return full if score >= ABOVE_WARNING else "warning"
+    return full if score >= ABOVE_WARNING and share >= SURE else "warning"
 
 
 def certainty_of(cause: Cause) -> str:

@@ -52,21 +52,21 @@ class Scored:
         return any(severity != "info" for _, _, severity in self.found)
 
 
-def score_folder(folder: Path, diagnose: Callable[[list[str]], Mapping[str, Any]]) -> list[Scored]:
-    """Every case of the folder, diagnosed. Raises UserError when there is none."""
+def score_folder(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, leave_one_out: bool = False) -> list[Scored]:
+    """Every case of the folder, diagnosed; leave_one_out: without the signatures that name its thread as their source. Raises UserError when there is none."""
     labels = sorted(folder.glob("*/label.yaml"))
     if not labels:
         raise UserError(f"{folder}: expected folders with log.txt and label.yaml, found none")
-    return [_case(path, diagnose) for path in labels]
+    return [_case(path, diagnose, leave_one_out) for path in labels]
 
 
-def _case(path: Path, diagnose: Callable[[list[str]], Mapping[str, Any]]) -> Scored:
+def _case(path: Path, diagnose: Callable[..., Mapping[str, Any]], leave_one_out: bool) -> Scored:
     try:
         label, _places = load_yaml(path)
     except YamlFault as problem:
         raise UserError(str(problem)) from None
     logs = sorted(str(one) for one in path.parent.iterdir() if one.name != "label.yaml" and one.is_file())
-    answer = diagnose(logs)
+    answer = diagnose(logs, without=str(label.get("url"))) if leave_one_out else diagnose(logs)
     found = tuple((cause["cause"], cause["score"], cause["severity"]) for cause in answer["causes"])
     return Scored(
         path.parent.name, _truth(label), bool(label.get("negative")), tuple(label.get("also_plausible") or ()),

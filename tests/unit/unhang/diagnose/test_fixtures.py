@@ -80,6 +80,14 @@ def test_score_counts_hits_misses_and_false_alarms(tmp_path):
     assert "shm_too_small -> nothing: 1" in render_score(numbers)
 
 
+def test_score_that_leaves_one_out_does_not_use_what_was_written_from_the_case_s_own_thread(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "log.txt").write_text("t1:9:9 [0] NCCL INFO ncclMaxSharedMem 82240 exceeds device/fn maxSharedMem 79856\n")
+    (tmp_path / "a" / "label.yaml").write_text("cause_class: nccl_bug\nurl: https://github.com/NVIDIA/nccl/issues/1637\n")
+    assert summary(score_folder(tmp_path, diagnose))["answerable"]["top1"] == 1
+    assert summary(score_folder(tmp_path, diagnose, leave_one_out=True))["answerable"]["top1"] == 0
+
+
 def test_solved_threads_are_answered_as_well_as_aimed():
     """The collection is not part of the project; where it lies beside the checkout, it is scored."""
     if not CASES.is_dir():
