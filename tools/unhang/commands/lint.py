@@ -8,6 +8,7 @@ import sys
 from unhang.errors import UserError
 from unhang.lint.checks import PLATFORMS, Context
 from unhang.lint.linting import SEVERITIES, lint, render_json, render_table
+from unhang.lint.sarif import render_sarif
 from unhang.lint.settings import KINDS
 from unhang_node.versions.compare import check_version
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nccl", metavar="VERSION", help="the NCCL that the job runs, such as 2.21.5 (default: what the file installs, if it says so)")
     parser.add_argument("--torch", metavar="VERSION", help="the PyTorch that the job runs, such as 2.4.1")
     parser.add_argument("--platform", choices=PLATFORMS, help="the cloud: what its own image sets is not remarked")
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="table (default) or json")
+    parser.add_argument("--format", choices=("table", "json", "sarif"), default="table", help="table (default), json, or sarif for code hosts")
     parser.add_argument(
         "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity on: error, warning (default), info"
     )
@@ -33,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         if version and check_version(version, order):
             raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
     document = lint(arguments.files, Context(arguments.nccl, arguments.torch, arguments.platform), arguments.kind)
-    sys.stdout.write(render_json(document) if arguments.format == "json" else render_table(document))
+    render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
+    sys.stdout.write(render(document))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe))

@@ -12,12 +12,14 @@ from unhang.errors import UserError
 from unhang.lint.checks import Context, Finding, check_settings
 from unhang.lint.knowledge import load_knowledge
 from unhang.lint.lines import check_lines, versions_in
-from unhang.lint.settings import find_settings, kind_of
+from unhang.lint.pods import check_library_path, check_pods
+from unhang.lint.settings import IGNORED, find_settings, kind_of
 from unhang.text import visible
 
 SCHEMA = "unhang/lint/1"
 LARGEST = 8 * 1024 * 1024
 SEVERITIES = ("error", "warning", "info")
+POD_RULES = ("pod-shm", "pod-ipc-lock", "foreign-libnccl")
 _ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".conf", ".py", ".dockerfile", ".env", ".job", ""}
 
 
@@ -59,7 +61,9 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     known = load_knowledge()
     nccl, torch = versions_in(text, known)
     here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch)
-    found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known)]
+    found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text)]
+    ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
+    found = [one for one in found if one.line not in ignored or one.rule not in POD_RULES]
     unique = {(one.line, one.rule, one.found): one for one in found}
     return sorted(unique.values(), key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule))
 
