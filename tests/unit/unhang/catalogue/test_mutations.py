@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
-from changed_nodes import documents, found, schema_faults
+from changed_nodes import PLATFORMS, documents, found, found_in_group, found_on_node, schema_faults
 
 MUTATIONS = yaml.safe_load((Path(__file__).resolve().parents[4] / "tests" / "fixtures" / "incidents" / "mutations.yml").read_text())["nodes"]
 CASES = {
@@ -34,3 +35,13 @@ def test_nearly_all_of_more_than_a_hundred_faults_are_found_with_the_right_sever
     assert len(CASES) >= 115
     wrong = [name for name, case in CASES.items() if not is_right(case)]
     assert len(wrong) <= (1 - AIM) * len(CASES), wrong
+
+
+@pytest.mark.parametrize("kind", PLATFORMS)
+def test_healthy_node_of_every_kind_is_silent_above_info(kind):
+    assert {rule: severity for rule, severity in found_on_node(PLATFORMS[kind]()).items() if severity != "info"} == {}
+
+
+@pytest.mark.parametrize("kind", PLATFORMS)
+def test_equal_healthy_nodes_of_every_kind_do_not_differ(kind):
+    assert found_in_group([PLATFORMS[kind]() for _ in range(3)]) == {}

@@ -1,0 +1,35 @@
+"""`explains` names rules that are there, goes through as many rules as it takes, and never in a circle."""
+
+from __future__ import annotations
+
+import pytest
+from changed_nodes import PLATFORMS, catalogue, changed, found_on_node
+
+from unhang.catalogue.explains import circles, explained_by
+
+ROWS = {rule.id: rule.row for rule in catalogue().rules}
+
+
+def test_what_a_rule_explains_is_followed_through_other_rules():
+    rows = {"switch": {"explains": ["manager"]}, "manager": {"explains": ["fabric"]}, "fabric": {}}
+    assert explained_by(rows, "switch") == {"manager", "fabric"}
+    assert list(circles(rows)) == []
+
+
+def test_two_rules_that_explain_each_other_are_a_fault():
+    rows = {"a": {"explains": ["b"]}, "b": {"explains": ["a"]}}
+    assert list(circles(rows)) == ["rule a: explains: it explains itself through b", "rule b: explains: it explains itself through a"]
+
+
+@pytest.mark.parametrize("rule", [rule for rule, row in ROWS.items() if row.get("explains")])
+def test_a_rule_explains_rules_of_its_own_scope(rule):
+    assert {ROWS[other]["scope"] for other in explained_by(ROWS, rule)} == {ROWS[rule]["scope"]}
+
+
+def test_one_fault_is_told_by_one_finding_once_those_that_it_explains_are_set_aside():
+    """No NVLSM on a B200: fabric manager, fabric and each GPU follow from it."""
+    gone = {"packages.installed": [], "fabric_manager.running": False, "fabric_manager.started_s": None, "interconnect.fabric_state": "in_progress",
+        "gpus.devices[*].fabric.state": "in_progress"}  # fmt: skip
+    told = {rule for rule, severity in found_on_node(changed(PLATFORMS["b200_infiniband"](), {"facts": gone})).items() if severity != "info"}
+    explained = frozenset().union(*(explained_by(ROWS, rule) for rule in told))
+    assert told - explained == {"fabric-manager-without-nvlsm"}
