@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from unhang.diagnose import failures
 from unhang.diagnose import machine_rules as machines
 from unhang.diagnose import network_rules as networks
+from unhang.diagnose import peer_rules as peers
 from unhang.diagnose import placement_rules as placement
 from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose.evidence import Evidence
@@ -30,25 +31,25 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks.bar_still_moved,
     ranks.weights_were_loading,
     ranks.limit_ran_out_everywhere,
-    machines.peer_to_peer_went_silent,
+    peers.peer_to_peer_went_silent,
     machines.multicast_went_silent,
     machines.iommu_refused_and_hang,
-    machines.known_bad_driver_and_hang,
+    peers.known_bad_driver_and_hang,
     machines.old_kernel_and_hang,
     machines.several_nccl_libraries,
     machines.port_down_and_fault,
     machines.small_shared_memory,
-    machines.no_peer_access,
+    peers.no_peer_access,
     machines.links_flap,
     machines.pcie_errors_pile_up,
     machines.unreachable_interface,
     machines.gpudirect_wanted_and_off,
     machines.gpudirect_on_some_hosts,
-    machines.cards_without_peer_access,
+    peers.cards_without_peer_access,
     machines.fabric_of_nvswitch_board,
     machines.container_sees_no_gpu,
     machines.compat_libraries_and_refused,
-    machines.peer_to_peer_off_and_it_runs,
+    peers.peer_to_peer_off_and_it_runs,
     machines.build_was_interrupted,
     machines.some_gpus_idle,
     machines.one_gpu_has_fewer_links,
@@ -56,8 +57,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     machines.torch_newer_than_driver,
     machines.compiler_was_killed,
     machines.waits_inside_nccl,
-    machines.several_gpus_hang_and_one_works,
-    machines.busy_without_end,
+    peers.several_gpus_hang_and_one_works,
+    peers.busy_without_end,
     ranks.decided_by_each_rank,
     networks.sidecar_takes_connections,
     networks.gpudirect_and_protection_error,
