@@ -65,6 +65,7 @@ def model(
 ) -> dict[str, Any]:
     """A GPU model as its driver describes it. links: NVLinks, all up towards `remote` (0 GPU, 2 switch), or down when that is None."""
     used = 0 if data_centre else 12 * MIB
+    bar1_mib = 131072 if remote == 2 else 256  # boards with NVSwitch show all of a GPU's memory
     device = {
         "nvmlDeviceGetName": name,
         "nvmlDeviceGetArchitecture": architecture,
@@ -72,7 +73,7 @@ def model(
         "nvmlDeviceGetVbiosVersion": "92.00.45.00.03" if data_centre else "94.02.5C.00.0A",
         "nvmlDeviceGetBoardPartNumber": "900-21001-0000-000",
         "nvmlDeviceGetInforomImageVersion": "1001.0200.00.03",
-        "nvmlDeviceGetBAR1MemoryInfo": {"bar1Total": 256 * MIB, "bar1Free": 252 * MIB, "bar1Used": 4 * MIB},
+        "nvmlDeviceGetBAR1MemoryInfo": {"bar1Total": bar1_mib * MIB, "bar1Free": (bar1_mib - 4) * MIB, "bar1Used": 4 * MIB},
         "nvmlDeviceGetUtilizationRates": {"gpu": 0, "memory": 0},
         "nvmlDeviceGetMigMode": [0, 0] if capability == (8, 0) else NOT_SUPPORTED,
         "nvmlDeviceGetPersistenceMode": 1,
