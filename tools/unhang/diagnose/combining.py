@@ -25,6 +25,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks.traces_differ,
     ranks.ranks_share_a_gpu,
     ranks.processes_share_a_gpu,
+    ranks.processes_hold_the_first_gpu_too,
+    ranks.steps_wait_for_data,
     ranks.llmc_stopped_before_first_step,
     ranks.build_did_not_end,
     ranks.work_was_going_on,

@@ -12,6 +12,7 @@ from unhang.diagnose.scanning import Event, Scan
 MOST_LISTED = 64
 WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a job runs
 RETRIED = ("master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself")
+PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")  # said of adapters that a library looks at and may not use; the exit code of the job tells
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 
 
@@ -83,10 +84,10 @@ def said_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
 
 def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file without connections and names that failed at first and cannot have failed for good: the job worked later on."""
-    worked = [event.line for event in events if event.signature.fact in WORKS and not event.quoted]
-    if not worked:
-        return events
-    return [event for event in events if event.signature.id not in RETRIED or event.line > worked[-1]]
+    worked = max((event.line for event in events if event.signature.fact in WORKS and not event.quoted), default=0)
+    ended_well = max((event.line for event in events if event.signature.fact == "exit_zero"), default=0)
+    passed = {**dict.fromkeys(RETRIED, worked), **dict.fromkeys(PROBED, ended_well)}
+    return [event for event in events if event.line > passed.get(event.signature.id, 0)]
 
 
 def _timeout(event: Event) -> Timeout:

@@ -131,6 +131,26 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
         )
 
 
+def processes_hold_the_first_gpu_too(facts: Facts) -> Iterator[Evidence]:
+    """Processes that work on a GPU of their own and hold a context on another one, which is the same for all: that GPU runs out of memory first."""
+    by_pid: dict[str, dict[str, Event]] = {}
+    for event in facts.of("gpu_process"):
+        by_pid.setdefault(event.fields["pid"] or "", {}).setdefault(event.fields["index"] or "", event)
+    doubled = [held for held in by_pid.values() if len(held) > 1]
+    common = set.intersection(*(set(held) for held in doubled)) if doubled else set()
+    if len(doubled) > 1 and len(common) == 1:
+        why = f"{len(doubled)} processes of other GPUs hold GPU {next(iter(common))} as well"
+        yield Evidence("rank_device_mapping", WEIGHTS["decisive"] + SUPPORTING, why, tuple(doubled[0].values()), "processes-hold-first-gpu")
+
+
+def steps_wait_for_data(facts: Facts) -> Iterator[Evidence]:
+    """Steps that wait longer for their data than they compute."""
+    rows = facts.of("data_time")
+    waits = [event for event in rows if float(event.fields["data"] or 0) > 2 * float(event.fields["compute"] or 0)]
+    if len(waits) >= 3:
+        yield Evidence("slow_rank_or_io", STRONG, "steps wait longer for their data than they compute", tuple(waits[:2]), "steps-wait-for-data")
+
+
 def llmc_stopped_before_first_step(facts: Facts) -> Iterator[Evidence]:
     allocated = facts.of("llmc_allocated")
     if not allocated or (facts.world_size or 2) < 2:
