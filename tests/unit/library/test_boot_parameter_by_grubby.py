@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from fakes.node_tree import plant
 
+from unhang_node import process
 from unhang_node.change.boot import parameters as run
-from unhang_node.change.host import command as host_command
 from unhang_node.change.journal.running_values import read_running, value_before
 from unhang_node.change.journal.saved_states import begin_state
 from unhang_node.change.rollback.restore import plan_restore
@@ -44,7 +44,7 @@ def entries(tmp_path, monkeypatch):
         program.chmod(0o755)
 
     put()
-    monkeypatch.setitem(host_command.ENVIRONMENT, "PATH", f"{tmp_path / 'bin'}:{host_command.ENVIRONMENT['PATH']}")
+    monkeypatch.setitem(process.ENVIRONMENT, "PATH", f"{tmp_path / 'bin'}:{process.ENVIRONMENT['PATH']}")
     place = tmp_path / "entries"
     place.write_text("ro quiet iommu=pt\nro quiet\n")
     return place, put

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...mount_table import read_mounts
 from ...parse.grub import parse_default, parse_grubenv
+from ...process import FOLDERS, output_of
 from ...root import Root
 from ...section import Unread
 from ...sections.boot import CFG_LIMIT_BYTES, GRUB_FOLDERS, LOADER_FOLDERS, read_boot, read_efi_text, read_loader_entries
@@ -35,7 +35,6 @@ class Loader(NamedTuple):
 
 MKCONFIG = (("update-grub",), ("grub2-mkconfig", "-o"), ("grub-mkconfig", "-o"))
 CALL_DEADLINE_S = 900  # grub-mkconfig looks at every file system where os-prober is on
-PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class NotPossible(ValueError):
@@ -171,19 +170,13 @@ def change_entry(rootfs: str, path: str, change: Callable[[str, str], str], opti
 
 
 def run_command(rootfs: str, argv: list[str]) -> str:
-    """What a tool of the node wrote. Raises ValueError with its last words, TimeoutError."""
-    command = (["chroot", rootfs] if rootfs != "/" else []) + argv
-    environment = {"PATH": "{}:{}".format(os.environ.get("PATH", PATHS), PATHS), "LC_ALL": "C", "HOME": "/"}
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=CALL_DEADLINE_S, env=environment, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv)) from None
-    said = done.stdout.decode("utf-8", "replace")
-    if done.returncode:
-        raise ValueError("{} ended with {}: {}".format(argv[0], done.returncode, " ".join(said.split())[-400:]))
-    return said
+    """What a tool of the node printed. Raises ProgramFailed, TimeoutError, OSError."""
+    return output_of(argv, CALL_DEADLINE_S, rootfs, merged=True, variables={"PATH": _search_path()})
+
+
+def _search_path() -> str:
+    """The caller's folders first, for a distribution may keep its boot loader's tools elsewhere."""
+    return f"{os.environ.get('PATH', FOLDERS)}:{FOLDERS}"
 
 
 def _grubenv(rootfs: str, folder: str) -> bytes:
@@ -194,5 +187,5 @@ def _grubenv(rootfs: str, folder: str) -> bytes:
 
 def _which(rootfs: str, name: str) -> str | None:
     if rootfs == "/":
-        return shutil.which(name, path="{}:{}".format(os.environ.get("PATH", PATHS), PATHS))
-    return next((path for path in (folder + "/" + name for folder in PATHS.split(":")) if os.path.exists(place_of(rootfs, path))), None)
+        return shutil.which(name, path=_search_path())
+    return next((path for path in (folder + "/" + name for folder in FOLDERS.split(":")) if os.path.exists(place_of(rootfs, path))), None)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 
+from ...process import output_of
 from ...root import Root
 from ...sections.reading import drop_ins, line_if_there, there
 from ...sections.virtualization import container_kind
 from ..config.disabled_setting import write_texts
 from ..config.own_files import FilePlan, plan_gone, plan_own, write_plan
 from ..files import read_state, state_path, write_state
-from ..host.command import is_there, run_program
 from ..journal.running_values import Change, keep_running
 from ..journal.saved_states import keep_files
 
@@ -99,7 +100,7 @@ def write_grub(rootfs: str, name: str, plan: FilePlan, absent: bool, state_id: s
     if rootfs != "/":
         return
     try:
-        run_program(["update-grub"], DEADLINE_S)
+        output_of(["update-grub"], DEADLINE_S)
     except (OSError, ValueError):
         write_texts(rootfs, {path: (after, before) for path, (before, after) in plan.texts.items()})
         raise
@@ -108,7 +109,7 @@ def write_grub(rootfs: str, name: str, plan: FilePlan, absent: bool, state_id: s
 def read_entries() -> list[tuple[str, list[str]]]:
     """[(kernel, its parameters)] of each boot entry. Raises OSError, ValueError."""
     entries, kernel = [], ""
-    for line in run_program(["grubby", "--info=ALL"]).split("\n"):
+    for line in output_of(["grubby", "--info=ALL"]).split("\n"):
         key, _, value = line.partition("=")
         if key == "kernel":
             kernel = value.strip().strip("\"'")
@@ -125,7 +126,7 @@ def read_parameter(parameter: str) -> list[str] | None:
 def write_parameter(parameter: str, kernels: Sequence[str]) -> None:
     """Has exactly the entries of these kernels carry the parameter. Raises OSError, ValueError."""
     for kernel in sorted({kernel for kernel, parameters in read_entries() if (parameter in parameters) != (kernel in kernels)}):
-        run_program(["grubby", "--update-kernel=" + kernel, ("--args=" if kernel in kernels else "--remove-args=") + parameter], DEADLINE_S)
+        output_of(["grubby", "--update-kernel=" + kernel, ("--args=" if kernel in kernels else "--remove-args=") + parameter], DEADLINE_S)
     found = sorted({kernel for kernel, parameters in read_entries() if parameter in parameters})
     if found != sorted(kernels):
         raise ValueError("grubby: expected {} on {}, found it on {}".format(parameter, ", ".join(kernels) or "no entry", ", ".join(found) or "no entry"))
@@ -156,7 +157,7 @@ def add_by_grubby(rootfs: str, name: str, parameters: Sequence[str], state_id: s
     keep_parameters(rootfs, name, state_id, parameters, True)
     saved = read_state(rootfs, owner_of(name))
     write_state(rootfs, owner_of(name), dict(saved, grubby=sorted(set(saved.get("grubby", [])) | set(parameters))))
-    run_program(["grubby", "--update-kernel=ALL", "--args=" + " ".join(parameters)], DEADLINE_S)
+    output_of(["grubby", "--update-kernel=ALL", "--args=" + " ".join(parameters)], DEADLINE_S)
     left = missing_in_grubby(parameters)
     if left:
         raise ValueError("grubby: expected {} on every boot entry, found an entry without after it was added".format(" ".join(left)))
@@ -170,5 +171,10 @@ def given_to_grubby(rootfs: str, name: str) -> list[str]:
 def remove_by_grubby(rootfs: str, name: str, parameters: Sequence[str], state_id: str) -> None:
     """Takes exactly those away."""
     keep_parameters(rootfs, name, state_id, parameters, False)
-    run_program(["grubby", "--update-kernel=ALL", "--remove-args=" + " ".join(parameters)], DEADLINE_S)
+    output_of(["grubby", "--update-kernel=ALL", "--remove-args=" + " ".join(parameters)], DEADLINE_S)
     write_state(rootfs, owner_of(name), {})
+
+
+def is_there(rootfs: str, *paths: str) -> bool:
+    """True when one of these programs is on the node."""
+    return any(os.path.exists((rootfs if rootfs != "/" else "") + path) for path in paths)

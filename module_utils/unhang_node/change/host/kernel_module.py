@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ...parse.nvidia_driver import parse_params
+from ...process import output_of
 from ...root import Root
 from ...sections.installed_kernels import find_nvidia_module
 from ...sections.reading import drop_ins, line_if_there, there
 from ...sections.virtualization import container_kind
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
-from .command import run_program
 
 MODPROBE, MODULES_LOAD, OPENED = "/etc/modprobe.d", "/etc/modules-load.d", "/proc/driver/nvidia/params"
 EARLY = ("/etc/initramfs-tools/modules", "/etc/dracut.conf", "/etc/mkinitcpio.conf")
@@ -125,7 +125,7 @@ def why_not_load() -> str | None:
 
 def load(name: str) -> None:
     """Raises ValueError with modprobe's words."""
-    run_program(["modprobe", name])
+    output_of(["modprobe", name])
     if not is_loaded(name):
         raise ValueError(f"modprobe {name}: expected it among the loaded modules, found it not there")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...process import ProgramFailed, output_of
 from ...root import Root
 from ...sections.reading import there
-from .command import Failed, run_program
 from .limits import UNIT_FOLDERS
 
 AT_BOOT = ("enabled", "enabled-runtime", "static", "alias", "indirect", "generated")
@@ -21,8 +21,8 @@ def unit_path(rootfs: str, name: str) -> str | None:
 def ask(verb: str, name: str) -> str:
     """What systemctl says in one word; it ends with another code than 0 for most of its answers."""
     try:
-        return run_program(["systemctl", verb, name]).strip()
-    except Failed as problem:
+        return output_of(["systemctl", verb, name]).strip()
+    except ProgramFailed as problem:
         return str(problem).rpartition(": ")[2].split(" ")[0]
 
 
@@ -54,18 +54,18 @@ def why_not_undone(name: str, before: str) -> str | None:
 
 def undo_at_boot(name: str, _before: str) -> None:
     """Raises ValueError with systemctl's words."""
-    run_program(["systemctl", "--no-reload", "disable", name])
+    output_of(["systemctl", "--no-reload", "disable", name])
 
 
 def undo_now(name: str, before: str) -> None:
     """Starts or stops it, as it was. Raises ValueError with systemctl's words."""
-    run_program(["systemctl", "start" if before == "active" else "stop", name])
+    output_of(["systemctl", "start" if before == "active" else "stop", name])
 
 
 def apply_service(name: str, rows: Iterable[tuple[str, str, str]]) -> None:
     """Raises ValueError with systemctl's words."""
     for when, _before, _after in rows:
-        run_program(["systemctl", "--no-reload", "enable", name] if when == "at boot" else ["systemctl", "start", name])
+        output_of(["systemctl", "--no-reload", "enable", name] if when == "at boot" else ["systemctl", "start", name])
     left = plan_service(name)
     if left:
         raise ValueError(f"{name}: expected it to run now and at boot, found it {left[0][1]} {left[0][0]}")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 from ...parse.values import parse_meminfo
+from ...process import ProgramFailed, output_of
 from ...root import Root
 from ...sections.virtualization import container_kind
 from ..config.own_files import FilePlan, plan_gone, plan_own
 from ..files import read_state, write_state
-from .command import Failed, run_program
 
 SHM = "/dev/shm"  # noqa: S108 - what it is about
 UNIT = "unhang-shm-size.service"
@@ -110,8 +110,8 @@ def forget(rootfs: str) -> None:
 def remount(size: int) -> None:
     """Raises ValueError with mount's words, or when the size is another afterwards."""
     try:
-        run_program(["mount", "-o", f"remount,size={rounded(size)}", SHM])
-    except Failed as problem:
+        output_of(["mount", "-o", f"remount,size={rounded(size)}", SHM])
+    except ProgramFailed as problem:
         raise ValueError(f"{problem}; in a container {SHM} is as large as its runtime makes it") from None
     if size_now() != rounded(size):
         raise ValueError(f"{SHM}: expected {rounded(size)} bytes, found {size_now()} after it was mounted again")

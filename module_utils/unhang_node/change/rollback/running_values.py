@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ...process import output_of
 from ..boot import parameters as boot_parameters
 from ..gpu import modes
 from ..host import kernel_module as kernel_module_run
@@ -13,7 +14,6 @@ from ..host import kernel_parameter as kernel_parameter_run
 from ..host import limit as limit_run
 from ..host import service as service_run
 from ..host import shm_size as shm_size_run
-from ..host.command import run_program
 from ..journal.node_lock import read_boot_id
 from ..journal.running_values import GPU_MODES, read_running, value_before
 
@@ -101,7 +101,7 @@ def read_again(rows: Sequence[Row]) -> list[str]:
     left = []
     for row in rows:
         try:
-            run_program(["systemctl", "kill", "--signal=HUP", row.name])
+            output_of(["systemctl", "kill", "--signal=HUP", row.name])
         except (OSError, ValueError) as problem:
             left.append(f"{row.name}: reads its files at the next boot: {problem}")
     return left
