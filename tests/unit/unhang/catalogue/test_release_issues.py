@@ -15,7 +15,7 @@ ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]
 NODES = {
     "blackwell": "b200_infiniband", "ampere": "a100_roce", "hopper": "h100_infiniband", "ada": "l40s_ethernet", "turing": "t4_cloud_vm",
     "GH200": "gh200", "GB200": "gb200_nvl72", "GB300": "gb200_nvl72", "B300 SXM": "b300_infiniband", "A100 SXM4": "a100_roce", "T4": "t4_cloud_vm",
-    "H100 NVL": "h100_infiniband",
+    "H100 NVL": "h100_infiniband", "RTX PRO 6000 Blackwell Server": "rtx_pro_6000",
 }  # fmt: skip
 
 
@@ -26,7 +26,10 @@ def node_of(table, row):
     else:
         wanted = [*row.get("models", ()), *row.get("architectures", ())]
         name = next((NODES[one] for one in wanted if one in NODES), "gb200_nvl72" if "aarch64" in row.get("processors", ()) else "h100_infiniband")
-    return changed(PLATFORMS[name](), shown(row))
+    node = changed(PLATFORMS[name](), shown(row))
+    nccl = node["sections"]["nccl"]
+    nccl["settings"] = [one for one in nccl["settings"] if one["name"] != row.get("unless")]  # a healthy node may have worked around it
+    return node
 
 
 def shown(row):
