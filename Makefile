@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu collector payload clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu collector payload generated clean setup setup-dev
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,9 @@ audit: $(STAMP) ## Look at every node and judge:  make audit INVENTORY=inventory
 demo: $(STAMP) ## The same on a recorded fleet, without GPU, ssh or compiler
 	@sh tools/setup/audit.sh $(PYTHON) --inventory inventory/demo $(if $(LIMIT),--limit '$(LIMIT)') $(ARGS)
 
-check: $(DEV_STAMP) ## Lint: ruff, mypy, ansible-lint, ansible-doc
+check: $(DEV_STAMP) ## Lint and format: ruff, mypy, ansible-lint, ansible-doc
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/ansible-lint --offline
 	ANSIBLE_CONFIG=ansible.cfg $(VENV)/bin/ansible-doc --type module $(basename $(notdir $(wildcard library/*.py))) >/dev/null
@@ -52,6 +53,10 @@ collector: $(STAMP) ## The one-file collector, dist/unhang-collect.pyz
 
 payload: $(STAMP) ## The smoke test's one file, from its parts
 	$(PYTHON) tools/payload/build.py
+
+generated: payload ## All that is written from something else: pages of docs, and the payload. A stale one fails a test
+	$(PYTHON) -P -m unhang.reference.pages docs
+	$(PYTHON) -P -m unhang.reference.incidents > docs/.incidents.new && mv docs/.incidents.new docs/incidents.md
 
 clean: ## Remove what was built; runs/ stays
 	rm -rf $(VENV) .cache dist build .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .ansible *.egg-info tools/*.egg-info

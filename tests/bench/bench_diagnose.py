@@ -52,9 +52,7 @@ def nccl_log(noise: random.Random) -> Iterator[str]:
             ]
             lines.append(f"{head}Channel {channel:02d}/0 : {rank}[{device}] -> {(rank + 8) % RANKS}[{device}] [send] via NET/IB/{device % 4}/GDRDMA")
             lines.append(f"{head}Channel {channel:02d}/0 : {(rank - 8) % RANKS}[{device}] -> {rank}[{device}] [receive] via NET/IB/{device % 4}/GDRDMA")
-        lines.append(
-            f"{named} - Init COMPLETE"
-        )
+        lines.append(f"{named} - Init COMPLETE")
     noise.shuffle(lines)
     yield from lines
 

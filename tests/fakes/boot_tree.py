@@ -26,7 +26,7 @@ fi
 set timeout=5
 """
 # As grub-mkconfig's scripts see it: the files of /etc/default/grub.d after each other, the last word on each name.
-TOOL = '''#!{python}
+TOOL = """#!{python}
 import re, sys
 from pathlib import Path
 root, tool = Path(sys.argv[1]), sys.argv[2]
@@ -46,7 +46,7 @@ elif tool == "bootctl":
         place.write_bytes(efi_text(sys.argv[4]))
 else:
     sys.exit("no such tool: " + tool)
-'''
+"""
 
 
 def grub_cfg(releases, default="0", options="quiet"):

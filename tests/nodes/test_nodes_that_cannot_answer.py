@@ -78,9 +78,9 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J"
 HIJACK = {"changed": False, "ansible_facts": {"inventory_hostname": "gpu004", "group_names": ["production"]}, "node_facts": "{}"}
 RUBBISH = {
     "a hundred megabytes": "head -c 100000000 /dev/zero | tr '\\0' x",
-    "truncated": "printf '{\"changed\": false, \"node_facts\": \"{'",
+    "truncated": 'printf \'{"changed": false, "node_facts": "{\'',
     "facts for the controller": "printf '%s' '" + json.dumps(HIJACK) + "'",
-    "escapes": "printf '%s' '" + ESCAPES + "{{ lookup(\"pipe\", \"touch /tmp/owned\") }}'",
+    "escapes": "printf '%s' '" + ESCAPES + '{{ lookup("pipe", "touch /tmp/owned") }}\'',
 }
 
 
@@ -89,7 +89,7 @@ def rubbish(shared_fleet):
     """One audit of four nodes whose Python prints something else than asked."""
     for name, command in zip(NAMES, RUBBISH.values(), strict=True):
         # Asked for its version it is a current one; given a module it prints the rubbish.
-        script = f"#!/bin/sh\n[ \"$1\" = -c ] && exec /usr/bin/python3.11 \"$@\"\ncat >/dev/null\n{command}\n"
+        script = f'#!/bin/sh\n[ "$1" = -c ] && exec /usr/bin/python3.11 "$@"\ncat >/dev/null\n{command}\n'
         shared_fleet.plant(name, "/usr/local/bin/python-of-this-node", script, mode=0o755)
     return shared_fleet.audit(variables={"ansible_python_interpreter": "/usr/local/bin/python-of-this-node"})
 

@@ -10,7 +10,7 @@ POLICY = {"nccl": {"profile": "single_node_nvlink+flight_recorder", "settings": 
 BROKEN = {
     "/etc/nccl.conf": "NCCL_IB_TIMEOUT=22\nNCCL_P2P_DISABLE=1\n",
     "/etc/environment": "NCCL_TIMEOUT=1200000\nNCCL_BLOCKING_WAIT=1\nSITE=1\n",
-    "/etc/profile.d/site.sh": "if [ -n \"$HOME\" ]; then\n  export NCCL_SOCKET_IFNAME=eth7\nfi\n",
+    "/etc/profile.d/site.sh": 'if [ -n "$HOME" ]; then\n  export NCCL_SOCKET_IFNAME=eth7\nfi\n',
 }
 REPAIRED = {"nccl-p2p-disabled", "nccl-setting-not-real", "torch-setting-renamed", "nccl-interface-does-not-exist", "policy-nccl-setting"}
 SECOND_INTERFACE = "ip link add eth1 type veth peer name eth2 && ip address add 10.99.0.2/24 dev eth1 && ip link set eth1 up && ip link set eth2 up"

@@ -1,7 +1,7 @@
 """Booted nodes of two Debian releases, and on their bridge a signed repository of Debian's own driver packages. For `make test-packages`.
 
-    deb12, deb13    a fresh node of bookworm and of trixie for each test (Equipped)
-    versions        versions that the archives offer, by what they are for
+deb12, deb13    a fresh node of bookworm and of trixie for each test (Equipped)
+versions        versions that the archives offer, by what they are for
 """
 
 from __future__ import annotations

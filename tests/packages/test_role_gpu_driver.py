@@ -42,7 +42,7 @@ def lay_kernel(node, release):
     menu = f"menuentry 'Debian' --id one {{\\n  linux /boot/vmlinuz-{release} root=/dev/sda1 ro\\n}}\\n"
     for path, content in MACHINE.items():
         node.fleet.plant(node.name, path, content)
-    node.shell(f"mkdir -p /boot/grub && touch /boot/vmlinuz-{release} && printf \"{menu}\" >/boot/grub/grub.cfg")
+    node.shell(f'mkdir -p /boot/grub && touch /boot/vmlinuz-{release} && printf "{menu}" >/boot/grub/grub.cfg')
 
 
 def test_a_newer_driver_goes_down_into_another_family_and_stays_there(deb13):

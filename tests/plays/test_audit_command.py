@@ -164,7 +164,7 @@ def test_help_names_every_command(fleet):
 
 
 def test_a_reader_that_goes_away_is_no_traceback(fleet):
-    start = f"import sys; sys.path[:0] = [\"{PROJECT}/tools\"]; from unhang.cli import main; main()"
+    start = f'import sys; sys.path[:0] = ["{PROJECT}/tools"]; from unhang.cli import main; main()'
     done = run(["sh", "-c", f"'{sys.executable}' -P -c '{start}' | true"], CLEAN, "/")
     assert "Traceback" not in done.stderr
 

@@ -73,7 +73,7 @@ def test_a_node_too_old_for_the_collector_as_well_says_so(fleet):
 
 
 def test_a_collector_that_fails_leaves_the_finding_with_its_words(fleet):
-    script = old_python(fleet.folder, OLD, REFUSAL).replace(f"exec {sys.executable} \"$@\"", "echo 'no room on device' >&2; exit 1")
+    script = old_python(fleet.folder, OLD, REFUSAL).replace(f'exec {sys.executable} "$@"', "echo 'no room on device' >&2; exit 1")
     fleet.interpreter("a", script)
     fleet.play()
     node = fleet.nodes()["a"]

@@ -113,12 +113,9 @@ def test_the_policy_stops_foreign_script_and_style(browser, report, tmp_path):
 def test_a_hostile_fleet_changes_nothing_but_text(browser, tmp_path):
     texts = {name: text[:5000].encode("utf-8", "replace").decode() for name, text in hostile.TEXTS.items()}
     findings = [
-        fleets.finding(text[:60], text, "critical", text, text, text, remedy={"person": text}, sources=[{"url": text, "says": text}])
-        for text in texts.values()
+        fleets.finding(text[:60], text, "critical", text, text, text, remedy={"person": text}, sources=[{"url": text, "says": text}]) for text in texts.values()
     ]
-    folder = fleets.write_run(
-        tmp_path / "run", fleets.document(findings, {"ok": len(texts)}), [fleets.node(text, [text], {}) for text in texts.values()]
-    )
+    folder = fleets.write_run(tmp_path / "run", fleets.document(findings, {"ok": len(texts)}), [fleets.node(text, [text], {}) for text in texts.values()])
     (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
     with Visit(browser, folder / "report.html", "phone") as visit:
         assert visit.complaints == []

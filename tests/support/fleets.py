@@ -54,9 +54,7 @@ def document(findings: list[dict[str, Any]], nodes: dict[str, int], rules: int =
             "skip": 0,
             "waived": verdicts.count("waived"),
         },
-        "totals_by_severity": {
-            severity: severities.count(severity) for severity in ("critical", "error", "warning", "info") if severity in severities
-        },
+        "totals_by_severity": {severity: severities.count(severity) for severity in ("critical", "error", "warning", "info") if severity in severities},
         "totals_by_rule": by_rule,
         "findings": findings,
     }

@@ -305,8 +305,9 @@ def t4_cloud_vm():
 
 def cpu_only():
     none = nothing_there("no NVIDIA driver")
-    driver = dict(driver_section(), probe=probe(), install_method="none", packages=[],
-        loaded={"is_loaded": False, "version": None, "flavour": None, "line": None})
+    driver = dict(
+        driver_section(), probe=probe(), install_method="none", packages=[], loaded={"is_loaded": False, "version": None, "flavour": None, "line": None}
+    )
     driver.update(branch=None, cuda_version=None, nvml_version=None, userspace=None, on_disk=None, gsp_firmware=None, persistence_daemon=False, parameters=None)
     driver["probe"] = probe(*absent("loaded", "branch", "cuda_version", "nvml_version", "userspace", "on_disk", "gsp_firmware", "parameters", "mismatch_text"))
     network = network_section([interface("eno1", "10.0.0.9/24", "bnxt_en", 25000, default=True)], ["eno1"])

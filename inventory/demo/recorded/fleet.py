@@ -54,8 +54,7 @@ def a6000_workstation() -> Tree:
     """Three cards, one of them in a slot with eight lanes; ACS and the IOMMU as the board came."""
     lanes = ((16, 16), (8, 16), (16, 16))
     slots = [
-        Slot(address, "0x2230", lanes=lanes[place], speeds=("2.5", "16.0"), above=f"0000:{4 + place:02x}:01.1", acs=0x1D)
-        for place, address in enumerate(A6000)
+        Slot(address, "0x2230", lanes=lanes[place], speeds=("2.5", "16.0"), above=f"0000:{4 + place:02x}:01.1", acs=0x1D) for place, address in enumerate(A6000)
     ]
     board = machine("ASUSTeK COMPUTER INC.", "Pro WS WRX80E-SAGE SE WIFI", "AMD Ryzen Threadripper PRO 3975WX 32-Cores", 64, 1, 256)
     groups: Tree = {f"sys/kernel/iommu_groups/{group}/devices/.keep": "" for group in range(3)}
@@ -219,4 +218,3 @@ def broken_recordings() -> dict[str, dict[str, Any]]:
             "devices": {"0": processes([(pid, 9216) for pid in range(61001, 61005)]), "5": {"nvmlDeviceGetComputeMode": 3}},
         },
     }  # fmt: skip
-

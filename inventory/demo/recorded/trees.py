@@ -79,7 +79,7 @@ def driver(version: str, flavour: str, release: str, fabric_manager: bool = Fals
     dkms = "var/lib/dkms/nvidia"
     tree: Tree = {
         "proc/driver/nvidia/version": f"NVRM version: NVIDIA {kind}  {version}  Release Build  (dvs-builder@U22)\nGCC version:  gcc version 13.3.0\n",
-        "proc/driver/nvidia/params": "EnableMSI: 1\nEnableGpuFirmware: 18\nRegistryDwords: \"\"\n",
+        "proc/driver/nvidia/params": 'EnableMSI: 1\nEnableGpuFirmware: 18\nRegistryDwords: ""\n',
         "proc/modules": "nvidia_uvm 2170880 0 - Live 0x0000000000000000 (POE)\nnvidia 14381056 42 nvidia_uvm, Live 0x0000000000000000 (POE)\n",
         "sys/module/nvidia/version": version + "\n",
         f"{library}/libnvidia-ml.so.{version}": "",

@@ -70,7 +70,7 @@ def profile_lines(recording):
 
 
 def _call(text):
-    """"name_v2(3)" as ("name", "3"); without parentheses the scope is "*"."""
+    """ "name_v2(3)" as ("name", "3"); without parentheses the scope is "*"."""
     name, _, rest = text.partition("(")
     name = base_name(name)
     scope = rest.rstrip(")").replace(" ", "").replace(",", "-") if rest else "*"

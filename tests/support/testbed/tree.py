@@ -22,8 +22,7 @@ FINISH = (
     'rm -f "$1"/etc/ssh/ssh_host_*',
     'chroot "$1" systemctl -q enable systemd-networkd.service testbed-hardware.service',
     # What a node does by itself now and then would show up as a change that an audit made.
-    'chroot "$1" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer'
-    " systemd-tmpfiles-clean.timer",
+    'chroot "$1" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer systemd-tmpfiles-clean.timer',
     'touch "$1/etc/default/locale"',  # PAM complains of its absence at every login
     'chroot "$1" useradd --create-home --shell /bin/bash auditor',
 )

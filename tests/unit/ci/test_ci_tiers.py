@@ -46,7 +46,7 @@ class Clone:
         """(exit code, output, number of runs of the command). script: of sh; reads: of Python, before it."""
         runs = self.folder.parent / "runs"
         runs.write_text("")
-        command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f"echo run >> {runs}; .venv/bin/python -c \"$READS\"; {script}"]
+        command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f'echo run >> {runs}; .venv/bin/python -c "$READS"; {script}']
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
         said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": DEADLINE_S, "check": False}
         done = subprocess.run(command, cwd=self.folder, env={**kept, "READS": reads, **environment}, **said)

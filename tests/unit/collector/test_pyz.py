@@ -152,9 +152,7 @@ def test_standard_descriptors_that_the_caller_closed_cost_no_section(pyz, closed
     assert {name: section["probe"]["status"] for name, section in sections.items()} == dict.fromkeys(("node", "kernel", "gpus", "interconnect"), "ok")
 
 
-@pytest.mark.parametrize(
-    ("closed", "message"), [("1>&-", "unhang collect: could not write the document: standard output is closed\n"), ("0<&- 1>&- 2>&-", "")]
-)
+@pytest.mark.parametrize(("closed", "message"), [("1>&-", "unhang collect: could not write the document: standard output is closed\n"), ("0<&- 1>&- 2>&-", "")])
 def test_a_closed_standard_output_is_one_line_and_exit_code_2(pyz, closed, message):
     done = run("sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-I", "-S", str(pyz), "--gather-subset", "!all", *PATIENT)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", message)

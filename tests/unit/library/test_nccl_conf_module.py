@@ -160,7 +160,7 @@ def test_each_format_is_read_back_as_it_was_meant(form):
     assert {row.name: row.value for row in readers[form]()} == {prefix + name: value for name, value in given.items()}
 
 
-@pytest.mark.parametrize(("form", "command"), [("shell", ["sh", "-c", ". {}; printf %s \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE\""]), ("task_prolog", ["sh", "{}"])])
+@pytest.mark.parametrize(("form", "command"), [("shell", ["sh", "-c", '. {}; printf %s "$TORCH_NCCL_DEBUG_INFO_TEMP_FILE"']), ("task_prolog", ["sh", "{}"])])
 def test_a_real_shell_gets_the_value_byte_for_byte(tmp_path, form, command):
     path = tmp_path / "script"
     path.write_text(settled_text(None, form, AWKWARD, ""))

@@ -186,8 +186,9 @@ def test_a_hang_is_told_with_what_the_kernel_said_and_what_moved_in_nic_and_nvli
     result = json.loads(said)
     [node] = result["nodes"]
     assert node["kernel_log"] == [XID, "eth0: link becomes ready"]
-    assert f"never entered collective 2 (all_reduce float32), in which 1 ranks wait; it stands after 1; likely: its kernel log says {XID!r}" in (
-        result["suspects"][0]["why"]
+    assert (
+        f"never entered collective 2 (all_reduce float32), in which 1 ranks wait; it stands after 1; likely: its kernel log says {XID!r}"
+        in (result["suspects"][0]["why"])
     )
     assert node["counters"] == {"eth9 rx_errors": 5, "mlx5_0 port 2 packet_seq_err": 60}
     assert node["nvlink"] == {"GPU 0 link 3 data sent (KiB)": 500, "GPU 1 link 5 CRC errors": 7}

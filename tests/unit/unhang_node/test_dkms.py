@@ -52,7 +52,7 @@ def test_why_a_module_is_not_there_is_one_line_with_the_line_of_the_log(tmp_path
     ("text", "number", "line"),
     [
         (COMPILER, 5, ERROR),
-        (HEAD + 'ERROR: modpost: GPL-incompatible module nvidia.ko uses GPL-only symbol\nmake: *** [y] Error 1\n', 3, None),
+        (HEAD + "ERROR: modpost: GPL-incompatible module nvidia.ko uses GPL-only symbol\nmake: *** [y] Error 1\n", 3, None),
         (HEAD + "conftest.sh: line 2: gcc-12: not found\nmake[2]: *** [Makefile:1] Error 127\n", 4, "make[2]: *** [Makefile:1] Error 127"),
         (HEAD + "  CC [M]  nv.o\nfatal error: error writing to /tmp/x.s: No space left on device\n", 4, None),
         (HEAD + "  CC [M]  nv.o\n", 3, "CC [M] nv.o"),

@@ -1,4 +1,4 @@
-"""docs/incidents.md: what became of each known incident, written from the catalogue. `python -m unhang.reference.incidents > docs/incidents.md`."""
+"""docs/incidents.md: what became of each known incident, written from the catalogue. `make generated`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 HEAD = """# Incidents
 
 What is known to have broken multi-GPU training, by the id under which it was collected, and what became of it. This page is written from the catalogue
-(`python -m unhang.reference.incidents > docs/incidents.md`); a test fails when it is stale or an incident is missing.
+(`make generated`); a test fails when it is stale or an incident is missing.
 
 - **rule**: the audit decides it from the facts of a node, its policy or a group of nodes.
 - **entry**: the node's facts cannot decide it. The reason stands beside it; diagnosis and `unhang explain` know it.

@@ -1,4 +1,4 @@
-"""docs/rules.md, docs/facts.md and docs/causes.md, written from the catalogue: `python -m unhang.reference.pages docs` writes them anew."""
+"""docs/rules.md, docs/facts.md and docs/causes.md, written from the catalogue: `make generated` writes them anew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unhang.judge.rules import Rule
 from unhang.reference.causes import render_causes
 from unhang.schemas.shapes import Shape, fact_shapes
 
-HOW = "(`python -m unhang.reference.pages docs`); a test fails when it is stale."
+HOW = "(`make generated`); a test fails when it is stale."
 RULES_HEAD = f"""# Rules
 
 Every rule of the catalogue, by what it looks at. This page is written from the rows in `tools/unhang/catalogue/`

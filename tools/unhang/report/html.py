@@ -3,6 +3,7 @@
 Text from nodes reaches the page only through `visible` and the template's escaping; the page's Content-Security-Policy allows its own style and
 script by their hashes and nothing else.
 """
+
 from __future__ import annotations
 
 import base64
@@ -27,9 +28,9 @@ from unhang.text import counted, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_DRAWINGS = 24
-LONGEST_PLACE, MOST_PLACES = 320, 60      # characters of one set of hosts where it stands first; sets in the details, which have every host
-MOST_UNFOLDED = 4               # critical findings that stand open; the others show title, place and action until opened
-LONGEST_TEXT = 200_000          # folded host names of a large fleet; everything else is cut far earlier
+LONGEST_PLACE, MOST_PLACES = 320, 60  # characters of one set of hosts where it stands first; sets in the details, which have every host
+MOST_UNFOLDED = 4  # critical findings that stand open; the others show title, place and action until opened
+LONGEST_TEXT = 200_000  # folded host names of a large fleet; everything else is cut far earlier
 _INTERCONNECT = ("interconnect.", "fabric_manager.", "network.rdma")
 
 
@@ -63,11 +64,18 @@ def render_page(findings: Mapping[str, Any], run: Mapping[str, Any], nodes: Sequ
     mapped = panels(nodes, folds, told, anchors) if nodes else []
     joined = _joined(nodes, folds, mapped)
     return _page(
-        header=_header(findings.get("run") or {}, run), tools=_tools(run.get("controller")), run_name=run_name,
-        left_out=phrases.left_out(findings), tally=phrases.tally(findings, folds),
+        header=_header(findings.get("run") or {}, run),
+        tools=_tools(run.get("controller")),
+        run_name=run_name,
+        left_out=phrases.left_out(findings),
+        tally=phrases.tally(findings, folds),
         folds=[_fold_view(number, fold, joined) for number, fold in enumerate(folds, start=1)],
-        unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])], waived=waived, panels=mapped, joined=joined[:MOST_DRAWINGS],
-        undrawn=len(joined[MOST_DRAWINGS:]), tables=_tables(mapped, nodes, told, anchors),
+        unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
+        waived=waived,
+        panels=mapped,
+        joined=joined[:MOST_DRAWINGS],
+        undrawn=len(joined[MOST_DRAWINGS:]),
+        tables=_tables(mapped, nodes, told, anchors),
         legend=[(kind, word) for kind, word in KIND_WORDS.items() if any(cell.kind == kind for panel in mapped for cell in panel.cells)],
     )
 
@@ -97,8 +105,12 @@ def _page(**view: Any) -> str:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
     environment.globals.update(
-        phrases=phrases, fold_hosts=fold_hosts, visible=visible, counted=counted,
-        style=Markup(style), script=Markup(script),  # noqa: S704 - our own two files, nothing from a node
+        phrases=phrases,
+        fold_hosts=fold_hosts,
+        visible=visible,
+        counted=counted,
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own two files, nothing from a node
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
     )
     return environment.get_template("report.html.j2").render(**view)
@@ -119,13 +131,26 @@ def _fold_view(number: int, fold: Fold, joined: Sequence[Joined]) -> dict[str, A
     shown, everywhere = phrases.places(fold, 6, LONGEST_PLACE), phrases.places(fold, MOST_PLACES)
     drawn = [group.anchor for group in joined[:MOST_DRAWINGS] if hosts & set(group.hosts)] if _about_interconnect(finding) else []
     return {
-        "number": number, "fold": fold, "severity": str(finding["severity"]), "title": finding.get("title"), "rule": finding.get("rule"),
-        "places": shown, "everywhere": [] if shown == everywhere else everywhere,
-        "expected": visible(finding.get("expected") or ""), "found": visible(finding.get("found") or ""),
-        "others": [visible(text) for text in fold.others], "comparison": phrases.comparison(finding, 12), "action": phrases.action(finding),
-        "workaround": phrases.workaround(finding), "evidence": phrases.evidence(finding), "situations": phrases.situations(finding),
-        "confidence": phrases.confidence(finding), "sources": [_source(row) for row in finding.get("sources") or []], "drawings": drawn[:6],
-        "brief": phrases.places(fold, 2, LONGEST_PLACE // 2), "unfolded": finding["severity"] == "critical" and number <= MOST_UNFOLDED,
+        "number": number,
+        "fold": fold,
+        "severity": str(finding["severity"]),
+        "title": finding.get("title"),
+        "rule": finding.get("rule"),
+        "places": shown,
+        "everywhere": [] if shown == everywhere else everywhere,
+        "expected": visible(finding.get("expected") or ""),
+        "found": visible(finding.get("found") or ""),
+        "others": [visible(text) for text in fold.others],
+        "comparison": phrases.comparison(finding, 12),
+        "action": phrases.action(finding),
+        "workaround": phrases.workaround(finding),
+        "evidence": phrases.evidence(finding),
+        "situations": phrases.situations(finding),
+        "confidence": phrases.confidence(finding),
+        "sources": [_source(row) for row in finding.get("sources") or []],
+        "drawings": drawn[:6],
+        "brief": phrases.places(fold, 2, LONGEST_PLACE // 2),
+        "unfolded": finding["severity"] == "critical" and number <= MOST_UNFOLDED,
     }
 
 

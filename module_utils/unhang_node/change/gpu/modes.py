@@ -38,7 +38,6 @@ class ModeChange(NamedTuple):
         return self.gpu.compute_mode if self.mode == "compute_mode" else self.gpu.persistence
 
 
-
 def open_nvml(load: Callable[[], Nvml]) -> Tuple[Nvml, Optional[str]]:
     """(nvidia-ml-py, None) initialised, or (None, why not). load: () -> nvidia-ml-py, which comes along with the module."""
     try:

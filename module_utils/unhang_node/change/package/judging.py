@@ -71,9 +71,7 @@ def _of_step(step: Step, request: Request, installed: Installed) -> Iterator[str
         yield f"{step.name} is on hold by unhang; change_held: true lets it move"
 
 
-def read_back(
-    request: Request, before: Installed, steps: Sequence[Step], installed: Installed
-) -> Tuple[Dict[str, Optional[str]], List[str], List[str]]:
+def read_back(request: Request, before: Installed, steps: Sequence[Step], installed: Installed) -> Tuple[Dict[str, Optional[str]], List[str], List[str]]:
     """(versions of what was named, [line of what is not as the steps have it], [line of what was expected otherwise]) after a change.
 
     before, installed: as it was and as it is; a version is None for what is not there.

@@ -54,9 +54,7 @@ def known_versions(states: Iterable[Optional[Dict[str, Any]]]) -> Dict[str, Set[
     return known
 
 
-def kept_as_is(
-    saved: Dict[str, Any], installed: Installed, known: Mapping[str, Set[Optional[str]]], named: Sequence[str]
-) -> Dict[str, str]:
+def kept_as_is(saved: Dict[str, Any], installed: Installed, known: Mapping[str, Set[Optional[str]]], named: Sequence[str]) -> Dict[str, str]:
     """{package: line} of what somebody has changed, or put on hold, since unhang was done with it; without what the operator names."""
     lines = {}
     for row in saved["packages"]:

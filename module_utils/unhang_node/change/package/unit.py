@@ -47,7 +47,7 @@ def is_at_work() -> bool:
 
 
 def wait_for_earlier(timeout_s: float) -> str:
-    """"" when none was at work, else how long we waited. Raises Locked when it still is."""
+    """ "" when none was at work, else how long we waited. Raises Locked when it still is."""
     began = time.monotonic()
     while is_at_work():
         waited_s = time.monotonic() - began

@@ -35,7 +35,7 @@ def test_no_row_names_an_incident_that_nobody_knows():
 
 
 def test_page_of_incidents_is_what_the_catalogue_says():
-    assert PAGE.read_text() == render_incidents(CATALOGUE), "write it anew: python -m unhang.reference.incidents > docs/incidents.md"
+    assert PAGE.read_text() == render_incidents(CATALOGUE), "write it anew: make generated"
 
 
 @pytest.mark.parametrize("row", CATALOGUE.entries, ids=lambda row: row["id"])

@@ -16,7 +16,7 @@ USED = rules_by_fact(CATALOGUE)
 
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_page_is_what_the_catalogue_says(name):
-    assert (DOCS / name).read_text() == PAGES[name](CATALOGUE), "write it anew: python -m unhang.reference.pages docs"
+    assert (DOCS / name).read_text() == PAGES[name](CATALOGUE), "write it anew: make generated"
 
 
 def test_every_rule_and_table_stands_on_the_page_of_rules():

@@ -39,7 +39,6 @@ def test_no_other_rule_of_its_kind_fires_on_the_examples_unless_the_rule_says_so
     assert found - set(rule.row.get("also", ())) == set()
 
 
-
 def test_a_rule_that_fires_by_mistake_is_seen():
     """The check itself: two rules that say the same of a node are found out."""
     example = RULES["driver-545-23-08-p2p-deadlock"].row["examples"]["match"][0]

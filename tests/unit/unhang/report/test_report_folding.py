@@ -59,8 +59,7 @@ def test_the_most_severe_stand_first_and_then_those_on_most_hosts():
 
 def test_findings_of_two_groups_are_not_mixed():
     findings = [
-        fleets.finding("drift", None, "error", "t", "e", "f", scope="group", group=group, hosts=hosts)
-        for group, hosts in (("a", ["a1"]), ("b", ["b1"]))
+        fleets.finding("drift", None, "error", "t", "e", "f", scope="group", group=group, hosts=hosts) for group, hosts in (("a", ["a1"]), ("b", ["b1"]))
     ]
     assert [fold.hosts for fold in fold_findings(findings)] == [("a1",), ("b1",)]
 

@@ -153,9 +153,9 @@ def test_tables_have_headers_and_pictures_have_words(five):
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
 def test_nothing_that_a_node_says_becomes_markup(text):
     made = fleets.h200()
-    made["gpus"]["model"] = made["driver"]["loaded"]["version"] = made["kernel"]["release"] = made["nccl"]["libraries"][0]["version"] = made[
-        "interconnect"
-    ]["fabric_state"] = text
+    made["gpus"]["model"] = made["driver"]["loaded"]["version"] = made["kernel"]["release"] = made["nccl"]["libraries"][0]["version"] = made["interconnect"][
+        "fabric_state"
+    ] = text
     made["network"]["rdma"][0].update(name=text, ports=[{"port": 1, "state": text, "link_layer": text}])
     made["interconnect"]["pairs"][0]["read"] = text
     made[text[:50]] = {"probe": {"status": text}}

@@ -132,7 +132,9 @@ def test_without_nvswitch_no_gpu_is_reset():
 
 
 def test_the_commands_that_reset_all_gpus_are_in_the_documented_order():
-    assert lines_of(reset_steps(["nvidia-persistenced.service", "nvidia-dcgm.service"])) == """\
+    assert (
+        lines_of(reset_steps(["nvidia-persistenced.service", "nvidia-dcgm.service"]))
+        == """\
 systemctl stop nvidia-dcgm.service
 systemctl stop nvidia-persistenced.service
 systemctl stop nvidia-fabricmanager.service
@@ -141,6 +143,7 @@ systemctl start nvidia-fabricmanager.service
 systemctl start nvidia-persistenced.service
 systemctl start nvidia-dcgm.service
 """
+    )
 
 
 def test_the_name_of_a_module_never_becomes_shell_text():

@@ -49,7 +49,7 @@ def find_holder(rootfs: str) -> Optional[LockHolder]:
 
 
 def wait_for_locks(rootfs: str, timeout_s: float) -> str:
-    """"" when nobody had a lock, else who had it and for how long we waited. Raises Locked naming the holder, OSError."""
+    """ "" when nobody had a lock, else who had it and for how long we waited. Raises Locked naming the holder, OSError."""
     began, holder = time.monotonic(), ""
     while True:
         found = find_holder(rootfs)
