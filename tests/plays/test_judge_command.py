@@ -40,6 +40,16 @@ def test_fail_on_decides_what_counts(run, tmp_path):
     assert main(["judge", str(run), "--rules", rules, "--fail-on", "error"]) == 1
 
 
+def test_findings_of_info_are_shown_and_end_with_0(run, tmp_path, capsys):
+    rules = str(write_rules(tmp_path / "rules", rule("gpus.count == 2", id="own-rule", severity="info")))
+    head = _judged(run, rules)
+    assert head["totals_by_severity"].keys() == {"info"}
+    capsys.readouterr()
+    assert main(["judge", str(run), "--rules", rules]) == 0
+    assert "own-rule" in capsys.readouterr().out
+    assert main(["judge", str(run), "--rules", rules, "--fail-on", "info"]) == 1
+
+
 def _judged(run, rules):
     main(["judge", str(run), "--rules", rules])
     return json.loads((run / "findings.json").read_text())

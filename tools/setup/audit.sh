@@ -7,7 +7,7 @@ before=$(readlink runs/latest)
 "$python" -P -m unhang audit "$@"
 code=$?
 case $code in
-    0) meaning='nothing found' ;;
+    0) meaning='nothing found at or above --fail-on' ;;
     1) meaning='there are findings' ;;
     *) meaning='could not look' ;;
 esac

@@ -62,7 +62,7 @@ def top_parser() -> argparse.ArgumentParser:
         prog="unhang",
         usage="unhang COMMAND [options]",
         description="Finds what makes multi-GPU training hang, over a fleet of nodes.",
-        epilog=f"commands:\n{listing}\n\nunhang COMMAND --help says more. Exit codes: 0 nothing found, 1 findings, 2 could not look.",
+        epilog=f"commands:\n{listing}\n\nunhang COMMAND --help says more. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 could not look.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"unhang {__version__}")

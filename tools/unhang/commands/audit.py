@@ -15,6 +15,7 @@ from typing import IO
 
 from unhang import project, run_folder
 from unhang.commands import judge
+from unhang.commands.fail_on import add_fail_on
 from unhang.errors import UserError
 from unhang.nodeset import expand_limit
 
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
     parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
     parser.add_argument("--format", metavar="FORMAT", help="what to print: table (default), json, html")
-    parser.add_argument("--fail-on", metavar="SEVERITY", help="exit with 1 for findings from this severity on")
+    add_fail_on(parser)
     parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="the rest goes to ansible-playbook, such as -- -e unhang_node_timeout_s=60 --become")
 
 

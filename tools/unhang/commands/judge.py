@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from unhang import run_folder
+from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.errors import UserError
-from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_judging import SHOWN_FAULTS, judge_folder
 from unhang.judge.values import printable
 
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own")
     parser.add_argument("--format", choices=FORMATS, default="table", help="what to print: table (default), json, html")
-    parser.add_argument("--fail-on", choices=SEVERITIES[::-1], default="info", metavar="SEVERITY", help="exit with 1 from this severity on (default: info)")
+    add_fail_on(parser)
     parser.add_argument("--now", metavar="DATE", help="the day that waivers are checked against, such as 2026-12-31 (default: today)")
 
 
@@ -38,8 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     if problems := list(_problems(head)):
         print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)
         return 2
-    severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
-    return int(any(head["totals_by_severity"].get(severity) for severity in severe))
+    return exit_code(head["totals_by_severity"], arguments.fail_on)
 
 
 def _problems(head: dict[str, Any]) -> Iterator[str]:

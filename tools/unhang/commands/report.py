@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from unhang import run_folder
+from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.project import program_as_typed
 from unhang.report.html import render_html
 from unhang.report.json import render_json
@@ -16,7 +17,6 @@ from unhang.report.run import read_findings
 from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
 
 FORMATS = ("table", "json", "html")
-SEVERITIES = ("info", "warning", "error", "critical")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", default="runs/latest", help="run folder or its id (default: runs/latest)")
     parser.add_argument("--format", choices=FORMATS, default="table", help="table (default), json, or html, which is written to RUN/report.html")
     parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output")
-    parser.add_argument("--fail-on", choices=SEVERITIES, default="info", metavar="SEVERITY", help="exit with 1 from this severity on (default: info)")
+    add_fail_on(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,8 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         deliver(render_table(findings, PIPED_WIDTH, run=arguments.run, program=program_as_typed()), arguments.out)
     if left_out(findings) or (findings["host_count"] and not findings["nodes"].get("ok")):
         return 2
-    worst_allowed = SEVERITIES.index(arguments.fail_on)
-    return int(any(count for severity, count in findings["totals_by_severity"].items() if SEVERITIES.index(severity) >= worst_allowed))
+    return exit_code(findings["totals_by_severity"], arguments.fail_on)
 
 
 def deliver(text: str, out: str) -> None:

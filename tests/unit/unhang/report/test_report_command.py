@@ -43,6 +43,13 @@ def test_fail_on_sets_from_which_severity_it_counts(runs, severity, code):
     assert unhang("report", "--fail-on", severity, cwd=runs).returncode == code
 
 
+def test_findings_of_info_are_shown_and_fail_no_script(tmp_path):
+    fleets.write_run(tmp_path / "run", fleets.document([fleets.finding("r", "n", "info", "worth knowing", "e", "f")], {"ok": 1}), [])
+    done = unhang("report", "run", cwd=tmp_path)
+    assert (done.returncode, b"worth knowing" in done.stdout) == (0, True)
+    assert unhang("report", "run", "--fail-on", "info", cwd=tmp_path).returncode == 1
+
+
 def test_a_lesser_finding_passes_a_higher_bar(tmp_path):
     fleets.write_run(tmp_path / "run", fleets.document([fleets.finding("r", "n", "warning", "t", "e", "f")], {"ok": 1}), [])
     assert unhang("report", "run", "--fail-on", "error", cwd=tmp_path).returncode == 0
