@@ -58,6 +58,7 @@ for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
         sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
 
+from unhang import run_folder
 from unhang.ansible import run_files
 from unhang.ansible.plays import audits
 from unhang.ansible.progress import Progress
@@ -135,7 +136,7 @@ class CallbackModule(CallbackBase):
         self.progress.end()
         spilled = {path.name for path in (self.spill / "nodes").glob("*.json")}
         for host in self.groups:
-            if not run_files.has_node(self.run, host) and run_files.file_stem(host) + ".json" not in spilled:
+            if not run_files.has_node(self.run, host) and run_folder.file_stem(host) + ".json" not in spilled:
                 self._record(host, "failed", f"its answer could not be written: {self.lost[host]}" if host in self.lost else NOT_REACHED)
         self._collect_spilled()
         self.document["policy_sources"] = sorted(self.policy_sources)
@@ -155,7 +156,7 @@ class CallbackModule(CallbackBase):
     def _open(self):
         wanted = os.environ.get("UNHANG_NEW_RUN")
         runs = self.get_option("runs") or PROJECT / "runs"
-        self.run = Path(wanted) if wanted else Path(runs) / run_files.new_run_id()
+        self.run = Path(wanted) if wanted else Path(runs) / run_folder.new_run_id()
         self.document = {
             "schema": "unhang/run/1",
             "id": self.run.name,
@@ -184,7 +185,7 @@ class CallbackModule(CallbackBase):
 
     def _write_run(self):
         try:
-            run_files.write_json(self.run / "run.json", self.document)
+            run_folder.write_document(self.run / "run.json", self.document)
         except OSError as problem:
             self._stop(f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so far are in {self.run}/nodes{self._where_spilled()}")
 
@@ -216,7 +217,7 @@ class CallbackModule(CallbackBase):
         left = 0
         for source in sorted((self.spill / "nodes").glob("*.json")):
             try:
-                run_files.write_atomically(self.run / "nodes" / source.name, source.read_text(encoding="utf-8"))
+                run_folder.write_atomically(self.run / "nodes" / source.name, source.read_text(encoding="utf-8"))
                 source.unlink()
             except OSError:
                 left += 1

@@ -30,7 +30,7 @@ def node(host, **more):
 
 @given(NAMES)
 def test_a_host_name_is_always_one_plain_file_name(host):
-    stem = run_files.file_stem(host)
+    stem = run_folder.file_stem(host)
     assert set(stem) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-%")
     assert stem not in ("", ".", "..")
     assert len(stem) + len(".json") <= 255
@@ -38,16 +38,15 @@ def test_a_host_name_is_always_one_plain_file_name(host):
 
 @given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
 def test_two_hosts_never_share_a_file(hosts):
-    assert run_files.file_stem(hosts[0]) != run_files.file_stem(hosts[1])
+    assert run_folder.file_stem(hosts[0]) != run_folder.file_stem(hosts[1])
 
 
 def test_plain_host_names_stay_readable():
-    assert run_files.file_stem("gpu-001.rack_2.example") == "gpu-001.rack_2.example"
+    assert run_folder.file_stem("gpu-001.rack_2.example") == "gpu-001.rack_2.example"
 
 
-@pytest.mark.parametrize("make", [run_files.new_run_id, run_folder.new_run_id])
-def test_run_ids_do_not_collide_and_are_what_the_schema_allows(make):
-    ids = {make() for _ in range(2000)}
+def test_run_ids_do_not_collide_and_are_what_the_schema_allows():
+    ids = {run_folder.new_run_id() for _ in range(2000)}
     assert len(ids) == 2000
     assert all(identity.isascii() and identity.replace("-", "").isalnum() for identity in ids)
 
@@ -55,7 +54,7 @@ def test_run_ids_do_not_collide_and_are_what_the_schema_allows(make):
 def test_what_the_plugins_write_is_what_unhang_reads(tmp_path):
     run = tmp_path / "20260101T000000Z-abcdef"
     (run / "nodes").mkdir(parents=True)
-    run_files.write_json(run / "run.json", {"schema": "unhang/run/1", "id": run.name, "hosts": ["../x", "gpu001"]})
+    run_folder.write_document(run / "run.json", {"schema": "unhang/run/1", "id": run.name, "hosts": ["../x", "gpu001"]})
     run_files.write_node(run, node("../x"), raw="rubbish")
     run_files.write_node(run, node("gpu001"))
     run_files.point_latest(run)
@@ -72,8 +71,8 @@ def test_latest_moves_on_from_run_to_run(tmp_path):
     assert os.readlink(tmp_path / "latest") == "b"
 
 
-@pytest.mark.parametrize("writer", [run_files.write_atomically, run_folder.write_atomically])
-def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path, writer):
+def test_a_write_that_fails_leaves_the_old_file_and_no_rest(tmp_path):
+    writer = run_folder.write_atomically
     target = tmp_path / "document.json"
     writer(target, "old")
     with_limit(lambda: writer(target, "x" * 100_000), expect=OSError)

@@ -3,7 +3,8 @@
 # usage: audit.sh PYTHON [arguments of unhang audit]
 python=$1
 shift
-before=$(readlink runs/latest)
+runs=${UNHANG_RUNS:-runs}
+before=$(readlink "$runs/latest")
 "$python" -P -m unhang audit "$@"
 code=$?
 case $code in
@@ -16,5 +17,5 @@ if [ "$code" -le 1 ]; then
     exit 0
 fi
 # A run in which no node could be read is a run all the same, with its findings.
-[ "$(readlink runs/latest)" != "$before" ] && [ -f runs/latest/findings.json ] && exit 0
+[ "$(readlink "$runs/latest")" != "$before" ] && [ -f "$runs/latest/findings.json" ] && exit 0
 exit 2

@@ -1,8 +1,9 @@
-"""Run folders: where they are, what is in them, how a document is written into one. The Ansible plugins write a run, everything else reads it here."""
+"""Run folders: where they are, their ids, what is in them, how a document is written into one. The Ansible plugins write a run with this too."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -12,8 +13,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from unhang.errors import UserError
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+
+RUNS_ENV = "UNHANG_RUNS"  # the folder of the run folders, wherever it is read or written
+LONGEST_DOCUMENT = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,25 @@ class Run:
         return list(self.document.get("hosts", []))
 
 
+def runs_folder(checkout: Path | None = None) -> Path:
+    """The folder of the run folders: UNHANG_RUNS, else runs/ of the checkout, or of the current folder."""
+    named = os.environ.get(RUNS_ENV)
+    return Path(named).expanduser() if named else (checkout or Path()) / "runs"
+
+
+def latest_run() -> str:
+    """The newest run, as a person would type it."""
+    return str(runs_folder() / "latest")
+
+
+def file_stem(host: str) -> str:
+    """A host's name as a file name: percent-encoded but for [A-Za-z0-9._-], never "." or "..", and never longer than a file system takes."""
+    stem = quote(host, safe="", errors="surrogatepass").replace("~", "%7E")
+    if stem in ("", ".", ".."):
+        stem = stem.replace(".", "%2E") or "%"
+    return stem if len(stem) <= 200 else stem[:160] + "%" + hashlib.sha256(stem.encode()).hexdigest()[:32]
+
+
 def new_run_id() -> str:
     """Sorts by time; two runs of one second differ in their last ten characters."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + secrets.token_hex(5)
@@ -41,8 +66,9 @@ def list_runs(runs: Path) -> list[Path]:
     return sorted(entry for entry in runs.iterdir() if not entry.is_symlink() and (entry / "run.json").is_file())
 
 
-def find_run(named: str | Path, runs: Path) -> Path:
-    """A run folder by its path, by its id, or as "latest". Raises UserError."""
+def find_run(named: str | Path, runs: Path | None = None) -> Path:
+    """A run folder by its path, by its id, or as "latest". runs: where to look, runs_folder() unless told. Raises UserError."""
+    runs = runs_folder() if runs is None else runs
     for folder in (Path(named), runs / named):
         if (folder / "run.json").is_file():
             return folder.resolve()
@@ -67,11 +93,11 @@ def read_node(path: Path) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """The whole text or nothing. Raises OSError."""
+    """The whole text or nothing. Lone surrogates, which are no UTF-8, become "?". Raises OSError that names the file."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as target:
-            target.write(text)
+        with os.fdopen(handle, "wb") as target:
+            target.write(text.encode("utf-8", "replace"))
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:
@@ -87,10 +113,10 @@ def write_document(path: Path, document: Any) -> None:
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))
     except OSError as problem:
         raise UserError(f"expected a readable file at {path}, found: {problem.strerror}") from None
-    except ValueError as problem:
+    except NotStrict as problem:
         raise UserError(f"expected JSON in {path}, found what is none: {problem}") from None
     if not isinstance(document, dict):
         raise UserError(f"expected a JSON object in {path}, found {type(document).__name__}")

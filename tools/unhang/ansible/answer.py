@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from unhang.ansible.text import clean
+from unhang.strict_json import parse_strictly
 
 FACTS_SCHEMA = "unhang/node-facts/1"
 ANSWER_LIMIT_CHARS = 4 * 1024 * 1024
 PROBE_STATUSES = frozenset(("ok", "absent", "denied", "timeout", "error"))
-
-
-class NotStrict(ValueError):
-    """JSON that the standard forbids or leaves open."""
 
 
 @dataclass(frozen=True)
@@ -26,34 +21,6 @@ class Answer:
     facts: dict[str, Any] | None = None
     message: str | None = None
     raw: str | None = None
-
-
-def parse_strictly(text: str) -> Any:
-    """A JSON value. Raises NotStrict or ValueError for NaN, infinities, duplicate keys, nesting without end and what is no JSON."""
-    try:
-        return json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite)
-    except RecursionError:
-        raise NotStrict("nested too deeply") from None
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise NotStrict(f"the key {twice!r} stands twice in one object")
-    return members
-
-
-def _no_constant(name: str) -> Any:
-    raise NotStrict(f"{name} is no JSON number")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise NotStrict(f"the number {digits[:40]} is too large")
-    return number
 
 
 def read_answer(stdout: str) -> Answer:

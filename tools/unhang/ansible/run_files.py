@@ -1,19 +1,14 @@
-"""The run folder as the Ansible plugins write it: runs/<id>/run.json and nodes/<host>.json. tools/unhang/run_folder.py reads it."""
+"""The run folder as the Ansible plugins write it: runs/<id>/run.json and nodes/<host>.json. what it is, and how a file is written, is unhang.run_folder's."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import os
-import secrets
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS
+from unhang.run_folder import file_stem, write_atomically, write_document
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 SPILL_ENV = "UNHANG_RUN_SPILL"  # where a node's file goes when the run folder's disk is full
@@ -22,38 +17,6 @@ SPILL_ENV = "UNHANG_RUN_SPILL"  # where a node's file goes when the run folder's
 def utc_now() -> str:
     """RFC 3339, UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def new_run_id() -> str:
-    """Sorts by time; two runs of one second differ in their last ten characters."""
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + secrets.token_hex(5)
-
-
-def file_stem(host: str) -> str:
-    """A host's name as a file name: percent-encoded but for [A-Za-z0-9._-], never "." or "..", and never longer than a file system takes."""
-    stem = quote(host, safe="", errors="surrogatepass").replace("~", "%7E")
-    if stem in ("", ".", ".."):
-        stem = stem.replace(".", "%2E") or "%"
-    return stem if len(stem) <= 200 else stem[:160] + "%" + hashlib.sha256(stem.encode()).hexdigest()[:32]
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """The whole text or nothing. Lone surrogates, which are no UTF-8, become "?". Raises OSError."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as target:
-            target.write(text.encode("utf-8", "replace"))
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise
-
-
-def write_json(path: Path, document: Any) -> None:
-    """Raises OSError."""
-    write_atomically(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
 
 def node_document(host: str, groups: list[str], policy: dict, status: str, message: str | None, facts: dict | None) -> dict[str, Any]:
@@ -67,7 +30,7 @@ def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> N
     if raw is not None:
         with contextlib.suppress(OSError):  # the record counts, the rubbish is a courtesy
             write_atomically(stem.with_name(stem.name + ".raw"), raw[:ANSWER_LIMIT_CHARS])
-    write_json(stem.with_name(stem.name + ".json"), document)
+    write_document(stem.with_name(stem.name + ".json"), document)
 
 
 def write_node_or_spill(run: Path, spill: Path | None, document: dict[str, Any], raw: str | None = None) -> str | None:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
     parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes read at a time")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: runs/ of the checkout)")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout)")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
     parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
     parser.add_argument("--format", metavar="FORMAT", help="what to print: table (default), json, html")
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 could not look."""
     home = project.find_project()
     project.link_pynvml(home)
-    runs = Path(arguments.out).absolute() if arguments.out else home / "runs"
+    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(home)).absolute()
     folder = runs / run_folder.new_run_id()
     inventories = [_existing(inventory) for inventory in arguments.inventory or [str(home / "inventory" / "local")]]
     with _limit_arguments(arguments.limit) as limit:

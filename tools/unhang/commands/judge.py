@@ -21,7 +21,7 @@ FORMATS = ("table", "json", "html")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, by which rules and policy, and how to show it."""
-    parser.add_argument("run", metavar="RUN", nargs="?", default="runs/latest", help="run folder or its id (default: runs/latest)")
+    parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own")
     parser.add_argument("--format", choices=FORMATS, default="table", help="what to print: table (default), json, html")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings at or above --fail-on; what cannot be judged raises UserError."""
-    folder = run_folder.find_run(arguments.run, Path("runs"))
+    folder = run_folder.find_run(arguments.run)
     today = _day(arguments.now)
     head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today)
     _show(folder, arguments)

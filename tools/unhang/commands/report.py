@@ -21,7 +21,7 @@ FORMATS = ("table", "json", "html")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, and how to show it."""
-    parser.add_argument("run", metavar="RUN", nargs="?", default="runs/latest", help="run folder or its id (default: runs/latest)")
+    parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
     parser.add_argument("--format", choices=FORMATS, default="table", help="table (default), json, or html, which is written to RUN/report.html")
     parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output")
     add_fail_on(parser)
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 when the run is not the whole answer (as judge says it); what cannot be read raises UserError."""
-    folder = run_folder.find_run(arguments.run, Path("runs"))
+    folder = run_folder.find_run(arguments.run)
     findings = read_findings(folder)
     if arguments.format == "html":
         out = arguments.out or str((Path(arguments.run) if Path(arguments.run).is_dir() else folder) / "report.html")

@@ -23,7 +23,7 @@ _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "in
 
 def read_findings(run: str) -> tuple[Path, dict[str, Any]]:
     """(findings.json, its content) of a run. Raises UserError when it is not there or no findings document."""
-    path = find_run(run, Path("runs")) / "findings.json"
+    path = find_run(run) / "findings.json"
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

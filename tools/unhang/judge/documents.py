@@ -6,7 +6,6 @@ these is `invalid` as a whole: half of a document that lies about its shape prov
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from unhang.schemas.shapes import read_schema, resolved
+from unhang.strict_json import NotStrict, parse_strictly
 
 MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096
@@ -109,10 +109,28 @@ def decode_node(data: bytes, heads: dict[bytes, dict] | None = None) -> NodeDocu
         return _decode_slowly(data)
     try:
         head = _decode_head(data[:cut] + b'"facts":null}')
-        facts = _facts_decoder().decode(data[cut + 8 :].rstrip()[:-1])
+        facts = _facts_decoder().decode(_without_brace(data[cut + 8 :].rstrip()))
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError):
         return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
     return _document(head, facts)
+
+
+def decode_plain(data: bytes) -> dict[str, Any]:
+    """One node file as plain values, read as strictly as the judge reads it; the types of facts are not looked at. Raises InvalidNode."""
+    cut = data.find(b'"facts":')
+    try:
+        head = _decode_head(data[:cut] + b'"facts":null}') if cut >= 0 else {}
+        facts = msgspec.json.decode(_without_brace(data[cut + 8 :].rstrip()))
+    except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _check_head(strict_json(data))  # finds the exact fault, or reads a file whose keys stand in another order
+    return {**head, "facts": facts}
+
+
+def _without_brace(data: bytes) -> bytes:
+    """What stands before the brace that closes the document."""
+    if not data.endswith(b"}"):
+        raise InvalidNode("the document does not end in }")
+    return data[:-1]
 
 
 def _document(head: dict[str, Any], facts: Any) -> NodeDocument:
@@ -122,29 +140,12 @@ def _document(head: dict[str, Any], facts: Any) -> NodeDocument:
     return NodeDocument(head["host"], tuple(head["groups"]), head["policy"], head["status"], head["message"], sections)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidNode(f"the key {twice[:80]!r} stands twice in one object")
-    return found
-
-
-def _no_constant(text: str) -> None:
-    raise InvalidNode(f"{text} is no number")
-
-
 def strict_json(data: bytes) -> Any:
-    """JSON without NaN, without a key twice, of bounded depth. Raises InvalidNode."""
+    """JSON as parse_strictly reads it. Raises InvalidNode."""
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
-    except InvalidNode:
-        raise
-    except RecursionError:
-        raise InvalidNode("objects nest too deeply") from None
-    except (ValueError, UnicodeDecodeError) as problem:
-        raise InvalidNode(f"no valid JSON: {_clean(problem)}") from None
+        return parse_strictly(data)
+    except NotStrict as problem:
+        raise InvalidNode(one_text(problem)) from None
 
 
 def _decode_head(data: bytes) -> dict[str, Any]:
@@ -196,11 +197,12 @@ def _converted(value: Any, kind: Any, place: str) -> Any:
         text, _, path = str(problem).partition(" - at `$")
         path = re.sub(r"^\.", "", path.rstrip("`"))
         where = ".".join(part for part in (place, path) if part)
-        raise InvalidNode(f"{where}: {_clean(text)}" if where else _clean(text)) from None
+        raise InvalidNode(f"{where}: {one_text(text)}" if where else one_text(text)) from None
     except RecursionError:
         raise InvalidNode("objects nest too deeply") from None
 
 
-def _clean(problem: object) -> str:
+def one_text(problem: object) -> str:
+    """An exception's text on one line, without what steers a terminal, cut."""
     text = " ".join(str(problem).split())
     return "".join(character if character.isprintable() else " " for character in text)[:300].replace("`", "")

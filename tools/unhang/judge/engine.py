@@ -113,7 +113,8 @@ class Engine:
             outcome = self._remembered(bundle, vector, the_world)
             outcome.hits += 1
             outcomes.append(outcome)
-        listed = [(rule, judged, *self._describe(rule, judged, node, the_world)) for outcome in outcomes for rule, judged in outcome.listed]
+        items: dict[int, dict[str, Any]] = {}
+        listed = [(rule, judged, *self._describe(rule, judged, node, the_world, items)) for outcome in outcomes for rule, judged in outcome.listed]
         return NodeVerdicts(outcomes, listed, node.sections is None)
 
     def _judge_steady(self, vector: list[Any], world: Callable[[], World]) -> Outcome:
@@ -206,12 +207,16 @@ class Engine:
             self._applies_memory[number].put(key, found)
         return found[0]
 
-    def _describe(self, number: int, judged: Judged, node: NodeView, world: Callable[[], World]) -> tuple[dict[str, str], dict[str, Any]]:
-        """The words of a finding (remembered), and where it is (of this node alone)."""
+    def _describe(
+        self, number: int, judged: Judged, node: NodeView, world: Callable[[], World], known: dict[int, dict[str, Any]],
+    ) -> tuple[dict[str, str], dict[str, Any]]:  # fmt: skip
+        """The words of a finding (remembered), and where it is (of this node alone). known: rule -> its items on this node."""
         rule = self.rules[number]
         key = (number, judged, tuple([_taken(node, path, take) for path, take in self._text_takers[number]]))
         found = self._words.get(key)
-        items = {} if judged.item is None else self._items(rule, world())
+        if judged.item is not None and number not in known:
+            known[number] = self._items(rule, world())
+        items = {} if judged.item is None else known[number]
         if found is None:
             found = words(rule, world(), judged, items)
             if len(self._words) < 100_000:

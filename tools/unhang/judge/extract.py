@@ -52,12 +52,9 @@ def taker(shape: Shape, path: Path) -> Take | None:
     item = shape.item or Shape("any")
     if not rest:
         return freeze if item.is_scalar or item.kind in ("list", "map") else len
-    if len(rest) == 1 and item.kind == "object" and item.fields[rest[0]].is_scalar:
-        get = attrgetter(rest[0])
-        return lambda items: tuple(map(get, items)) if items and type(items[0]) is not dict else tuple([one.get(rest[0]) for one in items])
     inner = taker(item, rest)
     assert inner is not None
-    slow = lambda items: tuple([inner(one) for one in items])  # noqa: E731
+    slow = lambda items: tuple([None if one is None else inner(one) for one in items])  # noqa: E731
     return _quick(rest, slow) if _is_plain(item, rest) else slow
 
 
@@ -71,7 +68,7 @@ def _is_plain(shape: Shape, path: Path) -> bool:
 
 
 def _quick(path: Path, slow: Take) -> Take:
-    """The same for typed items without nulls on the way, at the speed of C: a node has 144 links and 28 pairs."""
+    """The same for typed items without nulls among them or on the way, at the speed of C: a node has 144 links and 28 pairs."""
     get = attrgetter(".".join(path))
 
     def take(items: Any) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import Catalogue
-from unhang.judge.documents import NodeDocument
+from unhang.judge.documents import NodeDocument, one_text
 from unhang.judge.engine import Engine, NodeVerdicts, Outcome, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.judge.groups import Ballot, GroupJudged, add_votes, judge_fleet, judge_group, peers_of
@@ -19,6 +21,8 @@ from unhang.judge.policy import PolicyFile, Waiver, one_line, policy_faults, wai
 from unhang.judge.rules import Rule, tables_shape
 from unhang.judge.run_input import RunInput, read_nodes
 
+NODE_CPU_S, CROWDED_NODE_CPU_S = 5.0, 1.0  # processor time that one node may take, and when nodes have used up CROWD_CPU_S beyond their share
+CROWD_CPU_S = 30.0
 COUNTED = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old", "missing")
 
 
@@ -54,11 +58,39 @@ class _Peers:
     votes: dict[Outcome, list[str]] = field(default_factory=dict)
 
 
+class _NodeTooCostly(Exception):
+    """An answer that takes more processor time to judge than any honest one."""
+
+
+@dataclass
+class _Budget:
+    """Processor time of the node that is judged now. It is charged to the node, so that no rule is left out for one node's answer."""
+
+    forgive: Callable[[float], None]
+    began_s: float = 0.0
+    crowd_s: float = CROWD_CPU_S
+
+    def begin(self) -> None:
+        """One node starts; what the last one took beyond its share is gone."""
+        now = time.process_time()
+        if self.began_s and now - self.began_s > CROWDED_NODE_CPU_S:
+            self.crowd_s -= now - self.began_s
+            self.forgive(now - self.began_s)
+        self.began_s = now
+
+    def check(self) -> None:
+        """Raises _NodeTooCostly."""
+        most = NODE_CPU_S if self.crowd_s > 0 else CROWDED_NODE_CPU_S
+        if time.process_time() - self.began_s > most:
+            raise _NodeTooCostly(f"it takes more than {most:g} s of processor time; see how long its lists are")
+
+
 @dataclass
 class _State:
     engine: Engine
     policies: _Policies
     today: str
+    budget: _Budget
     entries: list[Entry] = field(default_factory=list)
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
@@ -87,11 +119,20 @@ def judge_run(
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
     view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
-    state = _State(Engine(rules, view, mark), _Policies(policy, thresholds_of(catalogue.rules)), today)
+    budget = _Budget(getattr(mark, "forgive", lambda seconds: None))
+
+    def note(rule: str) -> None:
+        mark(rule)
+        if nodes_first:
+            budget.check()
+
+    nodes_first = True
+    state = _State(Engine(rules, view, note), _Policies(policy, thresholds_of(catalogue.rules)), today, budget)
     gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
     try:
         for document in read_nodes(run):
             _judge_node(state, document)
+        nodes_first = False
         _count_nodes(state)
         _judge_peers(state, view)
         _add_stopped(state, stopped.values())
@@ -102,10 +143,25 @@ def judge_run(
     return head
 
 
+def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, dict[str, Any], dict[str, list[Waiver]]]:
+    """The verdicts on one node, its policy and its waivers. What its answer makes fail, whatever it is, makes this node invalid and no other."""
+    state.budget.begin()
+    try:
+        number, policy, fault, waivers = state.policies.of(document)
+        return document, state.engine.judge(view_of(document, policy, fault), number), policy, waivers
+    except (MemoryError, UserError):
+        raise
+    except _NodeTooCostly as problem:
+        return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", f"judging it was stopped: {problem}", None))
+    except Exception as problem:
+        if document.sections is None and not document.policy:
+            raise  # nothing of the node is left that could be at fault
+        reason = f"judging it failed: {type(problem).__name__}: {one_text(problem)}; this is a fault of unhang, please report it with this node's file"
+        return _judge_one(state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None))
+
+
 def _judge_node(state: _State, document: NodeDocument) -> None:
-    number, policy, fault, waivers = state.policies.of(document)
-    node = view_of(document, policy, fault)
-    verdicts = state.engine.judge(node, number)
+    document, verdicts, policy, waivers = _judge_one(state, document)
     status = document.status
     state.nodes[status] = state.nodes.get(status, 0) + 1
     state.unread += verdicts.unread

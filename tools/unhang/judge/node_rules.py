@@ -13,6 +13,7 @@ from unhang.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shap
 
 MOST_EVIDENCE = 16
 LONGEST_EVIDENCE = 500
+MOST_FINDINGS = 64  # of one rule on one node; what goes beyond is one more that says how many
 _INDEX = re.compile(r"\[[0-9]+\]")
 _INSIDE = re.compile(r"\[[^\]]*\]")  # an index, a star, or the name of an item
 _TEXTS = Shape("list", item=Shape("text"))
@@ -179,7 +180,10 @@ def not_all_read(rule: Rule, world: World) -> Judged | None:
 
 
 def _folded(found: list[Judged]) -> list[Judged]:
-    """Items that lack the same fact for the same reason become one verdict that names them all; so do those that pass or are skipped."""
+    """Items that lack the same fact for the same reason become one verdict that names them all; so do those that pass or are skipped.
+
+    So do faults beyond MOST_FINDINGS: no node can make a list as long as its answer allows out of one rule.
+    """
     kept: list[Judged] = []
     alike: dict[Any, list[Judged]] = {}
     for one in found:
@@ -187,6 +191,9 @@ def _folded(found: list[Judged]) -> list[Judged]:
             kept.append(one)
         else:
             alike.setdefault((one.verdict, tuple((_INDEX.sub("[*]", path), *rest) for path, *rest in one.missing)), []).append(one)
+    if len(kept) > MOST_FINDINGS:
+        rest = kept[MOST_FINDINGS - 1 :]
+        kept[MOST_FINDINGS - 1 :] = [Judged("fail", rest[0].item, rest[0].evidence, (), any(one.stopped for one in rest), len(rest))]
     for (verdict, missing), same in alike.items():
         kept.append(same[0] if len(same) == 1 else Judged(verdict, same[0].item, (), missing, any(one.stopped for one in same), len(same)))
     return kept

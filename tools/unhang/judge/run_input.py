@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from unhang.errors import UserError
-from unhang.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node, strict_json
+from unhang.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node
+from unhang.run_folder import file_stem
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 MAX_RUN_BYTES = 64 * 1024 * 1024
 
@@ -31,27 +33,25 @@ def read_run_input(folder: Path) -> RunInput:
     """Raises UserError when this is no run folder."""
     path = folder / "run.json"
     try:
-        with path.open("rb") as source:
-            data = source.read(MAX_RUN_BYTES + 1)
+        document = parse_strictly(read_bounded(path, MAX_RUN_BYTES))
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror}; expected a run folder, make one with: unhang audit") from None
-    if len(data) > MAX_RUN_BYTES:
-        raise UserError(f"{path}: is larger than {MAX_RUN_BYTES} bytes")
-    try:
-        document = strict_json(data)
-    except InvalidNode as problem:
+    except NotStrict as problem:
         raise UserError(f"{path}: {problem}") from None
     for fault in check_schema(document, read_schema("run-1")):
         raise UserError(f"{path}: {'.'.join(str(part) for part in fault.path) or 'run'}: {fault.message}")
-    return RunInput(folder, document, _node_files(folder / "nodes"))
+    return RunInput(folder, document, node_paths(folder, document["hosts"]))
 
 
-def _node_files(folder: Path) -> dict[str, Path]:
+def node_paths(folder: Path, meant: Iterable[str]) -> dict[str, Path]:
+    """host -> its file in a run folder, in the order of the files' names. meant: the run's hosts; the file of a very long name does not tell it."""
     try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".json"))
+        names = sorted(entry.name for entry in os.scandir(folder / "nodes") if entry.name.endswith(".json"))
     except OSError:
         return {}
-    return {unquote(name[: -len(".json")], errors="replace"): folder / name for name in names}
+    known = {file_stem(host): host for host in meant}
+    stems = {name: name.removesuffix(".json") for name in names}
+    return {known.get(stem) or unquote(stem, errors="replace"): folder / "nodes" / name for name, stem in stems.items()}
 
 
 def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
@@ -66,16 +66,12 @@ def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
 def read_node(host: str, path: Path, heads: dict[bytes, dict] | None = None) -> NodeDocument:
     """One node file; what cannot be used becomes a node with status invalid, its message the reason."""
     try:
-        with path.open("rb", buffering=0) as source:
-            data = source.read(MAX_NODE_BYTES + 1)
-            while len(data) <= MAX_NODE_BYTES and (more := source.read(MAX_NODE_BYTES + 1 - len(data))):
-                data += more
-        document = decode_node(data, heads)
+        document = decode_node(read_bounded(path, MAX_NODE_BYTES), heads)
         if document.host != host:
             raise InvalidNode(f"the file is named for {host[:80]!r} and speaks of {document.host[:80]!r}")
     except OSError as problem:
         return _invalid(host, f"{path.name} cannot be read: {problem.strerror}")
-    except InvalidNode as problem:
+    except (InvalidNode, NotStrict) as problem:
         return _invalid(host, str(problem))
     return document
 

@@ -127,7 +127,7 @@ class World:
         item = holder.shape.item
         if item is not None and item.is_scalar:
             self.note(holder.path, list(holder.value))
-            return [Fact(value, item, holder.path) for value in holder.value]
+            return [self.why_null(f"{holder.path}[{place}]") if value is None else Fact(value, item, holder.path) for place, value in enumerate(holder.value)]
         return [self.wrap(value, item, f"{holder.path}[{place}]") for place, value in enumerate(holder.value)]
 
 

@@ -18,7 +18,8 @@ from unhang.text import visible, without_identities
 
 SEVERITIES = ("critical", "error", "warning", "info")
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
-_FOLDABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
+_FOLDABLE = re.compile(r"(?!.*[0-9]{51})[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")  # the notation refuses numbers of more than 100 digits
+_LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and nothing that is counted here has more
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -83,7 +84,7 @@ def fold_items(labels: Iterable[str]) -> str:
     words: list[str] = []
     for label in sorted(set(labels)):
         head, _, tail = label.rpartition(" ")
-        if head and tail.isascii() and tail.isdigit() and str(int(tail)) == tail:
+        if head and len(tail) <= _LONGEST_NUMBER and tail.isascii() and tail.isdigit() and str(int(tail)) == tail:
             numbers.setdefault(head, []).append(int(tail))
         elif label:
             words.append(visible(label, 120))

@@ -13,8 +13,10 @@ from typing import Any
 import msgspec
 
 from unhang.errors import UserError
+from unhang.judge.documents import MAX_NODE_BYTES, decode_plain
+from unhang.judge.run_input import node_paths
 from unhang.report.topology import Topology, topology_of
-from unhang.run_folder import node_files
+from unhang.strict_json import read_bounded
 from unhang.text import visible
 
 SIZE_LIMIT_BYTES = 512 * 1024 * 1024
@@ -64,15 +66,14 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 
 
 def read_nodes(run_dir: Path) -> Iterator[NodeSummary]:
-    """Every node file, by name; one that cannot be read is a node without facts."""
-    for path in node_files(run_dir):
+    """Every node file, by name; one that the judge does not accept is a node without facts."""
+    meant = read_run(run_dir).get("hosts")
+    hosts = [host for host in meant if isinstance(host, str)] if isinstance(meant, list) else []
+    for host, path in node_paths(run_dir, hosts).items():
         try:
-            found = _read_json(path)
-        except Unreadable as error:
-            yield NodeSummary(path.stem, (), "invalid", str(error), "", "", "", "", (), None)
-            continue
-        if isinstance(found, dict):
-            yield summarise_node(found)
+            yield summarise_node(decode_plain(read_bounded(path, MAX_NODE_BYTES)))
+        except (OSError, ValueError) as error:
+            yield NodeSummary(host, (), "invalid", f"{path.name}: {visible(str(error), 200)}", "", "", "", "", (), None)
 
 
 def never_asked(run: Mapping[str, Any], nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
@@ -85,10 +86,8 @@ def never_asked(run: Mapping[str, Any], nodes: Sequence[NodeSummary]) -> list[No
 
 def _read_json(path: Path) -> Any:
     try:
-        if path.stat().st_size > SIZE_LIMIT_BYTES:
-            raise Unreadable(f"expected at most {SIZE_LIMIT_BYTES >> 20} MiB in {path}, found {path.stat().st_size >> 20} MiB")
-        return msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        return msgspec.json.decode(read_bounded(path, SIZE_LIMIT_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
         raise Unreadable(f"expected JSON in {path}, found: {visible(str(error), 200)}") from None
 
 

@@ -1,0 +1,95 @@
+"""JSON from nodes and files, read by one strict reader: what the standard forbids or leaves open is refused, not guessed at."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+MAX_DEPTH = 100
+LONGEST_NUMBER = 400  # digits; the largest number that JSON readers agree on has 309
+
+
+class NotStrict(ValueError):
+    """The text is no strict JSON; the message is one line that names the place or the value."""
+
+
+def parse_strictly(text: bytes | str) -> Any:
+    """A JSON value. Raises NotStrict: NaN, infinities, a key twice, half a character (a lone surrogate), bytes that are not UTF-8, nesting without end."""
+    try:
+        whole = text.decode("utf-8") if isinstance(text, bytes) else text
+        value = json.loads(whole, object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded)
+    except RecursionError:
+        raise NotStrict("objects nest too deeply") from None
+    except UnicodeDecodeError as problem:
+        raise NotStrict(f"no valid JSON: byte {problem.start} is not UTF-8") from None
+    except NotStrict:
+        raise
+    except ValueError as problem:
+        raise NotStrict(f"no valid JSON: {problem}") from None
+    _check(value)
+    return value
+
+
+def read_bounded(path: Path, most_bytes: int) -> bytes:
+    """All of a regular file. Raises OSError, and NotStrict for one that is larger; a pipe or a device is never waited for."""
+    if path.exists() and not path.is_file():
+        raise NotStrict("expected a regular file, found something else")
+    with path.open("rb", buffering=0) as source:
+        data = source.read(most_bytes + 1)
+        while len(data) <= most_bytes and (more := source.read(most_bytes + 1 - len(data))):
+            data += more
+    if len(data) > most_bytes:
+        raise NotStrict(f"the file is longer than {most_bytes} bytes, which is the most that is read")
+    return data
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise NotStrict(f"the key {twice[:80]!r} stands twice in one object")
+    return members
+
+
+def _no_constant(name: str) -> Any:
+    raise NotStrict(f"{name} is no JSON number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise NotStrict(f"the number {digits[:40]} is too large")
+    return number
+
+
+def _bounded(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise NotStrict(f"the number {digits[:40]}… is too large")
+    return int(digits)
+
+
+def _check(value: Any) -> None:
+    """Depth, and texts that no UTF-8 can hold: JSON may write half of a character as an escape, and whoever writes it out again fails."""
+    waiting = [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if isinstance(one, str):
+            if not one.isascii():
+                _check_text(one)
+        elif isinstance(one, (dict, list)):
+            if depth > MAX_DEPTH:
+                raise NotStrict("objects nest too deeply")
+            if isinstance(one, dict):
+                waiting += [(key, depth) for key in one]
+                one = one.values()
+            waiting += [(inside, depth + 1) for inside in one]
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise NotStrict(f"a text holds half a character: {text[problem.start]!r}") from None
