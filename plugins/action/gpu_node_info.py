@@ -31,7 +31,8 @@ except ImportError:  # not where 2.19 to 2.22 have it: the callback then records
 
 
 from unhang.ansible import inventory, old_python, run_files
-from unhang.ansible.answer import Answer, read_answer, read_facts
+from unhang.ansible.answer import ANSWER_LIMIT_CHARS, Answer, read_answer, read_facts
+from unhang.ansible.memory_watch import MemoryWatch
 from unhang.ansible.plays import audits
 from unhang.ansible.text import clean
 
@@ -66,16 +67,20 @@ class ActionModule(ActionBase):
         policy = inventory.policy_of(task_vars, self._templar.template, origin_of)
         options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
         run = os.environ.get(run_files.RUN_ENV) if audits(self._task) else None
+        watch = MemoryWatch()
         try:
             self._move_deadline(task_vars)
-            answer = self._read(options, task_vars)
+            self._bound_what_is_read()
+            with watch:
+                answer = self._read(options, task_vars)
         except AnsibleConnectionFailure as problem:
             message = clean(problem.message)
             if run is not None:
                 self._record(run, task_vars, policy, Answer("unreachable", message=message))
             raise AnsibleConnectionFailure(message) from None
         except AnsibleTimeoutError:
-            answer = Answer("timeout", message=f"no answer within {self.deadline_s} s")
+            too_long = f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found one that does not end; reading was given up"
+            answer = Answer("invalid", message=too_long) if watch.exceeded else Answer("timeout", message=f"no answer within {self.deadline_s} s")
         except AnsibleError as problem:
             answer = Answer("failed", message=clean(problem.message))
         return self._structured(answer) if run is None else self._record(run, task_vars, policy, answer)
@@ -88,6 +93,16 @@ class ActionModule(ActionBase):
             return Answer("failed", message=clean(given_up.get("msg", "the module was not run")))
         answer = read_answer(self.heard["stdout"])
         return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
+
+    def _bound_what_is_read(self):
+        """Cuts what a command printed before Ansible makes a text and a list of lines of it, which takes twenty times as much memory."""
+        execute = self._connection.exec_command
+
+        def bounded(*arguments, **more):
+            code, out, err = execute(*arguments, **more)
+            return code, out[: ANSWER_LIMIT_CHARS + 1], err[:ANSWER_LIMIT_CHARS]
+
+        self._connection.exec_command = bounded
 
     def _move_deadline(self, task_vars):
         """Lets the host's unhang_node_timeout_s take the place of the task's own `timeout`, whose alarm is running already."""

@@ -94,6 +94,8 @@ class CallbackModule(CallbackBase):
         hosts = inventory.get_hosts(play.hosts, order=play.order, ignore_restrictions=True)
         if not hosts:
             return
+        if taken := sorted({"all", "ungrouped"} & set(inventory.hosts)):
+            self._stop(f"expected host names that are no group of every inventory, found a host named {taken[0]}: Ansible would audit it alone; rename it")
         if self.run is None:
             self._open()
             self._warn_of_brackets()

@@ -10,6 +10,8 @@ import argparse
 import importlib
 import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 
 from unhang import __version__
@@ -34,13 +36,13 @@ COULD_NOT_LOOK = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code of the command."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    name = next((word for word in words[:1] if not word.startswith("-")), None)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    name = next((one for one in arguments[:1] if not one.startswith("-")), None)
     if name is None:
-        top_parser().parse_args(words or ["--help"])
+        top_parser().parse_args(arguments or ["--help"])
         return 0
     try:
-        return _run(name, words[1:])
+        return _run(name, arguments[1:])
     except UserError as problem:
         return _say(str(problem))
     except BrokenPipeError:
@@ -52,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"{problem.strerror or problem}{where}")
     except KeyboardInterrupt:
         return _say("stopped by hand")
+    except Exception as problem:
+        return _say(_kept(problem, name, arguments))
 
 
 def top_parser() -> argparse.ArgumentParser:
@@ -69,7 +73,7 @@ def top_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(name: str, words: Sequence[str]) -> int:
+def _run(name: str, arguments: Sequence[str]) -> int:
     purpose = {**COMMANDS, **HIDDEN}.get(name)
     if purpose is None:
         raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; see unhang --help")
@@ -82,9 +86,22 @@ def _run(name: str, words: Sequence[str]) -> int:
         raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; run make setup") from None
     parser = argparse.ArgumentParser(prog=f"unhang {name}", description=purpose)
     command.add_arguments(parser)
-    return int(command.run(parser.parse_args(words)))
+    return int(command.run(parser.parse_args(arguments)))
 
 
-def _say(words: str) -> int:
-    print(f"unhang: {words}", file=sys.stderr)
+def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:
+    """A fault of unhang itself in one line; its details lie in a file, for a report."""
+    lines = ["unhang", __version__, "Python", sys.version, "\n", name, *arguments, "\n\n", *traceback.format_exception(problem)]
+    first = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+    try:
+        handle, path = tempfile.mkstemp(prefix="unhang-fault-", suffix=".txt", text=True)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as target:
+            target.write(" ".join(lines))
+    except OSError as full:
+        return f"a fault of unhang itself: {first}; its details could not be written: {full.strerror}"
+    return f"a fault of unhang itself: {first}; please report it with {path}"
+
+
+def _say(message: str) -> int:
+    print(f"unhang: {message}", file=sys.stderr)
     return COULD_NOT_LOOK

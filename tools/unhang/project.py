@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import importlib.util
+import locale
 import os
 import shutil
 import sys
@@ -21,6 +23,16 @@ NOT_INHERITED = (
     "ANSIBLE_INJECT_FACT_VARS",
     "PYTHONPATH",
     "PYTHONHOME",
+)
+# Settings under which an audit stops half-way, asks at the keyboard, leaves out tasks or nodes, or reads no inventory.
+LEFT_OUT = (
+    "ANSIBLE_ENABLE_TASK_DEBUGGER",
+    "ANSIBLE_STRATEGY",
+    "ANSIBLE_STRATEGY_PLUGINS",
+    "ANSIBLE_RUN_TAGS",
+    "ANSIBLE_SKIP_TAGS",
+    "ANSIBLE_INVENTORY_ENABLED",
+    "ANSIBLE_STDOUT_CALLBACK",
 )
 
 
@@ -55,7 +67,7 @@ def link_pynvml(project: Path) -> Path:
 
 def ansible_environment(project: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment for Ansible: this project's configuration, this interpreter's programs first."""
-    kept = {name: value for name, value in inherited.items() if name not in NOT_INHERITED}
+    kept = {name: value for name, value in inherited.items() if name not in (*NOT_INHERITED, *LEFT_OUT)} | utf8_locale(inherited)
     programs = str(Path(sys.executable).parent)
     callbacks = [name for name in kept.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",") if name and name != "unhang_run"]
     return {
@@ -64,6 +76,26 @@ def ansible_environment(project: Path, inherited: Mapping[str, str]) -> dict[str
         "ANSIBLE_CALLBACKS_ENABLED": ",".join([*callbacks, "unhang_run"]),
         "PATH": programs + os.pathsep + kept.get("PATH", os.defpath),
     }
+
+
+def settings_left_out(inherited: Mapping[str, str]) -> list[str]:
+    """The caller's settings of Ansible that an audit does not take over."""
+    return [name for name in LEFT_OUT if inherited.get(name)]
+
+
+def utf8_locale(inherited: Mapping[str, str]) -> dict[str, str]:
+    """What gives Ansible UTF-8, which it insists on: {} where the caller's own locale does. ssh forwards a LANG that is not installed here."""
+    named = inherited.get("LC_ALL") or inherited.get("LC_CTYPE") or inherited.get("LANG") or ""
+    before = locale.setlocale(locale.LC_CTYPE)
+    try:
+        locale.setlocale(locale.LC_CTYPE, named or "C")
+        if codecs.lookup(locale.nl_langinfo(locale.CODESET)).name == "utf-8":
+            return {}
+    except (locale.Error, LookupError):
+        pass
+    finally:
+        locale.setlocale(locale.LC_CTYPE, before)
+    return {"LC_ALL": "C.UTF-8"}
 
 
 def ansible_program(name: str) -> str:

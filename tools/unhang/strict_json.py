@@ -41,7 +41,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
         while len(data) <= most_bytes and (more := source.read(most_bytes + 1 - len(data))):
             data += more
     if len(data) > most_bytes:
-        raise NotStrict(f"the file is longer than {most_bytes} bytes, which is the most that is read")
+        raise NotStrict(f"the file is longer than {most_bytes} bytes; at most {most_bytes} are read")
     return data
 
 
@@ -55,7 +55,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise NotStrict(f"{name} is no JSON number")
+    raise NotStrict(f"{name} is no number")
 
 
 def _finite(digits: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import yaml
 
+from unhang.strict_json import NotStrict, read_bounded
+
 MAX_BYTES = 2 * 1024 * 1024
 MAX_DEPTH = 40
 MAX_NODES = 200_000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
 _TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp")}
 
 
@@ -31,12 +35,11 @@ class YamlFault(ValueError):
 def load_yaml(path: Path) -> tuple[Any, Mapping[tuple, Place]]:
     """(content, path in the content -> place). Raises YamlFault."""
     try:
-        with path.open("rb") as source:
-            data = source.read(MAX_BYTES + 1)
+        data = read_bounded(path, MAX_BYTES)
     except OSError as problem:
         raise YamlFault(f"{path}: cannot be read: {problem.strerror}") from None
-    if len(data) > MAX_BYTES:
-        raise YamlFault(f"{path}: is larger than {MAX_BYTES} bytes")
+    except NotStrict as problem:
+        raise YamlFault(f"{path}: {problem}") from None
     return parse_yaml(data, str(path))
 
 
@@ -104,6 +107,9 @@ def _map(node: yaml.MappingNode, path: tuple, places: dict[tuple, Place], name: 
 def _scalar(node: yaml.Node, line: int, name: str) -> Any:
     if node.tag.endswith((":str", ":timestamp")):
         return node.value  # a date stays the text that it is
+    if node.tag.endswith((":int", ":float")) and not _NUMBER.fullmatch(node.value):
+        # YAML 1.1 reads 010 as 8, 1:30:00 as 5400 and 1_000 as 1000; whoever wrote it meant a text or another number.
+        raise YamlFault(f"{name}:{line}: {str(node.value)[:60]!r} would be read as another number; write a text in quotes, a number in plain decimal digits")
     try:
         return _LOADER("").construct_object(node)
     except (ValueError, yaml.YAMLError):

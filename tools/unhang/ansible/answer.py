@@ -27,16 +27,24 @@ def read_answer(stdout: str) -> Answer:
     """What the module printed on a node. What stands around its line (a login banner) is passed over; of the line only our own keys count."""
     if len(stdout) > ANSWER_LIMIT_CHARS:
         return _invalid(stdout, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(stdout)}")
-    lines = [line for line in stdout.splitlines() if line.startswith("{")]
-    if not lines:
+    line = _last_object(stdout)
+    if line is None:
         return _invalid(stdout, "expected one JSON object, found " + (f"{clean(stdout, 120)!r}" if stdout.strip() else "nothing"))
     try:
-        envelope = parse_strictly(lines[-1])
+        envelope = parse_strictly(line)
     except ValueError as problem:
         return _invalid(stdout, f"expected one JSON object, found what is none: {problem}")
     if envelope.get("failed"):
         return Answer("failed", message=clean(envelope.get("msg") or "the module failed and did not say why"))
     return read_facts(envelope.get("node_facts"), stdout)
+
+
+def _last_object(stdout: str) -> str | None:
+    """The last line that begins with a brace; the lines before it are never taken apart, for there may be a million."""
+    found = stdout.rfind("\n{")
+    if found < 0 and not stdout.startswith("{"):
+        return None
+    return stdout[found + 1 :].partition("\n")[0].rstrip("\r")
 
 
 def read_facts(facts: Any, raw: str) -> Answer:

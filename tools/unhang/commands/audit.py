@@ -6,20 +6,22 @@ import argparse
 import contextlib
 import os
 import re
-import subprocess
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
 
 from unhang import project, run_folder
+from unhang.ansible.play_process import Played, play
 from unhang.commands import judge
 from unhang.commands.fail_on import add_fail_on
 from unhang.errors import UserError
 from unhang.nodeset import expand_limit
 
 LONGEST_LIMIT_CHARS = 32_000  # one argument may be 128 KiB; far longer lists go through a file
+GO_ON = "judge what it has seen with"  # as the run callback says it
+INVENTORY_FAULT = re.compile(r"YAML parsing failed: (?P<what>.*)\nOrigin: (?P<where>\S+)")
 REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |unhang: |ansible-playbook: error: )(.*)", re.MULTILINE)
 
 
@@ -47,10 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
         command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "audit.yml")]
         command += [word for inventory in inventories for word in ("-i", inventory)] + limit
         command += ["--forks", str(arguments.forks)] if arguments.forks else []
-        held = _play([*command, *arguments.ansible], home, folder)
+        played = _play([*command, *arguments.ansible], home, folder)
+    if played.stopped or played.code < 0:
+        sys.stderr.write(played.output if (folder / "run.json").is_file() else "")
+        raise UserError(_ended_early(played, folder))
     if not (folder / "run.json").is_file():
-        raise UserError(_reason(held, arguments))
-    sys.stderr.write(held)
+        raise UserError(_reason(played.output, arguments))
+    sys.stderr.write(played.output)
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the run callback has said why, and how to judge what was seen
     return judge.run(_judge_arguments(_short(folder), arguments))
@@ -88,31 +93,25 @@ def _limit_arguments(limit: str | None) -> Iterator[list[str]]:
         yield ["--limit", "@" + listing.name]
 
 
-def _play(command: Sequence[str], home: Path, folder: Path) -> str:
-    """Runs the playbook; the progress line is passed on at once, everything else that it says comes back. Standard output stays free for the report."""
+def _play(command: Sequence[str], home: Path, folder: Path) -> Played:
+    """Runs the playbook; settings of the caller under which an audit stops half-way are left out, and named."""
     shown = sys.stdout.isatty() and sys.stderr.isatty()
+    if left_out := project.settings_left_out(os.environ):
+        print(f"unhang: not taken over, since an audit could not be relied on under them: {', '.join(left_out)}", file=sys.stderr, flush=True)
     environment = project.ansible_environment(home, os.environ)
     environment |= {"UNHANG_NEW_RUN": str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown))}
     environment |= {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False"}
-    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as play:
-        assert play.stdout is not None
-        try:
-            return _relay(play.stdout, sys.stderr.buffer if shown else None)
-        except KeyboardInterrupt:
-            play.terminate()
-            raise
+    return play(command, environment, shown)
 
 
-def _relay(said: IO[bytes], terminal: IO[bytes] | None) -> str:
-    """Everything that was said but for the progress line, which goes straight to the terminal."""
-    held = b""
-    while chunk := os.read(said.fileno(), 65536):
-        if terminal is not None and chunk.startswith(b"\r"):
-            terminal.write(chunk)
-            terminal.flush()
-        else:
-            held += chunk
-    return held.decode("utf-8", "replace")
+def _ended_early(played: Played, folder: Path) -> str:
+    """What happened, and how to go on with what was seen."""
+    what = "stopped by hand" if played.stopped else f"ansible-playbook was ended by {signal.Signals(-played.code).name}"
+    if not (folder / "run.json").is_file():
+        return f"{what}, before a node was asked"
+    if GO_ON in played.output:
+        return what
+    return f"{what}; {GO_ON}: {project.program_as_typed()} judge {_short(folder)}"
 
 
 def _reason(held: str, arguments: argparse.Namespace) -> str:
@@ -120,6 +119,8 @@ def _reason(held: str, arguments: argparse.Namespace) -> str:
     reasons = [found.strip() for found in REASON.findall(held)]
     if any("no hosts to target" in reason or "found none; check the inventory" in reason for reason in reasons):
         where = ", ".join(arguments.inventory or ["inventory/local"])
+        if fault := INVENTORY_FAULT.search(held):
+            return f"expected an inventory in {where}, found YAML that cannot be read at {fault['where']}: {fault['what'][:300]}"
         among = f" that --limit {arguments.limit} matches" if arguments.limit else ""
         return f"expected hosts in {where}{among}, found none; list them with: ansible-inventory -i {where} --graph"
     return reasons[-1] if reasons else f"ansible-playbook wrote no run and said: {' '.join(held.split())[-300:] or 'nothing'}"

@@ -83,12 +83,19 @@ def _shown(value: Any) -> str:
     return f"{value!r}"[:80] if value is not None else "nothing"
 
 
+def _kind_and_value(value: Any) -> str:
+    """a number 3, a text 'x', a map with a, b; nothing stands for itself."""
+    shown = _shown(value)
+    kind = _TYPES.get(type(value).__name__, "something else")
+    return shown if shown.startswith(kind) else f"{kind} {shown}"
+
+
 def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> str:
     if keyword == "type":
         wanted = place.get("type", [])
         names = [_SCHEMA_TYPES.get(one, one) for one in ([wanted] if isinstance(wanted, str) else wanted) if one != "null"]
         hint = f"; write '{found}' in quotes" if wanted == "string" and isinstance(found, (int, float)) and not isinstance(found, bool) else ""
-        return f"expected {' or '.join(names)}, found {_TYPES.get(type(found).__name__, 'something else')} {_shown(found)}{hint}"
+        return f"expected {' or '.join(names)}, found {_kind_and_value(found)}{hint}"
     if keyword == "enum":
         allowed = [one for one in place.get("enum", ()) if one is not None]
         return f"found {_shown(found)}{nearest(str(found), allowed)}; allowed are {', '.join(map(str, allowed))}"

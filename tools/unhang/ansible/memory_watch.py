@@ -1,0 +1,49 @@
+"""Ends the reading of an answer that does not end: Ansible's connections hold all of it, and a worker that the kernel kills ends the whole audit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+from types import TracebackType
+
+MOST_BYTES = 192 * 1024 * 1024  # that a worker may grow by while one node answers; an answer is at most 4 MiB
+LOOK_EVERY_S = 0.05
+
+
+class MemoryWatch:
+    """While it is open, more memory than MOST_BYTES sends SIGALRM to this process, whose handler (that of the task's timeout) raises in the main thread.
+
+    exceeded: whether that happened. Without a handler nothing is watched: the signal would end the process.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES):
+        self.most_bytes = most_bytes
+        self.exceeded = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        if callable(signal.getsignal(signal.SIGALRM)):
+            self._start = resident_bytes()
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(LOOK_EVERY_S):
+            if resident_bytes() - self._start > self.most_bytes:
+                self.exceeded = True
+                os.kill(os.getpid(), signal.SIGALRM)
+                return
+
+
+def resident_bytes() -> int:
+    """What this process has in memory; 0 where it cannot be told."""
+    try:
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,126 @@
+"""Runs ansible-playbook as a child: passes its progress on, keeps the rest of its output, and leaves nothing of it behind, however either of the two ends."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+PATIENCE_S = 5.0  # for Ansible to end by itself after Ctrl-C, which a terminal sends to it too
+ENDING_S = 30.0  # for it to close the run once it was asked to end
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+@dataclass(frozen=True)
+class Played:
+    """output: everything but the progress line; code: Ansible's exit code, negative for the signal that ended it; stopped: whether somebody stopped us."""
+
+    output: str
+    code: int
+    stopped: bool = False
+
+
+def play(command: Sequence[str], environment: Mapping[str, str], shown: bool) -> Played:
+    """Standard output stays free for the report. shown: whether the progress line goes to standard error."""
+    adopt_orphans()
+    held = bytearray()
+    terminal = sys.stderr.buffer if shown else None
+    with (
+        _terminated_like_interrupted(),
+        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child,
+    ):
+        stopped = False
+        try:
+            _relay(child, held, terminal, None)
+        except _Terminated:
+            stopped = True
+            _end(child, held, 0.0)
+        except KeyboardInterrupt:
+            stopped = True
+            _end(child, held, PATIENCE_S)
+        code = child.wait()
+        if stopped or code < 0:
+            end_orphans()
+    return Played(held.decode("utf-8", "replace"), code, stopped)
+
+
+def adopt_orphans() -> None:
+    """What our children leave behind becomes our child, so that it can be ended. Not on every system; then nothing is."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """Ends the workers of an Ansible that is gone: they would go on writing into the run."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (children := list(_children())) and time.monotonic() < deadline:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: nobody else has told Ansible."""
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    def terminated(number: int, frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _relay(child: subprocess.Popen[bytes], held: bytearray, terminal: IO[bytes] | None, deadline: float | None) -> bool:
+    """Until Ansible has ended, even where a worker that outlives it keeps the pipe open. False at the deadline."""
+    assert child.stdout is not None
+    while deadline is None or time.monotonic() < deadline:
+        if select.select([child.stdout], [], [], 0.2)[0]:
+            chunk = os.read(child.stdout.fileno(), 65536)
+            if not chunk:
+                return True
+            if terminal is not None and chunk.startswith(b"\r"):
+                terminal.write(chunk)
+                terminal.flush()
+            else:
+                held += chunk
+        elif child.poll() is not None:
+            return True
+    return False
+
+
+def _end(child: subprocess.Popen[bytes], held: bytearray, patience_s: float) -> None:
+    """Lets Ansible close the run: it does so on SIGINT, and on no other signal."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        if _relay(child, held, None, time.monotonic() + patience_s):
+            return
+        child.send_signal(signal.SIGINT)
+        if not _relay(child, held, None, time.monotonic() + ENDING_S):
+            child.kill()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _children() -> Iterator[int]:
+    me = os.getpid()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                if int((entry / "stat").read_text("latin-1").rpartition(")")[2].split()[1]) == me:
+                    yield int(entry.name)
