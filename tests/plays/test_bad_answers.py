@@ -54,7 +54,7 @@ EXPECTED = {
     "truncated": ("invalid", "expected one JSON object"),
     "empty": ("invalid", "found nothing"),
     "not-json": ("invalid", "segmentation fault"),
-    "nan": ("invalid", "NaN is no JSON number"),
+    "nan": ("invalid", "NaN is no number"),
     "infinite": ("invalid", "too large"),
     "duplicate-key": ("invalid", "'schema' stands twice"),
     "duplicate-outside": ("invalid", "'node_facts' stands twice"),
