@@ -58,7 +58,7 @@ EXPECTED = {
     "infinite": ("invalid", "too large"),
     "duplicate-key": ("invalid", "'schema' stands twice"),
     "duplicate-outside": ("invalid", "'node_facts' stands twice"),
-    "deep": ("invalid", "nested too deeply"),
+    "deep": ("invalid", "nest too deeply"),
     "another-schema": ("invalid", "other/1"),
     "sections-a-list": ("invalid", "sections"),
     "status-absurd": ("invalid", "sections.node.probe"),

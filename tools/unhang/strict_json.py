@@ -15,8 +15,11 @@ class NotStrict(ValueError):
     """The text is no strict JSON; the message is one line that names the place or the value."""
 
 
-def parse_strictly(text: bytes | str) -> Any:
-    """A JSON value. Raises NotStrict: NaN, infinities, a key twice, half a character (a lone surrogate), bytes that are not UTF-8, nesting without end."""
+def parse_strictly(text: bytes | str, *, half_characters: bool = False) -> Any:
+    """A JSON value. Raises NotStrict: NaN, infinities, a key twice, half a character (a lone surrogate), bytes that are not UTF-8, nesting without end.
+
+    half_characters: let lone surrogates through, for who writes them as ? anyway.
+    """
     try:
         whole = text.decode("utf-8") if isinstance(text, bytes) else text
         value = json.loads(whole, object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded)
@@ -28,7 +31,7 @@ def parse_strictly(text: bytes | str) -> Any:
         raise
     except ValueError as problem:
         raise NotStrict(f"no valid JSON: {problem}") from None
-    _check(value)
+    _check(value, half_characters)
     return value
 
 
@@ -41,7 +44,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
         while len(data) <= most_bytes and (more := source.read(most_bytes + 1 - len(data))):
             data += more
     if len(data) > most_bytes:
-        raise NotStrict(f"the file is longer than {most_bytes} bytes; at most {most_bytes} are read")
+        raise NotStrict(f"the file is larger than {most_bytes} bytes; at most {most_bytes} are read")
     return data
 
 
@@ -71,13 +74,13 @@ def _bounded(digits: str) -> int:
     return int(digits)
 
 
-def _check(value: Any) -> None:
+def _check(value: Any, half_characters: bool) -> None:
     """Depth, and texts that no UTF-8 can hold: JSON may write half of a character as an escape, and whoever writes it out again fails."""
     waiting = [(value, 1)]
     while waiting:
         one, depth = waiting.pop()
         if isinstance(one, str):
-            if not one.isascii():
+            if not (one.isascii() or half_characters):
                 _check_text(one)
         elif isinstance(one, (dict, list)):
             if depth > MAX_DEPTH:

@@ -31,7 +31,7 @@ def read_answer(stdout: str) -> Answer:
     if line is None:
         return _invalid(stdout, "expected one JSON object, found " + (f"{clean(stdout, 120)!r}" if stdout.strip() else "nothing"))
     try:
-        envelope = parse_strictly(line)
+        envelope = parse_strictly(line, half_characters=True)
     except ValueError as problem:
         return _invalid(stdout, f"expected one JSON object, found what is none: {problem}")
     if envelope.get("failed"):
@@ -53,7 +53,7 @@ def read_facts(facts: Any, raw: str) -> Answer:
         return _invalid(raw, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(raw)}")
     if isinstance(facts, str):
         try:
-            facts = parse_strictly(facts)
+            facts = parse_strictly(facts, half_characters=True)
         except ValueError as problem:
             return _invalid(raw, f"expected a JSON document in node_facts, found what is none: {problem}")
     fault = what_is_wrong(facts)

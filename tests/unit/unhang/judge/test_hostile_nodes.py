@@ -97,7 +97,7 @@ DEEP = '{"a":' * 900 + "1" + "}" * 900
         (lambda text: text.replace("535.154.05", "\\ud800"), "half a character"),
         (lambda text: text[:-1] + "]", "no valid JSON"),
         (lambda text: text.encode().replace(b"535.154.05", b"\xff"), "not UTF-8"),
-        (lambda text: text + " " * MAX_NODE_BYTES, "longer than"),
+        (lambda text: text + " " * MAX_NODE_BYTES, "larger than"),
     ],
 )
 def test_what_no_strict_reader_takes_is_invalid_for_judge_and_page_alike(tmp_path, catalogue, damage, words):
