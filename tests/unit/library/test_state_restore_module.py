@@ -40,12 +40,13 @@ def applied(folder, settings, end="finished"):
 
 
 def files(folder):
-    """The tree without what is saved, and its folders."""
-    return {path: content for path, content in tree(folder).items() if not path.startswith("/var/lib/unhang")}
+    """The tree without what is saved, and the folders above it."""
+    return {path: content for path, content in tree(folder).items() if not path.startswith("/var/lib/unhang") and path not in ("/var", "/var/lib")}
 
 
 def modes(folder):
-    return {str(path.relative_to(folder)): path.stat().st_mode for path in folder.rglob("*") if "unhang" not in str(path.relative_to(folder))}
+    names = {str(path.relative_to(folder)): path.stat().st_mode for path in folder.rglob("*")}
+    return {name: mode for name, mode in names.items() if "unhang" not in name and name not in ("var", "var/lib")}
 
 
 @pytest.fixture

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
-import pickle
 import random
 
 import pytest
 
 from unhang.diagnose.facts import describe, gather_facts
-from unhang.diagnose.flight import compare_flights, read_dump
 from unhang.diagnose.ranking import rank_causes
 from unhang.diagnose.reading import Input, kind_of, read_blocks
 from unhang.diagnose.redact import Mask
@@ -69,19 +66,6 @@ def test_readers_answer_whatever_they_are_given(part):
             facts = gather_facts([found])
             assert facts_in_words(describe(facts)) and isinstance(rank_causes(facts, causes), list)
             Mask(facts.hosts).text(data.decode("utf-8", "replace"))
-
-
-def test_dumps_answer_or_say_what_is_wrong_with_them():
-    noise = random.Random(99)
-    good = {"pg_config": {}, "entries": [{"collective_seq_id": 1, "profiling_name": "nccl:all_reduce", "state": "started", "input_sizes": [[1]]}]}
-    for number in range(2000):
-        data = bytearray(pickle.dumps(good, noise.randint(2, 5)) if number % 2 else json.dumps(good).encode())
-        for _ in range(noise.randint(1, 4)):
-            data[noise.randrange(1, len(data))] = noise.randrange(256)
-        try:
-            compare_flights([read_dump(bytes(data), f"rank_{number % 8}"), read_dump(pickle.dumps(good), "rank_9")])
-        except ValueError as problem:
-            assert "\n" not in str(problem)
 
 
 def test_lint_answers_whatever_a_file_holds():
