@@ -1,13 +1,14 @@
-"""How the program names itself to the person who typed it."""
+"""How the program names itself to the person who typed it, and what of the caller's surroundings reaches Ansible."""
 
 from __future__ import annotations
 
+import locale
 import sys
 from pathlib import Path
 
 import pytest
 
-from unhang.project import program_as_typed
+from unhang.project import ansible_environment, program_as_typed, settings_left_out, utf8_locale
 
 
 @pytest.fixture
@@ -38,3 +39,43 @@ def test_from_another_folder_the_way_is_absolute(environment, tmp_path_factory, 
 def test_without_the_script_the_module_is_named(environment):
     (environment / "unhang").unlink()
     assert program_as_typed("/nowhere") == f"{Path(sys.executable)} -m unhang"
+
+
+UTF8 = {"LC_ALL": "C.UTF-8"}
+NOT_HERE = "xx_YY.UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("inherited", "given"),
+    [
+        ({}, UTF8),
+        ({"LC_ALL": "C"}, UTF8),
+        ({"LANG": "POSIX"}, UTF8),
+        ({"LANG": NOT_HERE}, UTF8),
+        ({"LANG": NOT_HERE, "LC_CTYPE": "C.UTF-8"}, UTF8),
+        ({"LANG": "C.UTF-8", "LC_TIME": NOT_HERE}, UTF8),
+        ({"LC_ALL": "C", "LANG": "C.UTF-8"}, UTF8),
+        ({"LANG": "C.UTF-8"}, {}),
+        ({"LANG": "C", "LC_CTYPE": "C.UTF-8"}, {}),
+        ({"LC_ALL": "C.UTF-8", "LANG": NOT_HERE, "LC_TIME": NOT_HERE}, {}),
+        ({"LC_ALL": "", "LANG": "C.UTF-8", "LC_TIME": ""}, {}),
+    ],
+)
+def test_ansible_gets_utf8_where_the_callers_locale_gives_none(inherited, given):
+    before = locale.setlocale(locale.LC_ALL)
+    assert utf8_locale(inherited) == given
+    assert locale.setlocale(locale.LC_ALL) == before
+    assert ansible_environment(Path("/checkout"), inherited).get("LC_ALL", "") == {**inherited, **given}.get("LC_ALL", "")
+
+
+HARMFUL = ["ENABLE_TASK_DEBUGGER", "STRATEGY", "STRATEGY_PLUGINS", "RUN_TAGS", "SKIP_TAGS", "INVENTORY_ENABLED", "STDOUT_CALLBACK"]
+
+
+@pytest.mark.parametrize("name", [f"ANSIBLE_{name}" for name in HARMFUL])
+def test_a_setting_under_which_an_audit_stops_half_way_is_named_and_left_out(name):
+    inherited = {name: "debug", "ANSIBLE_REMOTE_USER": "ops"}
+    assert settings_left_out(inherited) == [name]
+    assert settings_left_out({name: ""}) == []
+    passed_on = ansible_environment(Path("/checkout"), inherited)
+    assert name not in passed_on
+    assert passed_on["ANSIBLE_REMOTE_USER"] == "ops"

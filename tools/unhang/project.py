@@ -34,6 +34,8 @@ LEFT_OUT = (
     "ANSIBLE_INVENTORY_ENABLED",
     "ANSIBLE_STDOUT_CALLBACK",
 )
+# What ssh may forward besides LANG and LC_ALL.
+LOCALE_CATEGORIES = frozenset(("LANG", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME"))
 
 
 def find_project() -> Path:
@@ -85,10 +87,13 @@ def settings_left_out(inherited: Mapping[str, str]) -> list[str]:
 
 def utf8_locale(inherited: Mapping[str, str]) -> dict[str, str]:
     """What gives Ansible UTF-8, which it insists on: {} where the caller's own locale does. ssh forwards a LANG that is not installed here."""
-    named = inherited.get("LC_ALL") or inherited.get("LC_CTYPE") or inherited.get("LANG") or ""
+    named = inherited.get("LC_ALL") or inherited.get("LC_CTYPE") or inherited.get("LANG") or "C"
+    # Ansible gives up over any category of a locale that is not installed here, such as LC_TIME.
+    others = [] if inherited.get("LC_ALL") else [value for name, value in inherited.items() if name in LOCALE_CATEGORIES and value]
     before = locale.setlocale(locale.LC_CTYPE)
     try:
-        locale.setlocale(locale.LC_CTYPE, named or "C")
+        for other in (*others, named):
+            locale.setlocale(locale.LC_CTYPE, other)
         if codecs.lookup(locale.nl_langinfo(locale.CODESET)).name == "utf-8":
             return {}
     except (locale.Error, LookupError):

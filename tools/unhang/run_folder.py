@@ -100,9 +100,11 @@ def write_atomically(path: Path, text: str) -> None:
             target.write(text.encode("utf-8", "replace"))
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
-    except BaseException:
+    except BaseException as problem:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
+        if isinstance(problem, OSError) and problem.errno:
+            raise OSError(problem.errno, problem.strerror, str(path)) from None  # a full disk names no file by itself
         raise
 
 

@@ -32,6 +32,8 @@ class MemoryWatch:
 
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None) -> None:
         self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()  # so that its signal comes while this is open, or not at all
 
     def _watch(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):

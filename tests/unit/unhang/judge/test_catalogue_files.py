@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from judge_cases import rule, write_rules
@@ -157,3 +158,21 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["catalogue", "--check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
     assert "match[0]: expected fail, found unknown" in capsys.readouterr().out
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_a_folder_of_rules_is_refused_and_never_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yml")
+    (tmp_path / "own.yml").write_text(ROW)
+    loaded = load_catalogue([tmp_path], built_in=False)
+    assert [rule.id for rule in loaded.rules] == ["a-rule"]
+    (fault,) = loaded.faults
+    assert fault == f"{tmp_path / 'pipe.yml'}: expected a regular file, found something else"
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_a_folder_of_rules_is_refused_and_never_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "rules")
+    (fault,) = load_catalogue([tmp_path / "rules"], built_in=False).faults
+    assert str(tmp_path / "rules") in fault
+    assert "\n" not in fault

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from unhang.errors import UserError
@@ -68,6 +70,11 @@ def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
         ("driver: [\n", ":2: YAML: "),
         ("driver: &a {}\nkernel: *a\n", ":1: aliases and anchors"),
         ("cuda: {version: 12.10}\n", "write '12.1' in quotes"),
+        ("driver:\n  held: true\ngpu: {count: 010}\n", ":3: '010' would be read as another number; write a text in quotes, a number in plain decimal digits"),
+        ("gpu:\n  count: 1:30:00\n", ":2: '1:30:00' would be read as another number"),
+        ("gpu: {count: 0x10}\n", ":1: '0x10' would be read as another number"),
+        ("gpu: {count: 1_0}\n", ":1: '1_0' would be read as another number"),
+        ("thresholds: {temperature_c: 1:30.5}\n", ":1: '1:30.5' would be read as another number"),
     ],
 )
 def test_a_policy_file_at_fault_is_told_with_file_and_line(tmp_path, text, words):
@@ -98,3 +105,17 @@ def test_a_policy_file_that_is_not_there_is_told(tmp_path):
 def test_a_waiver_covers_the_hosts_that_it_names(hosts, covered):
     (waiver,) = waivers_of({"waivers": [{**WAIVER, "hosts": hosts}]})
     assert {host for host in ("gpu001", "gpu004", "login") if waiver.covers(host, ("racks",))} == covered
+
+
+def test_numbers_in_plain_decimal_digits_are_what_they_say(tmp_path):
+    path = tmp_path / "policy.yml"
+    path.write_text("gpu: {count: 8}\nlimits: {memlock_bytes: -1}\nthresholds: {temperature_c: 80.5}\n")
+    assert load_policy(path).for_groups([]) == {"gpu": {"count": 8}, "limits": {"memlock_bytes": -1}, "thresholds": {"temperature_c": 80.5}}
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_a_policy_is_refused_and_never_waited_for(tmp_path):
+    pipe = tmp_path / "policy.yml"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"policy\.yml: expected a regular file, found something else"):
+        load_policy(pipe)

@@ -1,0 +1,114 @@
+"""An audit that somebody stops: what was seen stays, the way to go on is printed, and no process is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from local_fleet import DEADLINE_S, PROJECT, envelope, run
+
+pytestmark = pytest.mark.timeout(600)
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
+START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+GO_ON = "judge what it has seen with: "
+
+
+@pytest.fixture
+def hung(fleet):
+    """An audit under way, in a session of its own: one node has answered, the other never will. It is gone when the test is."""
+    fleet.answering("a-good", envelope())
+    fleet.interpreter("hangs", f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\ntouch {fleet.folder}/asked\nsleep 5000\n')
+    (fleet.folder / "temp").mkdir()
+    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "audit", "--out", fleet.runs, "-i", fleet.inventory]
+    environment = {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "TMPDIR": str(fleet.folder / "temp")}
+    with subprocess.Popen(
+        list(map(str, command)),
+        env=environment,
+        cwd=fleet.folder,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as audit:
+        try:
+            _until(lambda: (fleet.folder / "asked").exists() and list(fleet.runs.glob("*/nodes/a-good.json")), "both nodes were asked")
+            yield fleet, audit
+        finally:
+            audit.kill()
+            for process in _processes(fleet.folder):
+                os.kill(process, signal.SIGKILL)
+
+
+def _until(holds, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.1)
+
+
+def _processes(folder):
+    """Processes of this audit, told by the folder in their command line or environment."""
+    mark = str(folder).encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if entry.name != str(os.getpid()) and mark in (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes():
+                yield int(entry.name)
+        except OSError:
+            continue
+
+
+def _ended(fleet, audit):
+    """(standard error, node statuses) of the audit, once nothing of it runs."""
+    out, said = audit.communicate(timeout=DEADLINE_S)
+    assert out == ""
+    assert audit.returncode == 2, said
+    assert "Traceback" not in said
+    assert list(_processes(fleet.folder)) == []
+    return said
+
+
+def _goes_on(fleet, said):
+    """The printed command judges what was seen."""
+    (line,) = [line for line in said.splitlines() if GO_ON in line]
+    words = shlex.split(line.partition(GO_ON)[2])
+    run_folder = next(iter(fleet.runs.glob("2*")))
+    assert words[-2] == "judge"
+    assert (fleet.folder / words[-1]).resolve() == run_folder.resolve()
+    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "judge", run_folder, "--format", "json"]
+    judged = json.loads(run(command, CLEAN, fleet.folder).stdout)
+    assert judged["host_count"] == 2
+    assert judged["nodes"]["ok"] == 1
+
+
+def _ctrl_c(audit):
+    os.killpg(audit.pid, signal.SIGINT)
+
+
+def _ctrl_c_twice(audit):
+    os.killpg(audit.pid, signal.SIGINT)
+    time.sleep(0.2)
+    os.killpg(audit.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", [_ctrl_c, _ctrl_c_twice])
+def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop):
+    fleet, audit = hung
+    stop(audit)
+    said = _ended(fleet, audit)
+    assert "stopped by hand" in said.splitlines()[-1]
+    nodes = {node["host"]: (node["status"], node["message"]) for node in map(_read, fleet.runs.glob("2*/nodes/*.json"))}
+    assert nodes == {"a-good": ("ok", None), "hangs": ("failed", "the play ended before this node answered")}
+    assert list((fleet.folder / "temp").iterdir()) == []
+    _goes_on(fleet, said)
+
+
+def _read(path):
+    return json.loads(path.read_text())

@@ -1,0 +1,105 @@
+"""Run folders: UNHANG_RUNS wherever runs are read, and documents that are written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from judge_cases import node, write_run
+
+from unhang.cli import main
+from unhang.run_folder import find_run, runs_folder, write_atomically
+
+ID = "20261120T043323Z-a8229f1434"
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A folder of runs that UNHANG_RUNS names, with one run and `latest`; the current folder is another."""
+    runs = tmp_path / "the runs 100%"
+    write_run(runs / ID, node("a1"))
+    (runs / "latest").symlink_to(ID)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("UNHANG_RUNS", str(runs))
+    return runs
+
+
+def test_unhang_runs_names_the_folder_whatever_the_checkout(elsewhere, monkeypatch, tmp_path):
+    assert runs_folder() == runs_folder(Path("/checkout")) == elsewhere
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("UNHANG_RUNS", "~/mine")
+    assert runs_folder() == tmp_path / "mine"
+    monkeypatch.setenv("UNHANG_RUNS", "")
+    assert (runs_folder(), runs_folder(Path("/checkout"))) == (Path("runs"), Path("/checkout/runs"))
+
+
+@pytest.mark.parametrize("named", [ID, "latest"])
+def test_a_run_is_found_there_by_id_and_as_latest(elsewhere, named):
+    assert find_run(named) == elsewhere / ID
+
+
+def test_judge_report_and_diagnose_read_it(elsewhere, tmp_path, capsys):
+    assert main(["judge", "--format", "json"]) in (0, 1)
+    judged = json.loads(capsys.readouterr().out)
+    assert (elsewhere / ID / "findings.json").is_file()
+    assert main(["report", "--format", "json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out) == judged
+    assert main(["report", "latest", "--format", "html"]) in (0, 1)
+    assert capsys.readouterr().out.strip() == str(elsewhere / ID / "report.html")
+    log = tmp_path / "log.txt"
+    log.write_text("a1: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
+    assert main(["diagnose", str(log), "--run", "latest", "--format", "json"]) in (0, 1, 3, 4)
+    assert json.loads(capsys.readouterr().out)["inputs"][0]["file"] == str(log)
+
+
+@pytest.mark.parametrize("command", ["judge", "report"])
+def test_help_names_the_run_that_is_meant(elsewhere, command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert "/latest)" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_a_document_that_does_not_fit_names_its_file_and_leaves_the_old_one(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("old")
+    with pytest.raises(OSError) as problem:
+        _with_files_of_at_most(64 * 1024, lambda: write_atomically(path, "x" * 1_000_000))
+    assert problem.value.filename == str(path)
+    assert problem.value.strerror == "File too large"
+    assert path.read_text() == "old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_command_that_finds_no_room_says_for_which_file(elsewhere):
+    start = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+    assert main(["judge"]) in (0, 1)
+    (elsewhere / ID / "report.html").unlink()
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", start, ROOT / "tools", ROOT / "module_utils", "report", "--format", "html"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1])),
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"unhang: File too large at {elsewhere / 'latest' / 'report.html'}\n"
+
+
+def _with_files_of_at_most(size_bytes, act):
+    """A disk with little room, as far as a process can make one for itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN  # Python's own choice: the write fails, the process lives
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        act()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
