@@ -77,7 +77,8 @@ def test_a_node_with_too_old_a_python_is_read_by_the_one_file_collector(fleet):
 ESCAPES = "\x1b]0;owned\x07\x1b[2J"
 HIJACK = {"changed": False, "ansible_facts": {"inventory_hostname": "gpu004", "group_names": ["production"]}, "node_facts": "{}"}
 RUBBISH = {
-    "a hundred megabytes": "head -c 100000000 /dev/zero | tr '\\0' x",
+    # Seven times what an answer may be; Ansible copies all that it has read for each piece, so more takes a busy machine minutes.
+    "thirty megabytes": "head -c 30000000 /dev/zero | tr '\\0' x",
     "truncated": 'printf \'{"changed": false, "node_facts": "{\'',
     "facts for the controller": "printf '%s' '" + json.dumps(HIJACK) + "'",
     "escapes": "printf '%s' '" + ESCAPES + '{{ lookup("pipe", "touch /tmp/owned") }}\'',
