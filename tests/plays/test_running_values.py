@@ -177,9 +177,9 @@ def load():
     return pynvml
 root, state_id, acts = sys.argv[1], sys.argv[2], sys.argv[3] == "act"
 try:
-    rows, left = plan_running(root, [state_id], load)
-    left += put_back(root, rows, load) if acts else []
-    print(json.dumps({"rows": [list(row) for row in rows], "left": left}))
+    rows, manual = plan_running(root, [state_id], load)
+    manual += put_back(root, rows, load) if acts else []
+    print(json.dumps({"rows": [list(row) for row in rows], "needs_manual_action": manual}))
 except ValueError as problem:
     print(json.dumps({"refused": str(problem)}))
 """
@@ -223,9 +223,9 @@ class TestModesOfGpus:
 
     def test_they_come_back_and_then_nothing_is_left_to_do(self, gpus):
         rows = [["persistence", UUID, True, False], ["compute_mode", UUID, "default", "exclusive_process"]]
-        assert gpus(acts=False) == {"rows": rows, "left": []}
-        assert gpus() == {"rows": rows, "left": []}
-        assert gpus() == {"rows": [], "left": []}
+        assert gpus(acts=False) == {"rows": rows, "needs_manual_action": []}
+        assert gpus() == {"rows": rows, "needs_manual_action": []}
+        assert gpus() == {"rows": [], "needs_manual_action": []}
 
     def test_a_compute_mode_is_never_changed_under_a_job(self, gpus):
         job = [{"pid": 4711, "usedGpuMemory": 1048576, "gpuInstanceId": None, "computeInstanceId": None}]
@@ -242,7 +242,7 @@ class TestModesOfGpus:
 
     def test_after_a_boot_there_is_nothing_to_bring_back(self, gpus):
         (gpus.node / BOOT_ID).write_text("two\n")
-        assert gpus() == {"rows": [], "left": []}
+        assert gpus() == {"rows": [], "needs_manual_action": []}
 
     def test_a_driver_that_does_not_answer_stops_nothing_and_is_told(self, gpus):
         gpus.profile.write_text("system nvmlInitWithFlags 9\n")

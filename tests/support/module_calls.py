@@ -17,7 +17,7 @@ def command_of(fleet, name, module, check, options):
     work.mkdir()
     inventory = work / "hosts.json"
     inventory.write_text(audits.inventory_of(fleet.bed, {"training": [name]}))
-    argv = ["ansible", name, "-i", str(inventory), "-m", module, "-a", json.dumps(options)]
+    argv = ["ansible", name, "-i", str(inventory), "-m", module, *(["-a", json.dumps(options)] if options else [])]
     return [*argv, *(["--check"] if check else [])], {**audits.environment_of(fleet.bed, work), "ANSIBLE_NOCOLOR": "1"}
 
 
