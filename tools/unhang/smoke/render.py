@@ -103,11 +103,16 @@ def _counters(result: Mapping[str, Any]) -> list[str]:
     """Error counters that rose meanwhile, most on any healthy machine too; those that stand out are part of why somebody is suspected."""
     lines = []
     for row in result["nodes"][:64]:
-        moved = {name: count for kind in ("nvlink", "counters") for name, count in (row.get(kind) or {}).items() if _ERRORS.search(name)}
+        moved = {name: count for kind in ("nvlink", "counters") for name, count in _counts(row.get(kind)) if _ERRORS.search(name)}
         worst = sorted(moved, key=lambda name: (-moved[name], name))[:MOST_COUNTERS]
         more = f" and {len(moved) - len(worst)} more" if len(moved) > len(worst) else ""
         lines += [visible(f"  {row['host']}: {', '.join(f'{name} +{moved[name]}' for name in worst)}{more}", 600)] if moved else []
     return ["", "error counters that rose meanwhile (most rise on healthy machines too):", *lines] if lines else []
+
+
+def _counts(reported: Any) -> list[tuple[str, int]]:
+    """Counters that a node reported; what is none says nothing, for a node may answer anything."""
+    return [(str(name), count) for name, count in reported.items() if type(count) is int] if isinstance(reported, dict) else []
 
 
 def _experiments(result: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from smoke_runs import DEADLINE_S, PAYLOAD, SMALL, command, environment, load_pa
 from unhang.smoke.streams import Stream, stories
 from unhang.smoke.transports import transport_rows
 
-FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 payload = load_payload()
 
 
