@@ -60,7 +60,7 @@ def test_what_the_audit_finds_the_role_repairs_and_takes_back(broken):
     assert state_of(broken, NODE) == settled
 
     assert play_role(broken, "nccl_profile", NODE, POLICY, nccl_profile_state="absent").code == 0
-    broken.shell(NODE, "rm -r /var/lib/unhang/states; rmdir /var/lib/unhang")
+    broken.shell(NODE, "rm -r /var/lib/unhang/states /var/lib/unhang/fencing.json; rmdir /var/lib/unhang")
     assert state_of(broken, NODE) == untouched
 
 

@@ -92,5 +92,5 @@ def test_pins_of_gpus_are_taken_out_and_put_back(fleet):
     assert "CUDA_VISIBLE_DEVICES" not in fleet.nodes[NODE].ssh("bash -lc env").stdout
     assert play_role(fleet, "gpu_binding", NODE, {}).changed == {NODE: 0}
     assert play_role(fleet, "gpu_binding", NODE, {}, gpu_binding_state="absent").changed == {NODE: 1}
-    fleet.shell(NODE, "rm -r /var/lib/unhang/states; rmdir /var/lib/unhang")
+    fleet.shell(NODE, "rm -r /var/lib/unhang/states /var/lib/unhang/fencing.json; rmdir /var/lib/unhang")
     assert state_of(fleet, NODE) == untouched

@@ -50,7 +50,7 @@ def test_a_held_driver_stays_through_every_upgrade_until_it_is_let_go(equipped):
     assert versions(equipped) == {OLD}
 
     assert play_role(equipped, "package_hold", NODE, POLICY, package_hold_state="absent").changed == {NODE: 1}
-    equipped.shell(NODE, "rm -r /var/lib/unhang/states; rmdir /var/lib/unhang")
+    equipped.shell(NODE, "rm -r /var/lib/unhang/states /var/lib/unhang/fencing.json; rmdir /var/lib/unhang")
     assert state_of(equipped, NODE) == untouched
     equipped.shell(NODE, f"{APT} full-upgrade")
     assert versions(equipped) == {NEW}
