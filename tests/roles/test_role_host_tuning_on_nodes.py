@@ -118,5 +118,5 @@ def test_a_kernel_parameter_is_set_now_and_at_boot_and_given_back(fleet):
     assert fleet.shell(NODE, f"cat {place}") == "8192\n"
     assert kernel_parameter(fleet, name=name, state="absent")["after"] == {name: before}
     assert fleet.shell(NODE, f"cat {place}").strip() == before
-    fleet.shell(NODE, "rmdir /var/lib/unhang")
+    fleet.shell(NODE, "rm -f /var/lib/unhang/fencing.json; rmdir /var/lib/unhang")
     assert state_of(fleet, NODE) == files
