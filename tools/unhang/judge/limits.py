@@ -97,9 +97,15 @@ def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared:
 def _limit(limits: Limits) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (used + limits.memory_bytes,) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (_allowed(resource.RLIMIT_AS, used + limits.memory_bytes),) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (_allowed(resource.RLIMIT_CPU, limits.cpu_s), resource.getrlimit(resource.RLIMIT_CPU)[1]))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _allowed(kind: int, wanted: int) -> int:
+    """The limit that is wanted, or the caller's own hard one where that is lower: nobody may raise it."""
+    hard = resource.getrlimit(kind)[1]
+    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
 
 def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
