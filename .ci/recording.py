@@ -1,14 +1,17 @@
 """Writes down which files of the project a run of tests reads: Python's audit events of every process that the project's virtual environment starts.
 
-.ci/tier copies this file into the environment's site-packages, beside a .pth file that imports it at each start, for as long as a tier runs. What is written
-are lines in files of RECORDS, one file for each process: "f PATH" for a file that was opened, "d PATH" for a folder that was listed. Arguments of programs that
-are started count as opened, so that what gcc or sh reads is seen too. Nothing here may fail: it runs in every program of the environment.
+.ci/tier copies this file into the environment's site-packages, beside a .pth file that imports it at each start, for as long as a tier runs. What is
+written are lines in files of RECORDS, one file for each process: "f PATH" for a file that was opened, "d PATH" for a folder whose names were listed.
+Arguments of programs that are started count as opened, so that what gcc or sh reads is seen too; an argument that is a folder stands for all files below
+it. A folder that Python's import lists to find a module is not written down: the module that it finds is opened. Nothing here may fail: it runs in every
+program of the environment.
 """
 
 import os
 import sys
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
+IMPORT = "<frozen importlib._bootstrap_external>"
 _SWITCH = os.path.join(_HERE, "unhang_tier_recording.txt")  # two lines: the project's folder, and the folder of the records
 
 
@@ -53,7 +56,7 @@ def start():
             elif event == "subprocess.Popen":
                 for argument in arguments[1] if isinstance(arguments[1], (list, tuple)) else ():
                     note("f", argument)
-            else:
+            elif sys._getframe(1).f_code.co_filename != IMPORT:
                 note("d", arguments[0] if arguments[0] is not None else ".")
         except Exception:  # noqa: S110 -- a record that cannot be written makes the tier run again; a program that fails for it would be worse
             pass

@@ -36,7 +36,7 @@ def driver_of(version):
 
 
 def files_of(node):
-    """Names, modes, times and sums of everything that a change could have touched, but for the lock's counter and the folder that it makes; of folders the times are left out."""
+    """Names, modes and times of all that a change could have touched, but for the lock's counter and its folder; of folders the times are left out."""
     listed = node.shell(f"find {LOOKED_AT} -type d -printf '%p %m %U %G\\n' -o -printf '%p %m %U %G %s %T@ %l\\n' 2>/dev/null | sort").splitlines()
     return [line for line in listed if not line.startswith(("/var/lib/unhang ", "/var/lib/unhang/fencing.json "))]
 
