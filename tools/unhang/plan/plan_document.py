@@ -1,0 +1,238 @@
+"""The plan as a value, as JSON (schema unhang/plan/1), and as a file that shows when somebody has edited it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unhang.errors import UserError
+from unhang.run_folder import write_atomically
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.text import visible
+
+SCHEMA = "unhang/plan/1"
+FILE = "plan.json"
+LARGEST_PLAN_BYTES = 512 * 1024 * 1024
+SHOWN_HOSTS = 5
+CANARY = "canary"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """The run that the plan was made of. started, finished: UTC, RFC 3339."""
+
+    id: str
+    started: str
+    finished: str | None
+
+
+@dataclass(frozen=True)
+class GroupLimit:
+    """How many nodes of an inventory group may be out of service at once."""
+
+    group: str
+    max_unavailable: int
+
+
+@dataclass(frozen=True)
+class PlanLimits:
+    """What the waves keep to, and what the plan was limited to. max_unavailable has the floor in it already."""
+
+    max_unavailable: int
+    floor: int
+    in_service: int
+    max_age_s: int
+    groups: tuple[GroupLimit, ...] = ()
+    only: tuple[str, ...] = ()
+    except_: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A role to play. policy: unhang_policy for it, the same in all remedies of a host. before, after: versions, None where the role is about none."""
+
+    role: str
+    policy: dict[str, Any]
+    because: tuple[str, ...]
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class Reboot:
+    """One reboot that the node may make. step: trial, apply or rollback."""
+
+    step: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process that had GPUs when the node was read."""
+
+    pid: int | None
+    user: str | None
+    command: str | None
+    gpus: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What is not applied though a role could."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class PersonNeeded:
+    """A finding that no role repairs, and what somebody has to look at."""
+
+    rule: str
+    what: str
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """One host. boot_id, config_hash: None where it was not read. jobs: None where that was not read; minutes: None for unknown."""
+
+    host: str
+    boot_id: str | None
+    config_hash: str | None
+    remedies: tuple[Remedy, ...] = ()
+    reboots: tuple[Reboot, ...] = ()
+    jobs: tuple[Job, ...] | None = None
+    minutes: float | None = None
+    refused: tuple[Refused, ...] = ()
+    person: tuple[PersonNeeded, ...] = ()
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles to play, in order."""
+        return [one.role for one in self.remedies]
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """The one policy of all its remedies; {} for a host without any."""
+        return self.remedies[0].policy if self.remedies else {}
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Hosts that may be out of service together."""
+
+    name: str
+    hosts: tuple[str, ...]
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether no failure at all is allowed in it."""
+        return self.name.startswith(CANARY)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole plan. hosts: each host that has a finding; waves: those of them that have remedies."""
+
+    run: PlannedRun
+    day: str
+    limits: PlanLimits
+    hosts: tuple[HostPlan, ...] = ()
+    waves: tuple[Wave, ...] = ()
+    by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_host", {one.host: one for one in self.hosts})
+
+    def for_host(self, host: str) -> HostPlan | None:
+        """The entry of a host; None for one that has no finding, or that the plan does not know."""
+        return self.by_host.get(host)
+
+
+def to_document(plan: Plan) -> dict[str, Any]:
+    """As JSON has it, with its digest."""
+    content = {"run": plan.run, "day": plan.day, "limits": plan.limits, "hosts": plan.hosts, "waves": plan.waves}
+    document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **msgspec.to_builtins(content)}
+    document["limits"]["except"] = document["limits"].pop("except_")
+    return {**document, "digest": digest_of(document)}
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """SHA-256 of everything but the digest itself, however it is laid out in the file."""
+    content = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def render_plan(plan: Plan) -> str:
+    """The text of plan.json. The same plan gives the same bytes."""
+    return msgspec.json.format(msgspec.json.encode(to_document(plan)), indent=1).decode() + "\n"
+
+
+def write_plan(folder: Path, plan: Plan) -> Path:
+    """Writes plan.json into a run folder, whole or not at all. Raises OSError."""
+    write_atomically(folder / FILE, render_plan(plan))
+    return folder / FILE
+
+
+def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
+    """A plan from its file, or from the run folder that holds it. known_hosts: of the inventory, when hosts that are gone shall be refused.
+
+    Raises UserError: not readable, of another version, edited since it was written, or with hosts that are gone.
+    """
+    path = path / FILE if path.is_dir() else path
+    document = _read(path)
+    if digest_of(document) != document["digest"]:
+        raise UserError(f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since (its digest differs); next: unhang plan RUN")
+    plan = _to_plan(document)
+    _check_hosts(plan, path)
+    gone = sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts)) if known_hosts is not None else []
+    if gone:
+        more = f" and {len(gone) - SHOWN_HOSTS} more" if len(gone) > SHOWN_HOSTS else ""
+        names = ", ".join(visible(host, 80) for host in gone[:SHOWN_HOSTS])
+        raise UserError(f"{path}: expected hosts of the inventory, found {names}{more}, which it does not have; audit again, next: unhang plan RUN")
+    return plan
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        document = parse_strictly(read_bounded(path, LARGEST_PLAN_BYTES))
+    except OSError as problem:
+        raise UserError(f"expected a plan at {path}, found: {problem.strerror}; next: unhang plan RUN") from None
+    except NotStrict as problem:
+        raise UserError(f"{path}: expected a plan ({SCHEMA}), found: {problem}; next: unhang plan RUN") from None
+    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+    if found != SCHEMA:
+        raise UserError(f"{path}: expected a plan of schema {SCHEMA}, found {visible(found, 80)}; next: unhang plan RUN")
+    for fault in check_schema(document, read_schema("plan-1")):
+        where = ".".join(str(part) for part in fault.path) or "plan"
+        raise UserError(f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}; next: unhang plan RUN")
+    return dict(document)
+
+
+def _to_plan(document: dict[str, Any]) -> Plan:
+    limits = {**document["limits"], "except_": document["limits"]["except"]}
+    limits.pop("except")
+    return Plan(
+        msgspec.convert(document["run"], PlannedRun),
+        document["day"],
+        msgspec.convert(limits, PlanLimits),
+        msgspec.convert(document["hosts"], tuple[HostPlan, ...]),
+        msgspec.convert(document["waves"], tuple[Wave, ...]),
+    )
+
+
+def _check_hosts(plan: Plan, path: Path) -> None:
+    """Each host once, and each that has remedies in exactly one wave: what a digest made by hand would let through."""
+    in_waves = [host for wave in plan.waves for host in wave.hosts]
+    wanted = [one.host for one in plan.hosts if one.remedies]
+    if len(plan.by_host) != len(plan.hosts) or len(set(in_waves)) != len(in_waves) or set(in_waves) != set(wanted):
+        raise UserError(f"{path}: expected each host that has remedies in exactly one wave, found it otherwise; next: unhang plan RUN")
+    if any(remedy.policy != one.policy for one in plan.hosts for remedy in one.remedies):
+        raise UserError(f"{path}: expected one policy for all remedies of a host, found several; next: unhang plan RUN")
