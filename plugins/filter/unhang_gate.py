@@ -16,7 +16,7 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 def gate_group(hosts, hostvars, reference=""):
     """Who is tested together, the reference first. hostvars: of which preprovision_alone is the result of each host's own smoke test."""
-    from unhang.gate import fit_for_the_group
+    from unhang.gate.deciding import fit_for_the_group
 
     if reference and reference not in hosts:
         wanted = "expected preprovision_reference to be among the hosts of this run"
@@ -26,15 +26,9 @@ def gate_group(hosts, hostvars, reference=""):
 
 def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()):
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}."""
-    from unhang.errors import UserError
-    from unhang.gate import Seen, decide
-    from unhang.judge.rules import SEVERITIES
-    from unhang.rollout.given_lists import split_list
+    from unhang.gate.deciding import Seen, decide
 
-    try:
-        counted = split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
-    except UserError as problem:
-        raise AnsibleFilterError(str(problem)) from None
+    counted = _counted(severities)
     try:
         judged = json.loads(audit) if isinstance(audit, str) else json.loads(json.dumps(audit, default=str))
     except ValueError:
@@ -49,6 +43,25 @@ def gate_lines(decisions):
     return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
 
 
+def gate_document(decisions, run, reference="", severities=()):
+    """gate.json (unhang/gate/1). run: the run folder."""
+    from unhang.gate.outcome import gate_document
+
+    plain = json.loads(json.dumps(decisions, default=str))
+    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities))
+
+
+def _counted(severities):
+    from unhang.errors import UserError
+    from unhang.judge.rules import SEVERITIES
+    from unhang.rollout.given_lists import split_list
+
+    try:
+        return split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
+    except UserError as problem:
+        raise AnsibleFilterError(str(problem)) from None
+
+
 def _alone(hosts, hostvars):
     found = {str(host): hostvars[host].get("preprovision_alone") for host in hosts}
     return {host: json.loads(json.dumps(result, default=str)) for host, result in found.items() if result is not None}
@@ -59,4 +72,5 @@ class FilterModule:
 
     def filters(self):
         """Filters by name."""
-        return {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions, "unhang_gate_lines": gate_lines}
+        filters = {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions}
+        return {**filters, "unhang_gate_lines": gate_lines, "unhang_gate_document": gate_document}

@@ -26,6 +26,7 @@ COMMANDS = {
     "catalogue": "list or check the rules and tables",
     "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
     "smoke": "prove that a group of GPUs can train together, or say who is to blame",
+    "preprovision": "decide which nodes may join: audit, smoke test alone and together",
     "diagnose": "say from logs what happened and what most probably caused it",
     "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
 }

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -29,10 +29,10 @@ class Played:
     stopped: bool = False
 
 
-def play(command: Sequence[str], environment: Mapping[str, str], shown: bool) -> Played:
-    """Standard output stays free for the report. shown: whether the progress line goes to standard error."""
+def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on_line: Callable[[str], None] | None = None) -> Played:
+    """Standard output stays free for the report. shown: whether the progress line goes to standard error. on_line: called for each other line as it comes."""
     adopt_orphans()
-    held = bytearray()
+    held = _Held(on_line)
     terminal = sys.stderr.buffer if shown else None
     with (
         _terminated_like_interrupted(),
@@ -51,6 +51,22 @@ def play(command: Sequence[str], environment: Mapping[str, str], shown: bool) ->
         if stopped or code < 0:
             end_orphans()
     return Played(held.decode("utf-8", "replace"), code, stopped)
+
+
+class _Held(bytearray):
+    """What Ansible printed; each whole line is passed on once."""
+
+    def __init__(self, on_line: Callable[[str], None] | None) -> None:
+        super().__init__()
+        self.on_line = on_line
+        self.passed_on = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Keeps it."""
+        self.extend(chunk)
+        while self.on_line and (end := self.find(b"\n", self.passed_on)) >= 0:
+            self.on_line(self[self.passed_on : end].decode("utf-8", "replace"))
+            self.passed_on = end + 1
 
 
 def adopt_orphans() -> None:
@@ -86,7 +102,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _relay(child: subprocess.Popen[bytes], held: bytearray, terminal: IO[bytes] | None, deadline: float | None) -> bool:
+def _relay(child: subprocess.Popen[bytes], held: _Held, terminal: IO[bytes] | None, deadline: float | None) -> bool:
     """Until Ansible has ended, even where a worker that outlives it keeps the pipe open. False at the deadline."""
     assert child.stdout is not None
     while deadline is None or time.monotonic() < deadline:
@@ -98,13 +114,13 @@ def _relay(child: subprocess.Popen[bytes], held: bytearray, terminal: IO[bytes] 
                 terminal.write(chunk)
                 terminal.flush()
             else:
-                held += chunk
+                held.add(chunk)
         elif child.poll() is not None:
             return True
     return False
 
 
-def _end(child: subprocess.Popen[bytes], held: bytearray, patience_s: float) -> None:
+def _end(child: subprocess.Popen[bytes], held: _Held, patience_s: float) -> None:
     """Lets Ansible close the run: it does so on SIGINT, and on no other signal."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

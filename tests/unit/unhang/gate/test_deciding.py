@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.gate import Seen, decide, fit_for_the_group
+from unhang.gate.deciding import Seen, decide, fit_for_the_group
 
 HOSTS = ("gpu001", "gpu002", "gpu003")
 GOOD = {"verdict": "pass", "suspects": [], "hosts": []}

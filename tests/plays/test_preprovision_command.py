@@ -1,0 +1,86 @@
+"""`unhang preprovision` over local connections: its outcome in three forms, the playbook's exit codes, and one line where nothing was decided."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from xml.etree import ElementTree
+
+import pytest
+from local_fleet import PROJECT, envelope, run
+
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
+START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+
+
+def preprovision(fleet, *arguments):
+    """A finished `unhang preprovision` into the fleet's own runs folder."""
+    words = ["preprovision", *arguments, "-i", fleet.inventory, "--out", fleet.runs]
+    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", *words]
+    return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)}, fleet.folder)
+
+
+@pytest.fixture
+def pair(fleet):
+    """Two nodes that answer the audit and nothing else, and so can prove nothing."""
+    for name in ("gpu001", "gpu002"):
+        fleet.answering(name, envelope())
+    return fleet
+
+
+def test_nodes_that_prove_nothing_end_with_4_and_the_page_and_json_lie_in_the_run(pair):
+    done = preprovision(pair, "gpu[001-002]")
+    assert done.returncode == 4, done.stderr[-3000:]
+    assert done.stdout.startswith(" NOT PROVED  gpu001\n             alone: could not be asked: ")
+    assert "gate       0 pass, 0 fail, 2 not proved" in done.stdout
+    steps = [line for line in done.stderr.splitlines() if line.startswith("unhang: ")]
+    assert steps == [
+        "unhang: audit", "unhang: judge what the audit saw", "unhang: smoke test, each node alone", "unhang: smoke test, together", "unhang: decide",
+    ]  # fmt: skip
+    [folder] = [path for path in pair.runs.iterdir() if (path / "run.json").is_file() and not path.is_symlink()]
+    kept = json.loads((folder / "gate.json").read_text())
+    assert {row["host"]: row["outcome"] for row in kept["nodes"]} == {"gpu001": "not proved", "gpu002": "not proved"}
+    assert (folder / "report.html").is_file()
+    assert kept["run"] == folder.name
+
+
+def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
+    pair.hosts["gpu002"]["unhang_policy"] = {"no_such_key": 1}
+    done = preprovision(pair, "gpu001,gpu002", "--format", "json", "--severities", "critical,error,warning,info")
+    document = json.loads(done.stdout)
+    assert document["schema"] == "unhang/gate/1"
+    assert document["severities"] == ["critical", "error", "warning", "info"]
+    outcomes = {row["host"]: (row["outcome"], row["reasons"]) for row in document["nodes"]}
+    assert outcomes["gpu002"][0] == "fail", outcomes
+    assert done.returncode == 2
+    junit = ElementTree.fromstring(preprovision(pair, "gpu001", "--format", "junit").stdout)
+    assert (junit.get("tests"), junit.get("errors")) == ("1", "1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gpu009"], "expected hosts in"),
+        (["gpu[1-"], "expected a node set such as gpu[001-016]"),
+        (["gpu001", "--reference", "gpu009"], "expected preprovision_reference among the nodes of this run, found gpu009 beside gpu001"),
+        (["gpu001", "--severities", "bad"], "--severities: expected some of critical, error, warning, info, found bad"),
+        (["gpu001", "--ansible=--check"], "expected a run without --check"),
+        (["gpu001", "--ansible=--no-such"], "unrecognized arguments: --no-such"),
+    ],
+)
+def test_wrong_use_is_2_and_one_line_that_says_what_was_expected(pair, arguments, words):
+    done = preprovision(pair, *arguments)
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if line != "unhang: audit"]
+    assert len(said) == 1, said
+    assert words in said[0]
+
+
+def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair):
+    done = preprovision(pair, "gpu002", "--reference", "gpu001", "--format", "json")
+    document = json.loads(done.stdout)
+    assert document["reference"] == "gpu001"
+    assert sorted(row["host"] for row in document["nodes"]) == ["gpu001", "gpu002"]
+    assert done.returncode == 4

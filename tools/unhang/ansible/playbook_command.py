@@ -1,0 +1,96 @@
+"""What the commands that start a playbook share: inventories, limits, the environment, and why no run came out."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from unhang import project
+from unhang.ansible.play_process import Played, play
+from unhang.errors import UserError
+from unhang.nodeset import expand_limit
+
+LONGEST_LIMIT_CHARS = 32_000  # one argument may be 128 KiB; far longer lists go through a file
+GO_ON = "judge what it has seen with"  # as the run callback says it
+INVENTORY_FAULT = re.compile(r"YAML parsing failed: (?P<what>.*)\nOrigin: (?P<where>\S+)")
+REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |unhang: |ansible-playbook: error: )(.*)", re.MULTILINE)
+
+
+def inventories_of(given: Sequence[str] | None, home: Path) -> list[str]:
+    """Inventories by absolute path, or as lists of hosts; this machine when none is given. Raises UserError for one that is not there."""
+    return [_existing(inventory) for inventory in given or [str(home / "inventory" / "local")]]
+
+
+def _existing(inventory: str) -> str:
+    if "," not in inventory and not Path(inventory).exists():
+        raise UserError(f"expected an inventory at {inventory}, found none; inventory/example shows how one looks")
+    return inventory if "," in inventory else str(Path(inventory).absolute())
+
+
+@contextlib.contextmanager
+def limit_arguments(limit: str | None) -> Iterator[list[str]]:
+    """ansible-playbook's arguments for a limit; a long list lies in a file while this lasts."""
+    if not limit:
+        yield []
+        return
+    if limit.startswith("@"):
+        yield ["--limit", limit]
+        return
+    patterns = expand_limit(limit)
+    joined = ",".join(patterns)
+    if len(joined) <= LONGEST_LIMIT_CHARS:
+        yield ["--limit", joined]
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8") as listing:
+        listing.write("\n".join(patterns) + "\n")
+        listing.flush()
+        yield ["--limit", "@" + listing.name]
+
+
+def play_into(command: Sequence[str], home: Path, folder: Path, on_line: Callable[[str], None] | None = None) -> Played:
+    """Runs a playbook that audits into this run folder; settings of the caller under which an audit stops half-way are left out, and named.
+
+    on_line: called for each line of Ansible's output as it comes.
+    """
+    shown = sys.stdout.isatty() and sys.stderr.isatty()
+    if left_out := project.settings_left_out(os.environ):
+        sys.stderr.write(f"unhang: not taken over, since an audit could not be relied on under them: {', '.join(left_out)}\n")
+        sys.stderr.flush()
+    environment = project.ansible_environment(home, os.environ)
+    environment |= {"UNHANG_NEW_RUN": str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown))}
+    environment |= {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False"}
+    return play(command, environment, shown, on_line)
+
+
+def as_typed(folder: Path) -> str:
+    """The run as a person would type it: from the current folder where it lies below it."""
+    here = Path.cwd()
+    return str(folder.relative_to(here)) if folder.is_relative_to(here) else str(folder)
+
+
+def ended_early(played: Played, folder: Path) -> str:
+    """What happened, and how to go on with what was seen."""
+    what = "stopped by hand" if played.stopped else f"ansible-playbook was ended by {signal.Signals(-played.code).name}"
+    if not (folder / "run.json").is_file():
+        return f"{what}, before a node was asked"
+    if GO_ON in played.output:
+        return what
+    return f"{what}; {GO_ON}: {project.program_as_typed()} judge {as_typed(folder)}"
+
+
+def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) -> str:
+    """Why no run came out, in one line. inventories, limit: as they were given. held: Ansible's output."""
+    reasons = [found.strip() for found in REASON.findall(held)]
+    if any("no hosts to target" in reason or "found none; check the inventory" in reason for reason in reasons):
+        where = ", ".join(inventories or ["inventory/local"])
+        if fault := INVENTORY_FAULT.search(held):
+            return f"expected an inventory in {where}, found YAML that cannot be read at {fault['where']}: {fault['what'][:300]}"
+        among = f" that --limit {limit} matches" if limit else ""
+        return f"expected hosts in {where}{among}, found none; list them with: ansible-inventory -i {where} --graph"
+    return reasons[-1] if reasons else f"ansible-playbook wrote no run and said: {' '.join(held.split())[-300:] or 'nothing'}"

@@ -1,0 +1,117 @@
+"""`unhang preprovision HOSTS`: runs playbooks/preprovision.yml and shows which nodes may join."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from unhang import project, run_folder
+from unhang.ansible.play_process import Played
+from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.errors import UserError
+from unhang.gate.outcome import FILE_NAME, exit_code
+from unhang.judge.rules import SEVERITIES
+from unhang.nodeset import expand_limit
+from unhang.report.gate import render_gate, render_gate_junit
+from unhang.report.table import terminal_shape
+from unhang.rollout.given_lists import split_list
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+
+FORMATS = ("table", "json", "junit")
+# Banner of a task -> what a person is told when it begins.
+STEPS = {
+    "Judge what the audit saw": "judge what the audit saw",
+    "Smoke test, each node alone": "smoke test, each node alone",
+    "Smoke test, together": "smoke test, together",
+    "Say what was decided": "decide",
+}
+BANNER = re.compile(r"TASK \[(?:\w+ : )?(.*)\] \**$")
+MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which nodes, beside which reference, and how to show the outcome."""
+    parser.add_argument("hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns")
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
+    parser.add_argument("--reference", metavar="HOST", help="a node that is known to be good; it is tested with the others and has to be idle")
+    severities = f"findings of the audit that fail a node, of {', '.join(SEVERITIES)} (default: %(default)s)"
+    parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
+    parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
+    parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout)")
+    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
+    parser.add_argument("--format", choices=FORMATS, default="table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved."""
+    home = project.find_project()
+    project.link_pynvml(home)
+    variables = variables_of(arguments)
+    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(home)).absolute()
+    folder = runs / run_folder.new_run_id()
+    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
+    command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
+    command += ["--forks", str(arguments.forks)] if arguments.forks else []
+    with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
+        print("unhang: audit", file=sys.stderr, flush=True)
+        played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, show_step)
+    document = outcome_of(folder, played, arguments)
+    deliver(document, arguments.format, folder)
+    return exit_code(document)
+
+
+def limit_of(hosts: str, reference: str | None) -> str:
+    """The reference belongs to the nodes of the run, whether or not it stands among them."""
+    if reference is None or hosts.startswith("@") or reference in expand_limit(hosts):
+        return hosts
+    return f"{hosts},{reference}"
+
+
+def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The playbook's variables. Raises UserError."""
+    chosen = {"preprovision_severities": split_list(arguments.severities, "--severities", SEVERITIES)}
+    if arguments.reference:
+        chosen["preprovision_reference"] = arguments.reference
+    if arguments.python:
+        chosen["smoke_test_python"] = arguments.python
+    if arguments.container_image:
+        chosen["smoke_test_container_image"] = arguments.container_image
+    return chosen
+
+
+def show_step(line: str) -> None:
+    """One line of Ansible's output: what begins is told on standard error."""
+    banner = BANNER.match(line)
+    if banner and banner[1] in STEPS:
+        print(f"unhang: {STEPS[banner[1]]}", file=sys.stderr, flush=True)
+
+
+def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> dict[str, Any]:
+    """gate.json of the run. Raises UserError with the reason when nothing was decided."""
+    if played.stopped or played.code < 0:
+        raise UserError(ended_early(played, folder))
+    try:
+        found: dict[str, Any] = parse_strictly(read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT))
+    except (OSError, NotStrict):
+        messages = MESSAGE.findall(played.output)
+        reason = messages[-1].strip('"') if messages else why_no_run(played.output, arguments.inventory, arguments.hosts)
+        raise UserError(f"nothing was decided: {' '.join(reason.split())[:600]}") from None
+    return found
+
+
+def deliver(document: dict[str, Any], form: str, folder: Path) -> None:
+    """To standard output."""
+    if form == "json":
+        print(json.dumps(document, indent=2))
+    elif form == "junit":
+        print(render_gate_junit(document), end="")
+    else:
+        _, _, plain = terminal_shape(sys.stdout, os.environ)
+        print(render_gate(document, as_typed(folder), project.program_as_typed(), plain), end="")
