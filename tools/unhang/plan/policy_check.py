@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
+
+import msgspec
 
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import to_fragment
@@ -12,6 +16,7 @@ from unhang.judge.engine import Engine
 from unhang.judge.node_rules import CatalogueView, NodeView
 from unhang.judge.policy import one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
+from unhang.schemas.shapes import fact_shapes
 
 SERIOUS = ("critical", "error")
 # What foreseen_sections() sets, and what stays as it is beside it. A rule that reads more of these sections compares with what the roles bring along.
@@ -47,25 +52,53 @@ def decides(rule: Rule) -> bool:
     return "role" not in rule.row["remedy"] and any(path[:2] in (("policy", "driver"), ("policy", "kernel")) for path in rule.decision_reads)
 
 
+class PolicyJudge:
+    """Judges the policies of many nodes. What it has judged for one it remembers for all that are alike."""
+
+    def __init__(self, catalogue: Catalogue, today: str):
+        self._rules = [rule for rule in catalogue.rules if decides(rule)]
+        self._view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
+        self._engines: dict[frozenset[str], Engine] = {}
+        self._policies: dict[str, tuple[int, list[tuple[tuple, str]]]] = {}
+
+    def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:
+        """Why the policy is not to be applied to this node; [] for a good one. sections: typed (judge.documents), None for a node that was not read."""
+        key = json.dumps(policy, sort_keys=True, default=str)
+        if key not in self._policies:
+            self._policies[key] = (len(self._policies), policy_faults(policy))
+        number, faults = self._policies[key]
+        if faults:
+            return [_refusal("policy-not-usable", "The policy cannot be used", "one of the schema unhang/policy/1", "; ".join(map(one_line, faults[:5])))]
+        if sections is None or not ((policy.get("driver") or {}).keys() & {"version", "flavour"} or (policy.get("kernel") or {}).get("version")):
+            return []
+        node = NodeView(host, tuple(groups), policy, "ok", "", "", _foreseen(sections, policy))
+        engine, found = self._engine(host, groups, policy), []
+        for rule_number, judged, words, _where in engine.judge(node, number).listed:
+            rule = engine.rules[rule_number]
+            if judged.verdict == "fail":
+                found.append(_refusal(rule.id, rule.row["title"], words.get("expected", ""), words.get("found", "")))
+        return found
+
+    def _engine(self, host: str, groups: Sequence[str], policy: Mapping[str, Any]) -> Engine:
+        """One that has not the rules which are waived for this host today."""
+        waived = frozenset(one.rule for one in waivers_of(policy) if one.row["until"] >= self._view.today and one.covers(host, groups))
+        if waived not in self._engines:
+            self._engines[waived] = Engine([rule for rule in self._rules if rule.id not in waived], self._view)
+        return self._engines[waived]
+
+
 def refusals_of(document: Mapping[str, Any], catalogue: Catalogue, today: str) -> list[dict[str, Any]]:
     """Why the policy of a node's document (schema unhang/node/1) is not to be applied; [] for a good one, and for a node that was not read."""
-    policy = document.get("policy") or {}
-    faults = policy_faults(policy)
-    if faults:
-        return [_refusal("policy-not-usable", "The policy cannot be used", "one of the schema unhang/policy/1", "; ".join(map(one_line, faults[:5])))]
-    if document["status"] != "ok" or not ((policy.get("driver") or {}).keys() & {"version", "flavour"} or (policy.get("kernel") or {}).get("version")):
-        return []
-    sections = foreseen_sections(document["facts"]["sections"], policy)
-    node = NodeView(document["host"], tuple(document["groups"]), policy, "ok", "", "", to_fragment(sections))
-    view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
-    waived = {one.rule for one in waivers_of(policy) if one.row["until"] >= today and one.covers(document["host"], document["groups"])}
-    engine = Engine([rule for rule in catalogue.rules if decides(rule) and rule.id not in waived], view)
-    found = []
-    for number, judged, words, _where in engine.judge(node, 0).listed:
-        rule = engine.rules[number]
-        if judged.verdict == "fail":
-            found.append(_refusal(rule.id, rule.row["title"], words.get("expected", ""), words.get("found", "")))
-    return found
+    sections = to_fragment(document["facts"]["sections"]) if document["status"] == "ok" else None
+    return PolicyJudge(catalogue, today).refusals(document["host"], document["groups"], document.get("policy") or {}, sections)
+
+
+def _foreseen(sections: Any, policy: Mapping[str, Any]) -> SimpleNamespace:
+    """Typed sections as the policy would make them."""
+    plain = {name: msgspec.to_builtins(section) for name in ("driver", "kernel") if (section := getattr(sections, name)) is not None}
+    after = foreseen_sections(plain, policy)
+    changed = to_fragment(after)
+    return SimpleNamespace(**{name: getattr(changed if name in after else sections, name) for name in fact_shapes()})
 
 
 def _refusal(rule: str, title: str, expected: str, found: str) -> dict[str, Any]:
