@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.plan.configuration import changed_facts, config_hash
 from unhang.plan.plan_document import HostPlan, Plan
+from unhang.schemas.configuration import changed_facts, hash_of_sections
 
 SHOWN_FACTS = 5
 AGAIN = "audit it again, then unhang plan"
@@ -68,9 +68,9 @@ def _boot(entry: HostPlan, now: NodeNow, own: OwnWork) -> list[str]:
 
 
 def _changes(entry: HostPlan, sections: Mapping[str, Any], then: Mapping[str, Any] | None) -> list[str]:
-    if config_hash(sections) == entry.config_hash:
+    if hash_of_sections(sections) == entry.config_hash:
         return []
-    if then is None or config_hash(then) != entry.config_hash:
+    if then is None or hash_of_sections(then) != entry.config_hash:
         return ["expected the configuration of the plan, found another; which fact differs is not known, for the facts of the plan's run are gone"]
     facts = changed_facts(then, sections)
     if not facts:

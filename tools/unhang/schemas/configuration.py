@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
+
+import msgspec
 
 from unhang.schemas.shapes import Shape, fact_shapes
 
 # A row that is there only while a job runs: its libraries, its environment, its container.
 _OF_A_PROCESS = (("origin", "mapped"), ("where", "container"), ("source", "process"))
 _LEFT_OUT = object()
+_INDEX = re.compile(r"\[\d+\]")
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def configuration(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,17 +32,114 @@ def configuration(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def config_hash(facts: Mapping[str, Any]) -> str:
     """sha256:… of the configuration; equal for two looks at a node of which no marked fact has changed."""
-    return hash_of(configuration(facts))
+    return hash_of_sections(facts.get("sections") or {})
+
+
+def hash_of_sections(sections: Any) -> str:
+    """The same from the sections alone, plain or as the judge's reader types them. Samples are passed over in C: the hashes of a fleet cost little."""
+    pieces = [piece for name, section in _sections(sections) for piece in (name.encode(), *_pieces(section))]
+    return "sha256:" + hashlib.sha256(b"\n".join(pieces)).hexdigest()
 
 
 def section_hashes(facts: Mapping[str, Any]) -> dict[str, str]:
     """{section: sha256:…}, so that one can say where the configuration differs."""
-    return {name: hash_of(value) for name, value in configuration(facts).items()}
+    sections = _sections(facts.get("sections") or {})
+    return {name: "sha256:" + hashlib.sha256(b"\n".join(_pieces(section))).hexdigest() for name, section in sections}
 
 
-def hash_of(value: Any) -> str:
-    """sha256:… of a JSON value, whatever the order of its keys."""
-    return "sha256:" + hashlib.sha256(_canonical(value).encode("utf-8", "replace")).hexdigest()
+def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Each fact of the configuration that differs, as `driver.loaded.version: 545.23.08 then, 535.154.05 now`; [] for none. Sections as plain values.
+
+    What was not read then and is read now is no change of the node.
+    """
+    then, present = ({name: _plain(section) for name, section in _sections(one)} for one in (before, now))
+    return [f"{path}: {_shown(old)} then, {_shown(new)} now" for path, old, new in _differences(then, present, "") if not _was_unread(before, path, old)]
+
+
+def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    if {type(old), type(new)} in ({dict}, {dict, type(None)}):
+        old, new = old or {}, new or {}
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for number, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(one, other, f"{path}[{number}]")
+    elif old != new:
+        yield path, old, new
+
+
+def _was_unread(before: Mapping[str, Any], path: str, old: Any) -> bool:
+    """Whether the first look could not read this fact: the section failed, or a row of `unread` covers it."""
+    if old is not None:
+        return False
+    name, _, inside = path.partition(".")
+    probe = (before.get(name) or {}).get("probe") or {}
+    inside = _INDEX.sub("[*]", inside)
+    rows = [_INDEX.sub("[*]", str(row["field"])) for row in probe.get("unread") or () if row["status"] != "absent"]
+    return probe.get("status") in ("denied", "timeout", "error") or any(inside == row or inside.startswith((f"{row}.", f"{row}[")) for row in rows)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return f"{len(value)} entries"
+    return "nothing" if value is None else _canonical(value)[:200]
+
+
+def _sections(sections: Any) -> list[tuple[str, Any]]:
+    """(name, what is configuration in it) of each section that has any."""
+    whole: Any = msgspec.convert(sections, _sections_type(), from_attributes=True)
+    return [(name, section) for name in whole.__struct_fields__ if (section := getattr(whole, name)) is not None and _has_any(section)]
+
+
+def _has_any(section: Any) -> bool:
+    return any(getattr(section, name) is not None for name in section.__struct_fields__)
+
+
+def _pieces(section: Any) -> list[bytes]:
+    """The section's fields; rows of a list in the order of their text, for the order of reading does not count."""
+    found = []
+    for name in section.__struct_fields__:
+        value = getattr(section, name)
+        if type(value) is list:
+            found += [name.encode(), *sorted(map(_encode, _of_the_node(value)))]
+        elif value is not None:
+            found += [name.encode(), _encode(value)]
+    return found
+
+
+def _plain(section: Any) -> dict[str, Any]:
+    """The section's fields as plain values, rows in the order of reading."""
+    fields = {name: getattr(section, name) for name in section.__struct_fields__}
+    return {name: msgspec.to_builtins(_of_the_node(value) if isinstance(value, list) else value) for name, value in fields.items()}
+
+
+def _of_the_node(rows: list[Any]) -> list[Any]:
+    """Without the rows that a running process brought."""
+    kind = next((type(row) for row in rows if isinstance(row, msgspec.Struct)), None)
+    marks = [(name, mark) for name, mark in _OF_A_PROCESS if kind is not None and name in kind.__struct_fields__]
+    return [row for row in rows if row is None or not any(getattr(row, name) == mark for name, mark in marks)] if marks else rows
+
+
+@cache
+def _sections_type() -> type:
+    """A structure of all sections that has no field for what is not configuration."""
+    return _structure(Shape("object", fact_shapes()), "Configuration")
+
+
+def _structure(shape: Shape, name: str) -> type:
+    kept = {key: below for key, below in shape.fields.items() if key != "probe" and _marked(below)}
+    fields = [(key, _type_of(below, f"{name}_{key}") | None, None) for key, below in kept.items()]
+    return msgspec.defstruct(name, fields, omit_defaults=True, gc=False)
+
+
+def _type_of(shape: Shape, name: str) -> Any:
+    if shape.kind == "object":
+        return _structure(shape, name)
+    if shape.kind == "list" and shape.item is not None:
+        return list[_type_of(shape.item, f"{name}_item") | None]  # type: ignore[misc]
+    return Any
 
 
 def _kept(value: Any, shape: Shape) -> Any:

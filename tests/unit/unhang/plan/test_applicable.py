@@ -8,11 +8,11 @@ import datetime
 import pytest
 
 from unhang.plan.applicable import NodeNow, OwnWork, reasons_against
-from unhang.plan.configuration import config_hash
 from unhang.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun
+from unhang.schemas.configuration import hash_of_sections
 
 THEN = {"driver": {"probe": {"status": "ok"}, "loaded": {"version": "545.23.08"}}, "kernel": {"probe": {"status": "ok"}, "release": "6.1.0-47-amd64"}}
-ENTRY = HostPlan("gpu1", "boot-1", config_hash(THEN))
+ENTRY = HostPlan("gpu1", "boot-1", hash_of_sections(THEN))
 PLAN = Plan(PlannedRun("run", "2026-11-20T20:00:00Z", None), "2026-11-20", PlanLimits(1, 0, 1, 24 * 3600), (ENTRY,))
 SOON = datetime.datetime(2026, 11, 20, 21, 0, tzinfo=datetime.UTC)
 SAME = NodeNow("boot-1", THEN)

@@ -31,7 +31,7 @@ POLICY = {"driver": {"min": "580.65.06", "held": True}}
 GPU1 = HostPlan(
     "gpu1",
     "boot-1",
-    "0" * 64,
+    "sha256:" + "0" * 64,
     (Remedy("gpu_driver", POLICY, ("driver-545-23-08-p2p-deadlock",), "545.23.08", "580.65.06 or newer"), Remedy("package_hold", POLICY, ("held",))),
     (Reboot("apply", "driver"), Reboot("rollback", "the old driver")),
     (Job(4711, "ada", "python", (0, 1)),),

@@ -1,4 +1,4 @@
-"""What a node's configuration is: facts that a person or a role sets count, measured ones do not."""
+"""Which facts of a node's configuration have changed: each is named with both values; measured ones and jobs do not count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import pytest
 
 from unhang.judge.documents import to_fragment
-from unhang.plan.configuration import changed_facts, config_hash
+from unhang.schemas.configuration import changed_facts, hash_of_sections
 
 SECTIONS = {
     "node": {"probe": {"status": "ok", "duration_ms": 3}, "hostname": "gpu1", "boot_id": "b1", "uptime_s": 10.5, "secure_boot": False},
@@ -41,7 +41,7 @@ def after(change):
     ],
 )
 def test_samples_and_the_order_of_keys_are_no_configuration(change):
-    assert config_hash(after(change)) == config_hash(SECTIONS)
+    assert hash_of_sections(after(change)) == hash_of_sections(SECTIONS)
     assert changed_facts(SECTIONS, after(change)) == []
 
 
@@ -53,18 +53,32 @@ def test_samples_and_the_order_of_keys_are_no_configuration(change):
         (lambda now: now["driver"]["parameters"].update(Mobile="1"), "driver.parameters.Mobile: 0 then, 1 now"),
         (lambda now: now["gpus"]["devices"][0].update(uuid="GPU-9"), "gpus.devices[0].uuid: GPU-0 then, GPU-9 now"),
         (lambda now: now["gpus"]["devices"].append({"index": 1}), "gpus.devices: 1 entries then, 2 entries now"),
-        (lambda now: now["driver"].update(loaded=None), 'driver.loaded: {"is_loaded":true,"version":"545.23.08","flavour":null,"line":null} then, nothing now'),
+        (lambda now: now["driver"].update(loaded={"is_loaded": True}), "driver.loaded.version: 545.23.08 then, nothing now"),
         (lambda now: now["network"]["rdma"][0].update(driver="mlx5_core"), "network.rdma[0].driver: nothing then, mlx5_core now"),
     ],
 )
 def test_a_fact_that_changed_is_named_with_both_values(change, told):
-    assert config_hash(after(change)) != config_hash(SECTIONS)
+    assert hash_of_sections(after(change)) != hash_of_sections(SECTIONS)
     assert changed_facts(SECTIONS, after(change)) == [told]
+
+
+def test_an_object_that_is_gone_is_named_by_its_facts():
+    gone = after(lambda now: now["driver"].update(loaded=None))
+    assert changed_facts(SECTIONS, gone) == ["driver.loaded.is_loaded: true then, nothing now", "driver.loaded.version: 545.23.08 then, nothing now"]
+    assert changed_facts(gone, SECTIONS) == ["driver.loaded.is_loaded: nothing then, true now", "driver.loaded.version: nothing then, 545.23.08 now"]
+
+
+def test_rows_of_a_job_and_the_order_of_reading_are_no_change():
+    then = after(
+        lambda now: now.update(nccl={"probe": {"status": "ok"}, "settings": [{"name": "A", "source": "environment"}, {"name": "B", "source": "profile"}]})
+    )
+    now = after(lambda now: now.update(nccl={"probe": {"status": "ok"}, "settings": [{"name": "C", "source": "process"}, *then["nccl"]["settings"][::-1]]}))
+    assert hash_of_sections(now) == hash_of_sections(then)
 
 
 def test_what_could_not_be_read_then_is_no_change_now():
     now = after(lambda now: now["network"]["rdma"][0].update(firmware="28.39"))
-    assert config_hash(now) != config_hash(SECTIONS)
+    assert hash_of_sections(now) != hash_of_sections(SECTIONS)
     assert changed_facts(SECTIONS, now) == []
 
 
@@ -76,4 +90,4 @@ def test_a_section_that_was_denied_then_is_no_change_now():
 
 
 def test_typed_and_plain_facts_have_one_digest():
-    assert config_hash(to_fragment(json.loads(json.dumps(SECTIONS)))) == config_hash(SECTIONS)
+    assert hash_of_sections(to_fragment(json.loads(json.dumps(SECTIONS)))) == hash_of_sections(SECTIONS)
