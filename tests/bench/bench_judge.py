@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "unit" / "catalogue")]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
 
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
 from unhang.judge.judging import judge_run  # noqa: E402

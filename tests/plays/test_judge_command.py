@@ -11,7 +11,7 @@ from judge_cases import node, rule, sections, write_rules, write_run
 from unhang.cli import main
 from unhang.errors import UserError
 from unhang.judge.limits import Limits
-from unhang.judge.run_judging import judge_folder
+from unhang.triage.run_judging import judge_folder
 
 
 @pytest.fixture

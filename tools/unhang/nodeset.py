@@ -1,15 +1,19 @@
-"""Slurm's way of writing hosts, for Ansible: it takes gpu[001-003] for an index into a group named gpu and picks other hosts."""
+"""Slurm's way of writing hosts, read and written. Ansible takes gpu[001-003] for an index into a group named gpu and picks other hosts."""
 
 from __future__ import annotations
 
+import functools
 import math
 import re
+from collections.abc import Iterable
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from unhang.errors import UserError
+from unhang.text import visible
 
 MAX_HOSTS = 100_000
+_FOLDABLE = re.compile(r"(?!.*[0-9]{51})[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")  # the notation refuses numbers of more than 100 digits
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
 
@@ -68,3 +72,26 @@ def _span(part: str) -> int:
     if len(ends[1]) > 12 or len(ends[2]) > 12:
         return MAX_HOSTS + 1
     return abs(int(ends[2]) - int(ends[1])) + 1
+
+
+def fold_hosts(hosts: Iterable[str]) -> str:
+    """`gpu[001-008],login1`. Names that the notation would misread stand alone, made visible."""
+    return _fold_hosts(frozenset(hosts))
+
+
+@functools.lru_cache(maxsize=256)
+def _fold_hosts(hosts: frozenset[str]) -> str:
+    foldable: list[str] = []
+    odd: list[str] = []
+    for host in hosts:
+        (foldable if _FOLDABLE.match(host) else odd).append(host)
+    folded = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))] if foldable else []
+    return ",".join(folded + [visible(host, 120) for host in sorted(odd)])
+
+
+def shortened(folded: str, longest: int) -> str:
+    """A node set that is cut where one of its parts ends: `gpu[001,003,…]`."""
+    if len(folded) <= longest:
+        return folded
+    kept = folded[: folded.rfind(",", 0, longest) + 1] or folded[:longest]
+    return kept + ("…]" if kept.count("[") > kept.count("]") else "…")

@@ -13,8 +13,8 @@ from typing import Any
 from unhang import run_folder
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.errors import UserError
-from unhang.judge.run_judging import SHOWN_FAULTS, judge_folder
 from unhang.judge.values import printable
+from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
 
 FORMATS = ("table", "json", "html")
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from unhang.report.folding import SEVERITIES, Fold, fold_hosts
+from unhang.nodeset import fold_hosts
+from unhang.report.folding import SEVERITIES, Fold
 from unhang.report.phrases import STATUS_WORDS
 from unhang.report.run import NodeSummary
 from unhang.text import counted, visible

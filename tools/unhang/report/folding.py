@@ -5,20 +5,17 @@ Values in, values out. One pass over the findings; nothing here compares finding
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from ClusterShell.RangeSet import RangeSet
 
 from unhang.text import visible, without_identities
 
 SEVERITIES = ("critical", "error", "warning", "info")
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
-_FOLDABLE = re.compile(r"(?!.*[0-9]{51})[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")  # the notation refuses numbers of more than 100 digits
 _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and nothing that is counted here has more
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -53,29 +50,6 @@ class Unread:
     reason: str
     rules: tuple[str, ...]
     hosts: tuple[str, ...]
-
-
-def fold_hosts(hosts: Iterable[str]) -> str:
-    """`gpu[001-008],login1`. Names that the notation would misread stand alone, made visible."""
-    return _fold_hosts(frozenset(hosts))
-
-
-@functools.lru_cache(maxsize=256)
-def _fold_hosts(hosts: frozenset[str]) -> str:
-    foldable: list[str] = []
-    odd: list[str] = []
-    for host in hosts:
-        (foldable if _FOLDABLE.match(host) else odd).append(host)
-    folded = [str(NodeSet.fromlist(foldable, resolver=RESOLVER_NOGROUP))] if foldable else []
-    return ",".join(folded + [visible(host, 120) for host in sorted(odd)])
-
-
-def shortened(folded: str, longest: int) -> str:
-    """A node set that is cut where one of its parts ends: `gpu[001,003,…]`."""
-    if len(folded) <= longest:
-        return folded
-    kept = folded[: folded.rfind(",", 0, longest) + 1] or folded[:longest]
-    return kept + ("…]" if kept.count("[") > kept.count("]") else "…")
 
 
 def fold_items(labels: Iterable[str]) -> str:

@@ -18,10 +18,11 @@ from urllib.parse import urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from unhang.nodeset import fold_hosts
 from unhang.report import phrases
 from unhang.report.drawing import Drawing, Matrix, draw, matrix
 from unhang.report.fleet import KIND_WORDS, Panel, Standing, panels, standings
-from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_unread, hosts_of
+from unhang.report.folding import Fold, Unread, fold_findings, fold_unread, hosts_of
 from unhang.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
 from unhang.report.topology import Topology, troubles
 from unhang.text import counted, visible

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.report.folding import SEVERITIES, Fold, fold_hosts, fold_items, shortened
+from unhang.nodeset import fold_hosts, shortened
+from unhang.report.folding import SEVERITIES, Fold, fold_items
 from unhang.text import counted, visible
 
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")

@@ -15,8 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from unhang.nodeset import fold_hosts, shortened
 from unhang.report import phrases
-from unhang.report.folding import Fold, Unread, fold_findings, fold_hosts, fold_unread, shortened
+from unhang.report.folding import Fold, Unread, fold_findings, fold_unread
 from unhang.text import ascii_only, counted, visible
 
 PIPED_WIDTH = 100

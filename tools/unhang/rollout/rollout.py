@@ -15,12 +15,12 @@ from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.documents import NodeDocument
 from unhang.judge.run_input import RunInput, read_nodes, read_run_input
-from unhang.judge.run_judging import judge_folder
 from unhang.plan.policy_check import refusals_of
 from unhang.rollout.baseline import Baseline, baseline_of, to_document
 from unhang.rollout.hardware import losses, read_hardware
 from unhang.rollout.proof import Asked, prove
 from unhang.run_folder import write_atomically
+from unhang.triage.run_judging import judge_folder
 
 BEFORE = "findings-before.json"
 

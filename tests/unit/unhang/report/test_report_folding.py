@@ -8,7 +8,8 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unhang.report.folding import fold_findings, fold_hosts, fold_items, fold_unread, hosts_of, item_label, shortened
+from unhang.nodeset import fold_hosts, shortened
+from unhang.report.folding import fold_findings, fold_items, fold_unread, hosts_of, item_label
 
 HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True)
 
