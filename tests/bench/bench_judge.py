@@ -27,6 +27,7 @@ from unhang.judge.judging import judge_run  # noqa: E402
 from unhang.judge.rules import compile_rule  # noqa: E402
 from unhang.judge.run_input import read_run_input  # noqa: E402
 from unhang.schemas.shapes import Shape, fact_shapes  # noqa: E402
+from unhang.triage.run_judging import conclusion  # noqa: E402
 
 RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 POLICY = {"driver": {"version": "580.178.04"}, "gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}, "pcie": {"width": 16}}
@@ -101,7 +102,8 @@ def measured(folder: Path, count: int) -> dict[str, float]:
     if child == 0:
         started = time.monotonic()
         own = load_catalogue()
-        head = judge_run(read_run_input(folder), multiplied(own, count) if count else own, "2026-11-20")
+        rules = multiplied(own, count) if count else own
+        head = judge_run(read_run_input(folder), rules, "2026-11-20", conclude=conclusion(rules.rules))
         used = resource.getrusage(resource.RUSAGE_SELF)
         answer = {
             "cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started, "peak_mb": used.ru_maxrss / 1000,

@@ -19,6 +19,7 @@ from unhang.judge.node_rules import judge_rule, node_world
 from unhang.judge.policy import PolicyFile
 from unhang.judge.run_input import read_run_input
 from unhang.schemas.shapes import read_schema
+from unhang.triage.run_judging import conclusion
 
 TODAY = "2026-06-01"
 
@@ -27,7 +28,7 @@ def judged(tmp_path, rows, *nodes, policy=None, today=TODAY, **more):
     run = write_run(tmp_path / "run", *nodes, **more)
     catalogue = load_catalogue([write_rules(tmp_path / "rules", *rows)], built_in=False)
     assert catalogue.faults == ()
-    judge_run(read_run_input(run), catalogue, today, policy)
+    judge_run(read_run_input(run), catalogue, today, policy, conclude=conclusion(catalogue.rules))
     found = json.loads((run / "findings.json").read_text())
     jsonschema_rs.validator_for(read_schema("findings-1")).validate(found)
     return found

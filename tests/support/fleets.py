@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from unhang.triage.causes import NodeNote, triage
+from unhang.triage.found import found_of_document
+
 H200, A6000, RTX3090 = "NVIDIA H200", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 3090"
 
 
@@ -33,7 +36,9 @@ def finding(rule: str, host: str | None, severity: str, title: str, expected: st
     return made
 
 
-def document(findings: list[dict[str, Any]], nodes: dict[str, int], rules: int = 87, passed: int = 0, **run: Any) -> dict[str, Any]:
+def document(
+    findings: list[dict[str, Any]], nodes: dict[str, int], rules: int = 87, passed: int = 0, explains: dict[str, frozenset[str]] | None = None, **run: Any
+) -> dict[str, Any]:
     """The object of findings.json around some findings."""
     verdicts = [entry["verdict"] for entry in findings]
     severities = [entry["severity"] for entry in findings if entry["verdict"] == "fail"]
@@ -41,7 +46,7 @@ def document(findings: list[dict[str, Any]], nodes: dict[str, int], rules: int =
     for entry in findings:
         counts = by_rule.setdefault(entry["rule"], {"fail": 0, "pass": 0, "unknown": 0, "skip": 0, "waived": 0})
         counts[entry["verdict"]] += 1
-    return {
+    made = {
         "schema": "unhang/findings/1",
         "run": {"id": "2026-03-02T031407Z", "started": "2026-03-02T03:14:07Z", "finished": "2026-03-02T03:14:31Z", "judged": "2026-03-02", **run},
         "host_count": sum(nodes.values()),
@@ -58,6 +63,17 @@ def document(findings: list[dict[str, Any]], nodes: dict[str, int], rules: int =
         "totals_by_rule": by_rule,
         "findings": findings,
     }
+    return made | triage(found_of_document(made), explains or {}, notes(findings, sum(nodes.values()), nodes.get("ok", 0)))
+
+
+def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, NodeNote]:
+    """As many hosts as were meant, those of the findings first; the ones that a rule calls unread are, and further ones until the counts agree."""
+    hosts = {host for one in findings for host in one.get("hosts") or [one["host"]] if host is not None}
+    unread = {one["host"] for one in findings if one["rule"] in ("node-unreachable", "node-answer-invalid", "node-missing")}
+    hosts |= {f"healthy{number:05d}" for number in range(meant - len(hosts))}
+    others = sorted(hosts - unread, reverse=True)
+    unread |= set(others[: max(0, meant - read - len(unread))])
+    return {host: NodeNote(host not in unread) for host in sorted(hosts)}
 
 
 def node(host: str, groups: list[str], facts: dict[str, Any] | None, status: str = "ok", message: str | None = None) -> dict[str, Any]:

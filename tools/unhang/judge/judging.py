@@ -16,6 +16,7 @@ from unhang.judge.documents import NodeDocument, one_text
 from unhang.judge.engine import Engine, NodeVerdicts, Outcome, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.judge.groups import Ballot, GroupJudged, add_votes, judge_fleet, judge_group, peers_of
+from unhang.judge.judged_node import Conclude, JudgedNode, scheduler_of
 from unhang.judge.node_rules import CatalogueView
 from unhang.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
@@ -98,6 +99,7 @@ class _State:
     outcomes: dict[Outcome, None] = field(default_factory=dict)
     in_groups: dict[tuple[str, ...], list[tuple[str, str]]] = field(default_factory=dict)  # inventory groups -> (host, peer group)
     unread: int = 0
+    hosts: dict[str, JudgedNode] = field(default_factory=dict)
 
     def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
         """Adds to the totals of a rule."""
@@ -113,7 +115,7 @@ def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
 
 def judge_run(
     run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
-    without: Iterable[str] = (),
+    without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {},
 ) -> dict[str, Any]:  # fmt: skip
     """Judges a run and writes its findings.json. without: ids of rules that had to be stopped. Gives the document without its findings."""
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
@@ -136,19 +138,21 @@ def judge_run(
         _count_nodes(state)
         _judge_peers(state, view)
         _add_stopped(state, stopped.values())
-        head = _head(run, state, catalogue, sorted(stopped))
-        write_findings(run.folder, head, in_order(state.entries))
+        entries = in_order(state.entries)
+        head = _head(run, state, catalogue, sorted(stopped)) | conclude(entries, state.hosts)
+        write_findings(run.folder, head, entries)
     finally:
         gc.enable()
     return head
 
 
-def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, dict[str, Any], dict[str, list[Waiver]]]:
-    """The verdicts on one node, its policy and its waivers. What its answer makes fail, whatever it is, makes this node invalid and no other."""
+def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, JudgedNode, dict[str, list[Waiver]]]:
+    """The verdicts on one node, what is kept of it, and its waivers. What its answer makes fail, whatever it is, makes this node invalid and no other."""
     state.budget.begin()
     try:
         number, policy, fault, waivers = state.policies.of(document)
-        return document, state.engine.judge(view_of(document, policy, fault), number), policy, waivers
+        verdicts = state.engine.judge(view_of(document, policy, fault), number)
+        return document, verdicts, JudgedNode(not verdicts.unread, scheduler_of(document.sections), policy, number), waivers
     except (MemoryError, UserError):
         raise
     except _NodeTooCostly as problem:
@@ -161,7 +165,8 @@ def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, Nod
 
 
 def _judge_node(state: _State, document: NodeDocument) -> None:
-    document, verdicts, policy, waivers = _judge_one(state, document)
+    document, verdicts, node, waivers = _judge_one(state, document)
+    state.hosts[document.host] = node
     status = document.status
     state.nodes[status] = state.nodes.get(status, 0) + 1
     state.unread += verdicts.unread
@@ -170,8 +175,8 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
     _add_entries(state, verdicts, document, waivers)
     if verdicts.unread:
         return
-    name = peers_of(document.groups, policy)
-    peers = state.peers.setdefault(name, _Peers(policy, waivers, document.groups))
+    name = peers_of(document.groups, node.policy)
+    peers = state.peers.setdefault(name, _Peers(node.policy, waivers, document.groups))
     for outcome in verdicts.outcomes:
         if outcome.compared:
             peers.votes.setdefault(outcome, []).append(document.host)

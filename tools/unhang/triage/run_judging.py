@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from unhang.catalogue.explains import explained_by
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.findings import Entry
+from unhang.judge.judged_node import Conclude, JudgedNode
 from unhang.judge.judging import judge_run, thresholds_of
 from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.policy import PolicyFile, load_policy
+from unhang.judge.rules import Rule
 from unhang.judge.run_input import RunInput, read_run_input
+from unhang.triage.causes import NodeNote, triage
+from unhang.triage.found import found_of_entries
 
 MOST_STOPPED = 5
 SHOWN_FAULTS = 20
@@ -31,6 +37,18 @@ def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str
         stopped.append(found.at)
 
 
+def conclusion(rules: Sequence[Rule]) -> Conclude:
+    """What the judge calls once every finding is there, for the keys of findings.json that triage adds."""
+    rows = {rule.id: rule.row for rule in rules}
+    explains = {rule: explained_by(rows, rule) for rule, row in rows.items() if row.get("explains")}
+
+    def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
+        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key) for host, node in nodes.items()}
+        return triage(found_of_entries(entries), explains, notes)
+
+    return conclude
+
+
 def _limits(nodes: int) -> Limits:
     """Far above what any honest catalogue needs, so that only what never ends meets them."""
     return Limits(60 + nodes // 50, (1 << 30) + nodes * 100_000, 600 + nodes // 5)
@@ -42,6 +60,6 @@ def _work(run_input: RunInput, rules: list[Path], policy: str | None, today: str
         if not catalogue.rules:
             raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
         chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
-        return judge_run(run_input, catalogue, today, chosen, mark, without)
+        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules))
 
     return work

@@ -1,0 +1,178 @@
+"""Causes of a run: findings of a node or group under the one that accounts for them, equal ones over all nodes told once (contract 6).
+
+Values in, values out; one pass over the findings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from unhang.judge.rules import SEVERITIES
+from unhang.judge.run_input import natural
+from unhang.triage.actions import command
+from unhang.triage.found import Found
+from unhang.triage.grouping import Share, shares_of
+from unhang.triage.remedies import INVENTORY, Merged, Wish, merge_wishes
+
+VERDICTS = ("critical", "error", "warning", "unread", "healthy")
+MOST_DEVICES, MOST_PERSONS = 64, 8
+_RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+_NO_REMEDY = Merged({}, [])
+
+
+class NodeNote(NamedTuple):
+    """What triage needs of a node beside its findings. policy: the inventory's, {} for none; policy_key: the same for equal ones."""
+
+    read: bool
+    scheduler: str = ""  # slurm or kubernetes, where the node was seen to run it
+    policy: Mapping[str, Any] = {}
+    policy_key: int = 0
+
+
+class _Kind(NamedTuple):
+    """What makes two shares one cause: the rule, what tells its cases apart, the merged remedy, who takes jobs away from the node."""
+
+    rule: str
+    case: str
+    policy: str
+    conflicts: str
+    scheduler: str
+    unread: bool
+
+
+def triage(findings: Iterable[Found], explains: Mapping[str, frozenset[str]], nodes: Mapping[str, NodeNote]) -> dict[str, Any]:
+    """What triage adds to a findings document: `node_verdicts` and `causes`, each as the schema findings-1 has it. nodes: every host that was meant."""
+    shares = shares_of(findings, explains)
+    merged = _merged_by_host(shares, nodes)
+    kinds: dict[_Kind, list[Share]] = {}
+    for share in shares:
+        kinds.setdefault(_kind(share, merged, nodes), []).append(share)
+    order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
+    causes = [_cause(kind, members, order) for kind, members in kinds.items()]
+    causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
+    _number(causes)
+    for cause in causes:
+        cause["command"] = command(cause)
+    return {"node_verdicts": node_verdicts(shares, nodes, order), "causes": causes}
+
+
+def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]) -> dict[str, list[str]]:
+    """Each node once: unread, else by the worst that was found on it; info is healthy. Verdict -> hosts."""
+    worst: dict[str, int] = {}
+    for share in shares:
+        for one in share.members:
+            worst[share.host] = min(worst.get(share.host, len(_RANK)), _RANK[one.severity])
+    told: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    for host in sorted(nodes, key=order.__getitem__):
+        found = SEVERITIES[worst[host]] if host in worst else "info"
+        told["unread" if not nodes[host].read else "healthy" if found == "info" else found].append(host)
+    return told
+
+
+def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> dict[str, Merged]:
+    """Host -> one policy out of the remedies that its causes propose."""
+    by_host: dict[str, list[Found]] = {}
+    for share in shares:
+        if share.root.remedy.get("role"):
+            by_host.setdefault(share.host, []).append(share.root)
+    known: dict[Any, Merged] = {}
+    merged: dict[str, Merged] = {}
+    for host, roots in by_host.items():
+        note = nodes.get(host)
+        key = (note.policy_key if note else 0, tuple(root.rule for root in roots if root.remedy.get("policy")))
+        if key not in known:
+            wishes = list(dict.fromkeys(root.rule for root in roots if root.remedy.get("policy")))
+            proposals = {root.rule: root.remedy["policy"] for root in roots if root.remedy.get("policy")}
+            known[key] = merge_wishes([*(Wish(rule, proposals[rule]) for rule in wishes), *([Wish(INVENTORY, note.policy)] if note and note.policy else [])])
+        merged[host] = known[key]
+    return merged
+
+
+def _kind(share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote]) -> _Kind:
+    root, note = share.root, nodes.get(share.host)
+    code = root.where.get("code")
+    case = f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
+    role = root.remedy.get("role")
+    one = merged.get(share.host, _NO_REMEDY) if role else _NO_REMEDY
+    policy = _own_part(root.remedy.get("policy") or {}, one.policy)
+    conflicts = [conflict for conflict in one.conflicts if _concerns(conflict, root)]
+    unread = note is not None and not note.read
+    return _Kind(root.rule, case, _text(policy), _text(conflicts), "" if role or note is None else note.scheduler, unread)
+
+
+def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that a rule proposes, with the values that satisfy all rules of the node; a key in conflict is left out."""
+    kept: dict[str, Any] = {}
+    for key, value in proposal.items():
+        if key in merged and isinstance(value, Mapping):
+            inside = _own_part(value, merged[key])
+            kept |= {key: inside} if inside else {}
+        elif key in merged:
+            kept[key] = merged[key]
+    return kept
+
+
+def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
+    """A conflict stands with the rules that are a side of it, and with those that ask for what the inventory says."""
+    sides = {side["because"] for side in conflict["sides"]}
+    return root.rule in sides or (INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-"))
+
+
+def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int]) -> dict[str, Any]:
+    root = shares[0].root
+    members = {one.number: one for share in shares for one in share.members}
+    severity = min((one.severity for one in members.values()), key=_RANK.__getitem__)
+    persons = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
+    return {
+        "id": root.rule,
+        "rule": root.rule,
+        "title": root.title,
+        "severity": severity,
+        "nodes": sorted({share.host for share in shares if share.host}, key=order.__getitem__),
+        "unread": kind.unread,
+        "findings": sorted(members),
+        "explains": sorted({one.rule for one in members.values()} - {root.rule}),
+        "devices": _devices(shares),
+        "remedy": {
+            "role": root.remedy.get("role"),
+            "policy": json.loads(kind.policy),
+            "person": [text for text, _ in persons.most_common(MOST_PERSONS)],
+            "conflicts": json.loads(kind.conflicts),
+        },
+        "scheduler": kind.scheduler or None,
+    }
+
+
+def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
+    """What a ticket needs to name: GPU, UUID and PCI address, as far as the findings of a cause say them."""
+    told: dict[tuple[str, Any], dict[str, Any]] = {}
+    for share in shares:
+        for one in share.members:
+            where = one.where
+            uuid, address = where.get("uuid"), where.get("pci_address")
+            if uuid is None and address is None:
+                continue
+            gpu = where.get("index", where.get("gpu"))
+            key = (share.host, gpu if gpu is not None else uuid or address)
+            row = told.setdefault(key, {"host": share.host, "gpu": None, "uuid": None, "pci_address": None})
+            for name, value in (("gpu", gpu), ("uuid", uuid), ("pci_address", address)):
+                row[name] = row[name] if row[name] is not None else value
+            if len(told) >= MOST_DEVICES:
+                return list(told.values())
+    return list(told.values())
+
+
+def _number(causes: Sequence[dict[str, Any]]) -> None:
+    """Ids are one of a kind: the second cause of a rule is RULE-2."""
+    seen: Counter[str] = Counter()
+    for cause in causes:
+        seen[cause["rule"]] += 1
+        if seen[cause["rule"]] > 1:
+            cause["id"] = f"{cause['rule']}-{seen[cause['rule']]}"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,120 @@
+"""Which finding accounts for which: per node, by the rules' `explains`. A finding that nothing accounts for is a root.
+
+Values in, values out. Nodes on which the same rules failed are looked at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from unhang.judge.rules import SEVERITIES
+from unhang.triage.found import Found
+
+_RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+# Where two findings both name one of these, they are about the same thing only when it is equal. A GPU is an index in one section and a gpu in another.
+_NAMES = (("index", "gpu"), ("uuid",), ("pci_address",), ("name",), ("interface",))
+
+
+class Share(NamedTuple):
+    """One root on one host, and every finding that it accounts for there, itself first."""
+
+    root: Found
+    host: str
+    members: list[Found]
+
+
+def shares_of(findings: Iterable[Found], explains: Mapping[str, frozenset[str]]) -> list[Share]:
+    """Roots, host by host, in the order of the findings. explains: rule id -> the rules that it accounts for, through as many as it takes."""
+    of_nodes: dict[str, list[Found]] = {}
+    of_groups: list[Found] = []
+    for one in findings:
+        if one.scope == "node":
+            of_nodes.setdefault(one.hosts[0] if one.hosts else "", []).append(one)
+        else:
+            of_groups.append(one)
+    shares: dict[tuple[int, str], Share] = {}
+    known: dict[frozenset[str], dict[str, list[str]]] = {}
+    for host, on_host in of_nodes.items():
+        _share_node(host, on_host, explains, known, shares)
+    by_host: dict[str, list[Share]] = {}
+    for share in shares.values():
+        by_host.setdefault(share.host, []).append(share)
+    for one in sorted(of_groups, key=lambda group: (_height(group.rule, explains), group.number)):
+        _share_group(one, explains, by_host, shares)
+    return sorted(shares.values(), key=lambda share: (share.root.number, share.host))
+
+
+def _height(rule: str, explains: Mapping[str, frozenset[str]]) -> int:
+    """Rules that account for more come first, so that a comparison finds the one that explains it."""
+    return -len(explains.get(rule, ()))
+
+
+def _share_node(
+    host: str, findings: Sequence[Found], explains: Mapping[str, frozenset[str]], known: dict[frozenset[str], dict[str, list[str]]],
+    shares: dict[tuple[int, str], Share],
+) -> None:  # fmt: skip
+    rules = frozenset(one.rule for one in findings)
+    if rules not in known:
+        known[rules] = _explainers(rules, explains)
+    causes = known[rules]
+    by_rule: dict[str, list[Found]] = {}
+    for one in findings if causes else ():
+        by_rule.setdefault(one.rule, []).append(one)
+    for one in findings:
+        root = _root(one, causes, by_rule) if causes else one
+        share = shares.setdefault((root.number, host), Share(root, host, [root]))
+        if one is not root:
+            share.members.append(one)
+
+
+def _explainers(rules: frozenset[str], explains: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
+    """Rule -> the rules among those that failed on the same node which account for it."""
+    found: dict[str, list[str]] = {}
+    for cause in sorted(rules):
+        for one in explains.get(cause, frozenset()) & rules:
+            found.setdefault(one, []).append(cause)
+    return found
+
+
+def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, list[Found]]) -> Found:
+    """Follows what accounts for a finding to its end; no rule explains itself, so there is one."""
+    above = [cause for rule in causes.get(one.rule, ()) for cause in by_rule[rule] if same_thing(cause.where, one.where)]
+    if not above:
+        return one
+    return _root(min(above, key=lambda cause: (cause.rule in causes, _RANK[cause.severity], cause.number)), causes, by_rule)
+
+
+def same_thing(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """False when both name a device, a setting or an interface, and not the same: GPU 3's link does not account for GPU 5."""
+    for names in _NAMES:
+        left, right = _named(one, names), _named(other, names)
+        if left is not None and right is not None and left != right:
+            return False
+    return True
+
+
+def _named(where: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((where[name] for name in names if where.get(name) is not None), None)
+
+
+def _share_group(one: Found, explains: Mapping[str, frozenset[str]], by_host: dict[str, list[Share]], shares: dict[tuple[int, str], Share]) -> None:
+    """A comparison of nodes: folded under the causes on its hosts when without those hosts all others are alike, else a root on the hosts left."""
+    above: dict[str, Share] = {}
+    for host in one.hosts:
+        share = next((share for share in by_host.get(host, ()) if any(one.rule in explains.get(member.rule, ()) for member in share.members)), None)
+        if share is not None:
+            above[host] = share
+    left = [host for host in one.hosts if host not in above]
+    if above and (not left or not _still_apart(one, above)):
+        for share in above.values():
+            share.members.append(one)
+        return
+    for host in left or one.hosts or ("",):
+        share = shares[one.number, host] = Share(one, host, [one])
+        by_host.setdefault(host, []).append(share)
+
+
+def _still_apart(one: Found, without: Mapping[str, Any]) -> bool:
+    """Whether the nodes differ once those that have a cause of their own are left out."""
+    return sum(bool(hosts - without.keys()) for hosts in one.apart) > 1 if one.apart else True
