@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from unhang.report.folding import fold_hosts
+from unhang.nodeset import fold_hosts
 from unhang.text import ascii_only, visible
 
 ORDER = ("fail", "not proved", "pass")
