@@ -13,7 +13,15 @@ description:
   - Lists every process that has a V(/dev/nvidia*) open, whatever NVML lists, the known services (exporters, DCGM, MPS, a display server, persistenced, IMEX,
     fabric manager), and kernel modules that need the driver.
   - Changes nothing. M(gpu_services) stops and starts the services.
-options: {}
+options:
+  wait_s:
+    description: Seconds to wait until no process but known services uses the GPUs. What is left after that is no failure. Check mode waits for nobody.
+    type: int
+    default: 0
+  poll_s:
+    description: Seconds between two looks.
+    type: int
+    default: 10
 attributes:
   check_mode:
     description: Changes nothing either way.
@@ -61,21 +69,34 @@ stopped_units:
   type: list
   elements: str
   sample: []
+drain:
+  description: How the node stands where no scheduler has it, as M(slurm_node) tells it. Drained when C(jobs), processes that are no known service's, is empty.
+  returned: success
+  type: dict
+  sample: {drained: true, by: "", reason: "", jobs: [], owned: false}
+previews:
+  description: True in check mode, however that came about.
+  returned: success
+  type: bool
+  sample: false
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.gpu.users import read_gpu_users, read_stopped
+from ansible.module_utils.unhang_node.change.drain.gpus import answer_of_users, wait_for_gpus
+from ansible.module_utils.unhang_node.change.gpu.users import read_stopped
+
+OPTIONS = {"wait_s": {"type": "int", "default": 0}, "poll_s": {"type": "int", "default": 10}}
 
 
 def main() -> None:
     """Reads and answers."""
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        stopped, users = read_stopped(), read_gpu_users()
+        stopped, users = read_stopped(), wait_for_gpus(0 if module.check_mode else module.params["wait_s"], max(1, module.params["poll_s"]))
     except (OSError, ValueError) as problem:
         where = f"{problem.filename}: " if isinstance(problem, OSError) and problem.filename else ""
         module.fail_json(msg=where + (getattr(problem, "strerror", None) or str(problem)))
-    module.exit_json(changed=False, users=users, stopped_units=stopped)
+    module.exit_json(changed=False, users=users, stopped_units=stopped, drain=answer_of_users(users)._asdict(), previews=module.check_mode)
 
 
 if __name__ == "__main__":

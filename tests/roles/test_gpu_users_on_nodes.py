@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import audits
@@ -9,6 +10,7 @@ import gpu_daemons
 import pytest
 from driver_node import NEW, OLD, prepare
 from module_calls import call_module
+from playbooks_on_nodes import play
 from role_plays import command_of_role, play_role, state_of
 
 NODE = "gpu001"
@@ -46,6 +48,22 @@ def test_every_holder_is_told_with_its_service_and_a_job_stops_the_role(busy):
     assert f"found process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.said
     assert state_of(busy, NODE) == before
     assert gpu_daemons.called(busy, NODE) == []
+
+
+def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
+    free = {"drained": True, "by": "", "reason": "", "jobs": [], "owned": False}
+    assert call_module(busy, NODE, "gpu_users", wait_s=0)["drain"] == free  # services hold them, and they are nobody's job
+    job = gpu_daemons.start_job(busy, NODE, "auditor")
+    found = call_module(busy, NODE, "gpu_users", wait_s=2, poll_s=1)["drain"]
+    assert (found["drained"], [(row["id"], row["user"], row["state"]) for row in found["jobs"]]) == (False, [(str(job), "auditor", "sleep on /dev/nvidia0")])
+    assert call_module(busy, NODE, "gpu_users", check=True, wait_s=10_000)["drain"] == found
+    path = tmp_path / "wait.yml"
+    path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.include_role": {"name": "drain", "tasks_from": "wait"}}]}]))
+    refused = play(busy, path, [NODE], POLICY, drain_wait_timeout_s=1, drain_poll_s=1)
+    assert refused.failed == {NODE: 1}
+    assert f"found {job}; no job was touched" in refused.said
+    assert play(busy, path, [NODE], POLICY, drain_beside_jobs=True).code == 0
+    assert gpu_daemons.process_of(busy, NODE, "job") == job
 
 
 def test_services_stop_in_order_and_start_again_and_fabric_manager_is_left_alone(busy):

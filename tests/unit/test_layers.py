@@ -14,7 +14,7 @@ CONTROLLER = """
 """
 NODE = """
     __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | files | nvml | sections | sources
-    | change.__init__ change.files | change.journal | change.config | change.package change.boot change.gpu change.host | change.rollback
+    | change.__init__ change.files | change.journal | change.config | change.package change.boot change.gpu change.host | change.drain change.rollback
     | probe_child | probe | merging | collect | command
 """
 

@@ -1,0 +1,114 @@
+"""Calls a site's own hook for a scheduler that unhang does not know, and checks what it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from ...named_tuple import NamedTuple
+from ...process import FOLDERS, ProcessResult, run_process
+from .reasons import DrainAnswer, DrainRefused, reason_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Sequence, Tuple
+
+NOT_YET = 75  # EX_TEMPFAIL of sysexits.h
+ANSWER_LIMIT_BYTES = 256 * 1024
+MAX_JOBS = 10_000
+MAX_TEXT = 400
+TYPES: Dict[str, type] = {"drained": bool, "by": str, "reason": str, "jobs": list, "owned": bool}
+JOB_FIELDS = ("id", "user", "state", "ends")
+STEPS = ("drain", "wait", "release")
+
+
+class HookCall(NamedTuple):
+    """argv: the hook; timeout_s: for jobs to end; call_timeout_s: of one call; preview: ask for the status alone."""
+
+    argv: Sequence[str]
+    step: str
+    node: str
+    run: str
+    why: str
+    timeout_s: float
+    call_timeout_s: float
+    poll_s: float
+    beside_jobs: bool = False
+    preview: bool = False
+
+
+def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
+    """(how the node stands, whether anything was or would be changed, what to say). Raises DrainRefused, OSError, ValueError."""
+    reason = reason_for(call.run, call.why)
+    if call.preview:
+        answer = _ask(call, "status", reason)[1]
+        would = {"drain": not answer.drained, "release": answer.drained and answer.owned}.get(call.step, False)
+        return answer, would, f"the hook would be called with {call.step}"
+    until = time.monotonic() + call.timeout_s
+    while True:
+        code, answer = _ask(call, call.step, reason)
+        unfinished = code == NOT_YET or (call.step == "wait" and bool(answer.jobs))
+        if not unfinished or (call.step == "wait" and call.beside_jobs):
+            break
+        if time.monotonic() >= until:
+            raise DrainRefused(f"expected {call.step} of {call.node} done after {call.timeout_s:g} s, found {_left(answer)}", answer)
+        time.sleep(max(0.0, min(call.poll_s, until - time.monotonic())))
+    if call.step != "release" and not answer.drained:
+        raise DrainRefused(f"expected {call.node} drained, found that it takes jobs, by the hook's own answer", answer)
+    if call.step == "release" and answer.drained and answer.owned:
+        raise DrainRefused(f"expected {call.node} released, found it drained by this run, by the hook's own answer", answer)
+    left = "" if answer.owned or not answer.drained else f"{call.node} is drained by {answer.by or 'somebody'} ({answer.reason or 'no reason given'}): left so"
+    return answer, call.step != "wait" and not left, left
+
+
+def _left(answer: DrainAnswer) -> str:
+    jobs = ", ".join(str(row["id"]) for row in answer.jobs or ())
+    return f"jobs {jobs}; no job was touched" if jobs else "that it is not yet"
+
+
+def _ask(call: HookCall, step: str, reason: str) -> Tuple[int, DrainAnswer]:
+    if not call.argv or call.node.startswith("-") or not call.node.isprintable() or not call.node:
+        raise ValueError("expected drain_command to name a program, and a node's name, found none")
+    argv = [*call.argv, step, call.node, call.run, reason]
+    path = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
+    result = run_process(argv, call.call_timeout_s, limit_bytes=ANSWER_LIMIT_BYTES, variables={"PATH": path})
+    return _code_of(result, argv, call.call_timeout_s), parse_answer(result.stdout)
+
+
+def _code_of(result: ProcessResult, argv: Sequence[str], timeout_s: float) -> int:
+    """0 or NOT_YET. Raises OSError, ValueError for everything else."""
+    if result.is_missing:
+        raise FileNotFoundError(2, f"no program {argv[0]} for the hook: drain_command names it, drain_command_host where it is", argv[0])
+    if result.timed_out:
+        raise ValueError(f"{argv[0]} {argv[-4]}: no answer within {timeout_s:g} s")
+    if result.code not in (0, NOT_YET) or result.is_cut:
+        found = "an answer beyond the limit" if result.is_cut else f"code {result.code}: {result.last_words or 'it printed nothing'}"
+        raise ValueError(f"{argv[0]} {argv[-4]}: expected code 0 or {NOT_YET}, found {found}")
+    return result.code or 0
+
+
+def parse_answer(text: str) -> DrainAnswer:
+    """The one JSON object that a hook prints. Raises ValueError that says what is wrong with it."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"expected one JSON object from the hook, found {text.strip()[:80]!r}") from None
+    if not isinstance(given, dict) or set(given) != set(TYPES):
+        found = ", ".join(sorted(map(str, given)))[:200] if isinstance(given, dict) else type(given).__name__
+        raise ValueError(f"expected {', '.join(TYPES)} in the hook's answer, found {found or 'nothing'}")
+    wrong = [f"{name}: {type(given[name]).__name__}" for name, kind in TYPES.items() if type(given[name]) is not kind]
+    if wrong or len(given["jobs"]) > MAX_JOBS:
+        raise ValueError(f"expected truth values, texts and a list of at most {MAX_JOBS} jobs in the hook's answer, found {', '.join(wrong) or 'more jobs'}")
+    return DrainAnswer(given["drained"], _line(given["by"]), _line(given["reason"]), [_job(row) for row in given["jobs"]], given["owned"])
+
+
+def _job(row: Any) -> Dict[str, Any]:
+    if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()) or not row.get("id"):
+        raise ValueError(f"expected jobs as objects of texts with an id in the hook's answer, found {str(row)[:80]}")
+    return {name: _line(row.get(name, "")) for name in JOB_FIELDS}
+
+
+def _line(text: str) -> str:
+    """One printable line."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MAX_TEXT]

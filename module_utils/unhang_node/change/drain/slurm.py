@@ -1,0 +1,175 @@
+"""Drains a node of Slurm, waits for its jobs, and resumes it, with scontrol and squeue. Every wait has an end. No job is ever touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from ...named_tuple import NamedTuple
+from ...parse.slurm import parse_jobs, parse_nodes, parse_reservations
+from ...process import FOLDERS, run_process
+from .reasons import DrainRefused, reason_for
+from .slurm_decisions import Asked, Standing, answer_of, decide_drain, decide_release, decide_wait
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Sequence, Tuple, TypeVar
+
+    from .reasons import DrainAnswer
+
+    Answered = TypeVar("Answered")
+
+CALL_DEADLINE_S = 120.0  # scontrol itself asks a slurmctld that is away for 9 s and more, by MessageTimeout
+# Where a site keeps Slurm's commands and its configuration; formats and clusters that a person's environment sets are left out.
+PASSED_ON = ("SLURM_CONF", "SLURM_CONF_SERVER")
+# One name: scontrol would take a list, a range or ALL for more nodes than one.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_AWAY = re.compile(
+    r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed out|reset)|standby mode|Zero Bytes were transmitted|"
+    r"Transport endpoint is not connected|Resource temporarily unavailable|Communication connection failure",
+    re.I,
+)
+
+
+class SlurmAway(Exception):
+    """slurmctld gave no answer; the text is what the command printed last."""
+
+
+class Waits(NamedTuple):
+    """Seconds: for jobs to end, for a slurmctld that is away (each time), and between two looks."""
+
+    jobs_s: float
+    scheduler_s: float
+    poll_s: float
+
+
+class SlurmTarget(NamedTuple):
+    """A node, and for whom what is done to it."""
+
+    node: str
+    asked: Asked
+    why: str
+    waits: Waits
+    beside_jobs: bool = False
+    preview: bool = False
+
+
+def check_name(name: str) -> str:
+    """The name of one node. Raises ValueError for anything that scontrol could take for something else."""
+    if not _NAME.fullmatch(name) or name.upper() == "ALL":
+        raise ValueError(f"expected the name of one node of Slurm, found {name[:100]!r}; drain_node names it where the inventory has another name")
+    return name
+
+
+def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
+    """(how the node stands, whether anything was or would be changed, what to say). Raises DrainRefused, SlurmAway, OSError, ValueError."""
+    reason = reason_for(target.asked.run, target.why)
+    standing = _patiently(target.waits, lambda: read_standing(target.node))
+    decision = decide_drain(standing, target.asked)
+    if decision.refused:
+        raise DrainRefused(decision.refused, answer_of(standing, target.asked))
+    if not decision.act or target.preview:
+        return answer_of(standing, target.asked), decision.act, decision.note or (f"would be drained as {reason!r}" if decision.act else "")
+    _patiently(target.waits, lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=drain", f"reason={reason}"]))
+    after = _patiently(target.waits, lambda: read_standing(target.node))
+    answer = answer_of(after, target.asked)
+    if not answer.owned:
+        raise DrainRefused(f"expected {target.node} drained as {reason!r}, found {'+'.join(sorted(after.node.states))} ({after.node.reason})", answer)
+    return answer, True, ""
+
+
+def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
+    """As drain; returns when no job is left. Raises DrainRefused when the drain ends meanwhile, or jobs are left when the time is over."""
+    until = time.monotonic() + target.waits.jobs_s
+    while True:
+        standing = _patiently(target.waits, lambda: read_standing(target.node))
+        answer = answer_of(standing, target.asked)
+        if target.preview:
+            return answer, False, f"would wait {target.waits.jobs_s:g} s at most" if answer.jobs else ""
+        decision = decide_wait(standing, target.asked)
+        if decision.refused:
+            raise DrainRefused(decision.refused, answer)
+        if not decision.act or target.beside_jobs:
+            return answer, False, ""
+        if time.monotonic() >= until:
+            jobs = "; ".join(f"{row['id'] or 'unknown'} of {row['user'] or 'unknown'} ({row['state']})" for row in answer.jobs or ())
+            raise DrainRefused(f"expected no job on {target.node} after {target.waits.jobs_s:g} s, found {jobs}; no job was touched", answer)
+        time.sleep(max(0.0, min(target.waits.poll_s, until - time.monotonic())))
+
+
+def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
+    """As drain; resumes the node when its drain is this run's, once its slurmd answers."""
+    until = time.monotonic() + target.waits.scheduler_s
+    while True:
+        standing = _patiently(target.waits, lambda: read_standing(target.node))
+        decision = decide_release(standing, target.asked)
+        if not decision.act or target.preview:
+            note = decision.note or decision.refused or ("would be released" if decision.act else "")
+            return answer_of(standing, target.asked), decision.act, note
+        if not decision.refused:
+            break
+        if time.monotonic() >= until:
+            raise DrainRefused(decision.refused, answer_of(standing, target.asked))
+        time.sleep(max(0.0, min(target.waits.poll_s, until - time.monotonic())))
+    _patiently(target.waits, lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=resume"]))
+    after = _patiently(target.waits, lambda: read_standing(target.node))
+    if "DRAIN" in after.node.states:
+        raise DrainRefused(f"expected {target.node} released, found {'+'.join(sorted(after.node.states))}", answer_of(after, target.asked))
+    return answer_of(after, target.asked), True, ""
+
+
+def inspect(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
+    """As drain; changes nothing and waits for no job."""
+    return answer_of(_patiently(target.waits, lambda: read_standing(target.node)), target.asked), False, ""
+
+
+STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": inspect}
+
+
+def read_standing(name: str) -> Standing:
+    """The node, its jobs and the reservations that it is in, now. Raises SlurmAway, ValueError, OSError."""
+    nodes = parse_nodes(_call(["scontrol", "-o", "show", "node", check_name(name)]))
+    if [node.name for node in nodes] != [name]:
+        raise ValueError(f"expected one node {name} from scontrol, found {', '.join(node.name for node in nodes)[:200] or 'none'}")
+    if "UNKNOWN" in nodes[0].states:  # a slurmctld that has just started: it has not heard of the node yet, and so of its jobs neither
+        raise SlurmAway(f"slurmctld calls {name} UNKNOWN, for it has not heard of its slurmd since it started")
+    jobs = parse_jobs(_call(["squeue", "--all", "--noheader", f"--nodelist={name}", "--format=%i|%T|%u|%e"]))
+    reservations = []
+    if "RESERVED" in nodes[0].states or "MAINTENANCE" in nodes[0].states:
+        active = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
+        reservations = [row for row in active if name in _hosts(row.nodes)]
+    return Standing(nodes[0], jobs, reservations)
+
+
+def _hosts(nodes: str) -> "Sequence[str]":
+    """Hosts of a list as Slurm writes it, expanded by Slurm itself."""
+    return _call(["scontrol", "show", "hostnames", nodes]).split() if nodes else ()
+
+
+def _patiently(waits: Waits, ask: "Callable[[], Answered]") -> "Answered":
+    """The answer, asked for again while slurmctld is away. Raises SlurmAway when it has been for too long, and what asking raises."""
+    until = time.monotonic() + waits.scheduler_s
+    while True:
+        try:
+            return ask()
+        except SlurmAway as away:
+            if time.monotonic() >= until:
+                raise SlurmAway(f"expected an answer from slurmctld within {waits.scheduler_s:g} s, found none: {away}") from None
+        time.sleep(max(0.0, min(waits.poll_s, until - time.monotonic())))
+
+
+def _call(argv: "Sequence[str]") -> str:
+    """What one of Slurm's commands printed. Raises SlurmAway, FileNotFoundError, ValueError with the end of what it printed."""
+    variables = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    result = run_process(argv, CALL_DEADLINE_S, variables={**variables, "PATH": f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")})
+    if result.is_missing:
+        raise FileNotFoundError(2, f"no {argv[0]} here: drain_slurm_host names a host that has Slurm's commands", argv[0])
+    if result.timed_out:
+        raise SlurmAway(f"{argv[0]} gave no answer within {CALL_DEADLINE_S:g} s")
+    if result.code:
+        words = result.last_words or "it printed nothing"
+        if _AWAY.search(words):
+            raise SlurmAway(words)
+        raise ValueError(f"{' '.join(argv)[:200]}: ended with {result.code}: {words}")
+    return result.stdout

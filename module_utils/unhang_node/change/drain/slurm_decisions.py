@@ -1,0 +1,111 @@
+"""What may be done to a node of Slurm, from what slurmctld says of it. Values in, values out."""
+
+from __future__ import annotations
+
+from ...named_tuple import NamedTuple
+from ...parse.slurm import Job, Reservation, SlurmNode
+from .reasons import DrainAnswer, is_ours, run_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Sequence
+
+BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
+OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
+REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
+# What slurmctld writes by itself about a node that does not answer it; with ReturnToService such a node comes back by itself, so that it has to be drained too.
+OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
+
+
+class Standing(NamedTuple):
+    """A node, what it runs, and the active reservations that it is in."""
+
+    node: SlurmNode
+    jobs: Sequence[Job] = ()
+    reservations: Sequence[Reservation] = ()
+
+
+class Asked(NamedTuple):
+    """run: whose reason is ours; takes_over: a run that is over, whose drain may be taken over; reservations: in which a node may be drained."""
+
+    run: str
+    takes_over: str = ""
+    reservations: Sequence[str] = ()
+
+
+class Decision(NamedTuple):
+    """act: something is to be changed; refused: why it is not, "" otherwise; note: what an operator should know, "" for nothing."""
+
+    act: bool = False
+    refused: str = ""
+    note: str = ""
+
+
+def answer_of(standing: Standing, asked: Asked) -> DrainAnswer:
+    """The node as it is now. A node that Slurm calls busy has jobs, whether or not squeue may list them to us."""
+    node = standing.node
+    out = any(state in node.states for state in OUT_OF_SERVICE)
+    jobs = [{"id": job.id, "user": job.user, "state": job.state, "ends": job.ends} for job in standing.jobs]
+    busy = [state for state in BUSY if state in node.states]
+    if busy and not jobs:
+        jobs = [{"id": "", "user": "", "state": busy[0], "ends": ""}]
+    owned = "DRAIN" in node.states and is_ours(node.reason, (asked.run,))
+    return DrainAnswer(drained=out, by=node.by if out else "", reason=node.reason if out else "", jobs=jobs, owned=owned)
+
+
+def decide_drain(standing: Standing, asked: Asked) -> Decision:
+    """Whether to drain. What somebody else took out of service, reserved, or has Slurm reboot stays as it is."""
+    node = standing.node
+    if "DRAIN" in node.states and is_ours(node.reason, (asked.run,)):
+        return Decision()
+    rebooting = [state for state in REBOOTING if state in node.states]
+    if rebooting:
+        return Decision(refused=f"expected no reboot under way, found {rebooting[0]}: Slurm reboots {node.name} for somebody, and that ends every drain")
+    if any(state in node.states for state in OUT_OF_SERVICE) and not _may_be_marked(node, asked):
+        return Decision(note=f"{node.name} was taken out of service by {describe(node)}: it is left so, and stays so afterwards")
+    if "FUTURE" in node.states:
+        return Decision(refused=f"expected a node in use, found {node.name} in state {'+'.join(sorted(node.states))}")
+    foreign = [row for row in standing.reservations if row.name not in asked.reservations]
+    if foreign:
+        return Decision(refused=f"expected no reservation of others, found {_reservation(foreign[0])}; drain_reservations names those in which to act")
+    return Decision(act=True)
+
+
+def _may_be_marked(node: SlurmNode, asked: Asked) -> bool:
+    """True when what took the node out of service is slurmctld itself, or a run that this one takes over."""
+    if "DRAIN" in node.states or not node.reason:
+        return is_ours(node.reason, (asked.takes_over,))
+    return node.reason.startswith(OWN_TEXTS) or is_ours(node.reason, (asked.run, asked.takes_over))
+
+
+def decide_wait(standing: Standing, asked: Asked) -> Decision:
+    """act: wait on. Refused when the node takes work again, for then somebody has ended the drain."""
+    answer = answer_of(standing, asked)
+    if not answer.drained:
+        return Decision(refused=f"expected {standing.node.name} drained, found {'+'.join(sorted(standing.node.states))}: somebody has ended the drain")
+    return Decision(act=bool(answer.jobs))
+
+
+def decide_release(standing: Standing, asked: Asked) -> Decision:
+    """Whether to resume: only a drain with this run's reason. One whose slurmd does not answer has to wait."""
+    node = standing.node
+    if "DRAIN" not in node.states:
+        note = f"{node.name} is out of service by {describe(node)}: it is left so" if answer_of(standing, asked).drained else ""
+        return Decision(note=note)
+    if not is_ours(node.reason, (asked.run, asked.takes_over)):
+        return Decision(note=f"{node.name} was drained by {describe(node)}: it is left so")
+    if "NOT_RESPONDING" in node.states:
+        return Decision(act=True, refused=f"expected a slurmd that answers, found NOT_RESPONDING: start slurmd on {node.name}; it stays drained until then")
+    return Decision(act=True)
+
+
+def describe(node: SlurmNode) -> str:
+    """Who took a node out of service, and why."""
+    run = run_of(node.reason)
+    who = f"unhang's run {run}" if run else node.by or "somebody"
+    return f"{who} ({node.reason or 'no reason given'})"
+
+
+def _reservation(row: Reservation) -> str:
+    flags = f", flags {','.join(row.flags)}" if row.flags else ""
+    return f"{row.name} (of {row.users or 'nobody named'}{flags})"

@@ -1,0 +1,153 @@
+"""What Slurm's commands print, as values. `scontrol -o` quotes nothing: a reason, a comment or a kernel's name may look like fields."""
+
+from __future__ import annotations
+
+import re
+
+from ..named_tuple import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, FrozenSet, List, Tuple
+
+# Symbols that older releases put behind a state, in the words of newer ones: sinfo(1), NODE STATE CODES.
+SUFFIXES = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+FREE_TEXTS = ("Reason", "Comment", "Extra")
+# Which two fields follow each other in every release, and in no text by accident.
+_STATE = re.compile(r"(?:^|\s)State=(\S+)\s+ThreadsPerCore=\d")
+_FREE = re.compile(r"\s(" + "|".join(FREE_TEXTS) + r")=")
+_SET_BY = re.compile(r"\s\[([^\s@\[\]]+)@(\d{4}-\d\d-\d\dT[\d:]+)\]")
+NONE = ("", "(null)", "N/A", "None")
+# Of a job that is not, or no more, on any node: squeue(1), JOB STATE CODES.
+FINISHED = (
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PENDING", "PREEMPTED", "REVOKED",
+    "SPECIAL_EXIT", "TIMEOUT",
+)  # fmt: skip
+
+
+class SlurmNode(NamedTuple):
+    """A node as slurmctld knows it.
+
+    states: in Slurm's own words (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without who set it; "" for none. by: that user, "" where it is not told.
+    fields: what stands before the operating system's name and after the state, by Slurm's names.
+    """
+
+    name: str
+    states: FrozenSet[str]
+    reason: str
+    by: str
+    fields: Dict[str, str]
+
+
+class Reservation(NamedTuple):
+    """A reservation that is active now. nodes: as Slurm writes them (gpu[001-004])."""
+
+    name: str
+    nodes: str
+    flags: Tuple[str, ...] = ()
+    users: str = ""
+
+
+class Job(NamedTuple):
+    """A job that a node runs."""
+
+    id: str
+    state: str
+    user: str
+    ends: str
+
+
+def parse_nodes(text: str) -> List[SlurmNode]:
+    """Nodes out of `scontrol -o show nodes`. Raises ValueError for what can be read in two ways.
+
+    A reason with a line break in it goes on in the next line, which no NodeName= begins.
+    """
+    records: List[str] = []
+    for line in text.splitlines():
+        if line.startswith("NodeName="):
+            records.append(line)
+        elif records:
+            records[-1] += " " + line.strip()
+        elif line.strip():
+            raise ValueError(f"expected NodeName= at the start of a node, found {line.strip()[:80]!r}")
+    return [_node(record) for record in records]
+
+
+def _node(record: str) -> SlurmNode:
+    name = record.split(None, 1)[0].partition("=")[2]
+    found = list(_STATE.finditer(record))
+    if not name or len(found) != 1:
+        raise ValueError(f"node {name[:80] or '(without a name)'}: expected one State= before ThreadsPerCore=, found {len(found)}")
+    before, rest = record[: found[0].start()], record[found[0].start() :]
+    free = _FREE.search(rest)
+    fields = {**_fields(before.partition(" OS=")[0]), **_fields(rest[: free.start()] if free else rest)}
+    reason, by = _reason(name, rest[free.start() :]) if free else ("", "")
+    return SlurmNode(name=name, states=parse_states(found[0][1]), reason=reason, by=by, fields=fields)
+
+
+def _fields(text: str) -> Dict[str, str]:
+    """{name: value} of fields whose values hold no blank; those without a value are left out."""
+    pairs = (word.partition("=") for word in text.split())
+    return {key: value for key, sign, value in pairs if sign and value not in NONE}
+
+
+def _reason(name: str, text: str) -> Tuple[str, str]:
+    """(reason, who set it) from what users write. Where the reason does not come first, only one text may look like it."""
+    starts = list(re.finditer(r"\sReason=", text))
+    if not starts:
+        return "", ""
+    if starts[0].start() and len(starts) > 1:
+        raise ValueError(f"node {name}: expected one Reason=, found {len(starts)}, in its comment too")
+    words = text[starts[0].end() :]
+    said_by = _SET_BY.search(words)
+    return (words[: said_by.start()].strip(), said_by[1]) if said_by else (words.strip(), "")
+
+
+def parse_states(word: str) -> FrozenSet[str]:
+    """The states in IDLE+DRAIN+NOT_RESPONDING, or IDLE*+DRAIN as older releases have it."""
+    states = set()
+    for part in word.split("+"):
+        bare = part.rstrip("".join(SUFFIXES))
+        states.add(bare.upper())
+        states |= {SUFFIXES[symbol] for symbol in part[len(bare) :]}
+    return frozenset(states - {""})
+
+
+def parse_reservations(text: str) -> List[Reservation]:
+    """Those of `scontrol -o show reservations` that are active. Raises ValueError for a line that is none."""
+    found = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("No reservations"):
+            continue
+        fields = _fields(line)
+        if not line.startswith("ReservationName=") or "State" not in fields:
+            raise ValueError(f"expected a reservation with ReservationName= and State=, found {line.strip()[:80]!r}")
+        if fields["State"] == "ACTIVE":
+            flags = tuple(flag for flag in fields.get("Flags", "").split(",") if flag)
+            users = ",".join(fields[key] for key in ("Users", "Accounts", "Groups") if key in fields)
+            found.append(Reservation(fields["ReservationName"], fields.get("Nodes", ""), flags, users))
+    return found
+
+
+def parse_jobs(text: str) -> List[Job]:
+    """Jobs that are on a node, out of `squeue -h -o '%i|%T|%u|%e'`: fields into which no user can write. Raises ValueError for a line of another form."""
+    jobs = []
+    for line in text.splitlines():
+        words = line.strip().split("|")
+        if words == [""]:
+            continue
+        if len(words) != 4 or not re.fullmatch(r"[0-9][0-9A-Za-z_+.\[\]%,-]*", words[0]) or not words[1].isupper():
+            raise ValueError(f"expected ID|STATE|USER|END of a job, found {line.strip()[:80]!r}")
+        if words[1] not in FINISHED:
+            jobs.append(Job(*words))
+    return jobs

@@ -1,0 +1,197 @@
+"""The role drain on a real Slurm: what it takes, what it leaves alone, and what it waits for."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+
+import audits
+import pytest
+import slurm_here
+
+pytestmark = pytest.mark.skipif(bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here")
+QUICK = {"drain_adapter": "slurm", "drain_run": "r1", "drain_why": "driver 580.95.05", "drain_poll_s": 1, "drain_wait_timeout_s": 3}
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """The cluster for all tests of this file."""
+    yield from slurm_here.booted(tmp_path_factory.mktemp("slurm"))
+
+
+@pytest.fixture
+def role(slurm, tmp_path):
+    """role(step, node, *arguments, **variables) -> (code, drain_result, everything said); nodes and jobs are as before when the test ends."""
+
+    def play(step, node, *arguments, **variables):
+        tasks = [{"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}]
+        told = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
+        block = [{"name": "Step", "block": tasks, "always": [{**told, "check_mode": False, "changed_when": False}]}]
+        path = tmp_path / "play.yml"
+        path.write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
+        done = slurm.play(tmp_path, path, [node], {**QUICK, **variables}, *arguments)
+        sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
+        return done.returncode, json.loads((tmp_path / "said.json").read_text()), done.stdout
+
+    yield play
+    slurm.run("scancel", "--user=root")
+    audits.wait_until(lambda: slurm.run("squeue", "-h") == "", "no job is left")
+    for node in slurm_here.NODES:
+        if slurm.state(node)[0] != "IDLE":
+            slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+            audits.wait_until(lambda node=node: slurm.state(node)[0] == "IDLE", f"{node} is idle")
+
+
+def test_a_node_is_drained_and_released_and_a_second_time_changes_nothing(slurm, role):
+    code, result, _said = role("drain", "gpu001")
+    assert (code, result) == (0, {"drained": True, "by": "root", "reason": "unhang r1: driver 580.95.05", "jobs": [], "owned": True})
+    states, reason = slurm.state("gpu001")
+    assert states == "IDLE+DRAIN"
+    assert reason.startswith("unhang r1: driver 580.95.05 [root@")
+    assert "changed=0" in role("drain", "gpu001")[2]
+    assert role("wait", "gpu001")[:2] == (0, result)
+    code, result, _said = role("release", "gpu001")
+    assert (code, result["drained"], result["owned"]) == (0, False, False)
+    assert "DRAIN" not in slurm.state("gpu001")[0]
+    assert "changed=0" in role("release", "gpu001")[2]
+
+
+def test_a_job_is_waited_for_and_never_touched(slurm, role):
+    job = slurm.start_job("gpu001")
+    code, result, _said = role("drain", "gpu001")
+    assert (code, result["drained"], result["owned"]) == (0, True, True)
+    assert [(row["id"], row["user"], row["state"]) for row in result["jobs"]] == [(job, "root", "RUNNING")]
+    code, result, said = role("wait", "gpu001")
+    assert code != 0
+    assert f"found {job} of root (RUNNING); no job was touched" in said
+    assert [row["id"] for row in result["jobs"]] == [job]
+    assert slurm.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
+    assert role("wait", "gpu001", drain_beside_jobs=True)[0] == 0
+    threading.Timer(3, lambda: slurm.run("scancel", job)).start()
+    code, result, _said = role("wait", "gpu001", drain_wait_timeout_s=200)
+    assert (code, result["jobs"], result["owned"]) == (0, [], True)
+
+
+def test_what_somebody_else_drained_is_left_as_it_is_and_reported(slurm, role):
+    slurm.run("scontrol", "update", "nodename=gpu002", "state=drain", "reason=bad DIMM Comment=x State=IDLE")
+    before = slurm.state("gpu002")
+    code, result, said = role("drain", "gpu002")
+    assert (code, result["drained"], result["by"], result["owned"]) == (0, True, "root", False)
+    assert "gpu002 was taken out of service by root (bad DIMM" in said
+    code, result, said = role("release", "gpu002")
+    assert (code, result["owned"]) == (0, False)
+    assert "it is left so" in said
+    assert slurm.state("gpu002") == before
+
+
+def test_a_drain_of_another_run_is_left_unless_it_is_taken_over(slurm, role):
+    assert role("drain", "gpu002", drain_run="r0")[0] == 0
+    code, result, said = role("release", "gpu002")
+    assert (code, result["drained"], result["owned"]) == (0, True, False)
+    assert "unhang's run r0" in said
+    code, result, _said = role("drain", "gpu002", drain_takes_over="r0")
+    assert (code, result["reason"], result["owned"]) == (0, "unhang r1: driver 580.95.05", True)
+
+
+def test_a_node_in_a_reservation_of_others_is_refused_and_in_the_window_drained(slurm, role):
+    slurm.run("scontrol", "create", "reservation=night", "starttime=now", "duration=60", "nodes=gpu[003-004]", "users=root", "flags=maint")
+    try:
+        audits.wait_until(lambda: "MAINTENANCE" in slurm.state("gpu003")[0], "the reservation is active")
+        before = slurm.state("gpu003"), slurm.run("scontrol", "show", "reservation")
+        code, result, said = role("drain", "gpu003")
+        assert code != 0
+        assert (result["drained"], result["jobs"]) == (False, [])
+        assert "expected no reservation of others, found night (of root, flags MAINT" in said
+        assert (slurm.state("gpu003"), slurm.run("scontrol", "show", "reservation")) == before
+        assert role("drain", "gpu003", drain_reservations=["night"])[1]["owned"] is True
+        assert role("release", "gpu003")[0] == 0
+    finally:
+        slurm.run("scontrol", "delete", "reservation=night")
+
+
+def test_a_preview_changes_nothing_and_says_what_would_be_drained_and_which_jobs_run(slurm, role):
+    job = slurm.start_job("gpu001")
+    before = slurm.state("gpu001")
+    code, result, said = role("drain", "gpu001", "--check")
+    assert (code, result["drained"], [row["id"] for row in result["jobs"]]) == (0, False, [job])
+    assert "would be drained as 'unhang r1: driver 580.95.05'" in said
+    assert "changed=1" in said
+    assert slurm.state("gpu001") == before
+    assert role("wait", "gpu001", "--check")[0] == 0
+    assert role("drain", "gpu001")[0] == 0
+    before = slurm.state("gpu001")
+    code, _result, said = role("release", "gpu001", "--check")
+    assert "would be released" in said
+    assert slurm.state("gpu001") == before
+
+
+def test_a_drain_that_somebody_ends_meanwhile_stops_the_wait(slurm, role):
+    slurm.start_job("gpu001")
+    assert role("drain", "gpu001")[0] == 0
+    slurm.run("scontrol", "update", "nodename=gpu001", "state=resume")
+    code, result, said = role("wait", "gpu001")
+    assert code != 0
+    assert result["drained"] is False
+    assert "somebody has ended the drain" in said
+
+
+def test_a_controller_that_is_away_is_waited_for_and_named_when_it_does_not_come_back(slurm, role):
+    assert role("drain", "gpu002")[0] == 0
+    slurm.stop_controller()
+    try:
+        code, result, said = role("drain", "gpu001", drain_scheduler_timeout_s=5)
+        assert code != 0
+        assert (result["drained"], result["jobs"]) == (False, None)
+        assert "expected an answer from slurmctld within 5 s, found none" in said
+        threading.Timer(12, slurm.start_controller).start()
+        code, result, _said = role("drain", "gpu001", drain_scheduler_timeout_s=200)
+        assert (code, result["owned"]) == (0, True)
+        assert role("wait", "gpu002", drain_scheduler_timeout_s=200)[1]["owned"] is True, "a drain outlives slurmctld"
+    finally:
+        if slurm.bed.run(["scontrol", "ping"], env=slurm.environment).returncode:
+            slurm.start_controller()
+
+
+def test_a_node_whose_slurmd_does_not_answer_stays_drained_until_it_does(slurm, role):
+    assert role("drain", "cpu01")[0] == 0
+    slurm.run("kill", (slurm.folder / "slurmd-cpu01.pid").read_text().strip())
+    try:
+        audits.wait_until(lambda: "NOT_RESPONDING" in slurm.state("cpu01")[0], "slurmctld misses the slurmd of cpu01")
+        code, result, said = role("release", "cpu01", drain_scheduler_timeout_s=3)
+        assert code != 0
+        assert (result["drained"], result["owned"]) == (True, True)
+        assert "start slurmd on cpu01; it stays drained until then" in said
+        assert "DRAIN" in slurm.state("cpu01")[0]
+    finally:
+        slurm.start_daemon("cpu01")
+    code, result, _said = role("release", "cpu01", drain_scheduler_timeout_s=200)
+    assert (code, result["drained"]) == (0, False)
+
+
+@pytest.mark.parametrize("name", ["gpu[001-004]", "ALL", "gpu001,gpu002", "-a", ""])
+def test_a_name_that_scontrol_takes_for_more_than_one_node_is_refused(slurm, role, name):
+    before = slurm.run("sinfo", "-h", "-N", "-o", "%N %T")
+    code, _result, said = role("drain", "gpu001", drain_node=name)
+    assert code != 0
+    assert "expected the name of one node of Slurm" in said
+    assert slurm.run("sinfo", "-h", "-N", "-o", "%N %T") == before
+
+
+def test_a_node_that_slurm_does_not_know_is_named(role):
+    code, _result, said = role("drain", "gpu009")
+    assert code != 0
+    assert "Node gpu009 not found" in said
+
+
+def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_host_that_has_them(slurm, role):
+    layer = f"{slurm.bed.inner_state}/hides"
+    hide = f"mkdir -p {layer}/upper {layer}/work && mknod {layer}/upper/scontrol c 0 0"  # a whiteout of overlayfs
+    slurm.run("sh", "-c", f"{hide} && mount -t overlay -o lowerdir=/usr/bin,upperdir={layer}/upper,workdir={layer}/work none /usr/bin")
+    try:
+        code, result, said = role("drain", "gpu001")
+    finally:
+        slurm.run("umount", "--lazy", "/usr/bin")
+    assert code != 0
+    assert result["jobs"] is None
+    assert "drain_slurm_host names a host that has Slurm's commands" in said

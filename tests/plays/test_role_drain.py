@@ -1,0 +1,76 @@
+"""The role drain without a scheduler of its own: a site's hook, and who holds the GPUs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from fakes.role_play import DEADLINE_S, PROJECT, environment
+
+HOOK = """#!/usr/bin/env python3
+import json, pathlib, sys
+step, node, run, reason = sys.argv[1:]
+place = pathlib.Path(__file__).with_name("state.json")
+state = json.loads(place.read_text())
+if step == "drain" and not state["drained"]:
+    state.update(drained=True, by="site", reason=reason, owned=True)
+if step == "release" and state["reason"] == reason:
+    state.update(drained=False, by="", reason="", owned=False)
+state["owned"] = state["reason"].startswith(f"unhang {run}: ")
+place.write_text(json.dumps(state))
+print(json.dumps(state))
+"""
+FREE = {"drained": False, "by": "", "reason": "", "jobs": [], "owned": False}
+
+
+def play(folder, step, *arguments, **variables):
+    """(code, drain_result, everything said) of one step, on this machine."""
+    told = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(folder / "said.json"), "mode": "0600"}}
+    step_task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
+    block = [{"name": "Step", "block": [step_task], "always": [{**told, "check_mode": False, "changed_when": False}]}]
+    (folder / "play.yml").write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "drain_run": "r1", "drain_wait_timeout_s": 0, **variables}
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": host}}}))
+    command = ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.json"), *arguments]
+    options = {"cwd": PROJECT, "env": environment(folder), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, **options)
+    sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
+    return done.returncode, json.loads((folder / "said.json").read_text()), done.stdout
+
+
+def site(folder, **state):
+    """A site's hook with its state; the variables that name it."""
+    hook = folder / "site-drain"
+    hook.write_text(HOOK)
+    hook.chmod(0o755)
+    (folder / "state.json").write_text(json.dumps({**FREE, **state}))
+    return {"drain_adapter": "command", "drain_command": [sys.executable, str(hook)], "drain_why": "driver"}
+
+
+def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
+    variables = site(tmp_path)
+    code, result, said = play(tmp_path, "drain", "--check", **variables)
+    assert (code, result) == (0, FREE)
+    assert "the hook would be called with drain" in said
+    assert json.loads((tmp_path / "state.json").read_text()) == FREE
+    assert play(tmp_path, "drain", **variables)[:2] == (0, {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True})
+    assert play(tmp_path, "wait", **variables)[0] == 0
+    assert play(tmp_path, "release", **variables)[:2] == (0, FREE)
+
+
+def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_told(tmp_path):
+    variables = site(tmp_path, drained=True, by="alice", reason="bad DIMM", jobs=[{"id": "7", "user": "bob", "state": "RUNNING"}])
+    code, result, said = play(tmp_path, "wait", **variables)
+    assert code != 0
+    assert "found jobs 7; no job was touched" in said
+    assert result["jobs"] == [{"id": "7", "user": "bob", "state": "RUNNING", "ends": ""}]
+    code, result, said = play(tmp_path, "release", **variables)
+    assert (code, result["drained"], result["owned"]) == (0, True, False)
+    assert "gpu001 is drained by alice (bad DIMM): left so" in said
+
+
+def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):
+    (tmp_path / "said.json").write_text("{}")
+    assert "value of drain_adapter must be one of: slurm, command, none" in play(tmp_path, "drain", drain_adapter="pbs")[2]
+    assert "expected tasks_from (drain, wait, release), found none" in play(tmp_path, "main")[2]

@@ -1,0 +1,126 @@
+"""What may be done to a node of Slurm, state by state; and whose a drain is."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang_node.change.drain.reasons import is_ours, reason_for, run_of
+from unhang_node.change.drain.slurm import check_name
+from unhang_node.change.drain.slurm_decisions import Asked, Standing, answer_of, decide_drain, decide_release, decide_wait
+from unhang_node.parse.slurm import Job, Reservation, SlurmNode, parse_states
+
+OURS, OTHERS, EARLIER = "unhang r1: driver", "bad DIMM", "unhang r0: driver"
+ASKED = Asked("r1")
+
+
+def standing(states, reason="", jobs=(), reservations=()):
+    return Standing(SlurmNode("gpu001", parse_states(states), reason, "alice" if reason else "", {}), jobs, reservations)
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "act", "refused", "note"),
+    [
+        ("IDLE", "", True, "", ""),
+        ("MIXED", "", True, "", ""),
+        ("ALLOCATED+PLANNED", "", True, "", ""),
+        ("IDLE", OTHERS, True, "", ""),
+        ("IDLE+DRAIN", OURS, False, "", ""),
+        ("ALLOCATED+DRAIN", OURS, False, "", ""),
+        ("DOWN+DRAIN", OURS, False, "", ""),
+        ("IDLE+DRAIN", OTHERS, False, "", "taken out of service by alice (bad DIMM)"),
+        ("IDLE+DRAIN", "", False, "", "by somebody (no reason given)"),
+        ("IDLE+DRAIN", EARLIER, False, "", "by unhang's run r0"),
+        ("MIXED+DRAIN", OTHERS, False, "", "left so"),
+        ("DOWN", OTHERS, False, "", "left so"),
+        ("DOWN", "", False, "", "left so"),
+        ("DOWN+NOT_RESPONDING", "Not responding", True, "", ""),
+        ("DOWN", "Node unexpectedly rebooted", True, "", ""),
+        ("IDLE+FAIL", OTHERS, False, "", "left so"),
+        ("IDLE+REBOOT_REQUESTED", "", False, "that ends every drain", ""),
+        ("DOWN+DRAIN+REBOOT_ISSUED", OTHERS, False, "that ends every drain", ""),
+        ("FUTURE", "", False, "expected a node in use", ""),
+    ],
+)
+def test_what_is_drained_refused_and_left_alone(states, reason, act, refused, note):
+    found = decide_drain(standing(states, reason), ASKED)
+    assert found.act is act
+    assert refused in found.refused
+    assert note in found.note
+    assert bool(found.refused) is bool(refused)
+
+
+def test_a_run_that_is_over_is_taken_over_only_by_name():
+    assert decide_drain(standing("IDLE+DRAIN", EARLIER), Asked("r1", takes_over="r0")).act
+    assert not decide_drain(standing("IDLE+DRAIN", OTHERS), Asked("r1", takes_over="r0")).act
+    assert decide_release(standing("IDLE+DRAIN", EARLIER), Asked("r1", takes_over="r0")).act
+
+
+def test_a_reservation_is_refused_unless_it_is_named():
+    reserved = standing("IDLE+RESERVED+MAINTENANCE", reservations=[Reservation("night", "gpu001", ("MAINT",), "ops")])
+    assert "night (of ops, flags MAINT)" in decide_drain(reserved, ASKED).refused
+    assert decide_drain(reserved, Asked("r1", reservations=["night"])).act
+
+
+@pytest.mark.parametrize(
+    ("states", "reason", "act", "note"),
+    [
+        ("IDLE+DRAIN", OURS, True, ""),
+        ("DOWN+DRAIN", OURS, True, ""),
+        ("IDLE", "", False, ""),
+        ("IDLE", OURS, False, ""),
+        ("IDLE+DRAIN", OTHERS, False, "drained by alice (bad DIMM): it is left so"),
+        ("IDLE+DRAIN", "unhang r11: x", False, "unhang's run r11"),
+        ("IDLE+DRAIN", "unhang r1", False, "left so"),
+        ("IDLE+DRAIN", "see unhang r1: x", False, "left so"),
+        ("DOWN", OTHERS, False, "left so"),
+        ("DOWN", OURS, False, "left so"),
+    ],
+)
+def test_only_a_drain_with_our_own_reason_is_ended(states, reason, act, note):
+    found = decide_release(standing(states, reason), ASKED)
+    assert (found.act, found.refused) == (act, "")
+    assert note in found.note
+
+
+def test_a_node_whose_slurmd_does_not_answer_is_not_released():
+    assert "it stays drained" in decide_release(standing("IDLE+DRAIN+NOT_RESPONDING", OURS), ASKED).refused
+
+
+def test_jobs_are_waited_for_and_so_are_those_that_squeue_does_not_list():
+    job = Job("7", "COMPLETING", "alice", "")
+    assert decide_wait(standing("IDLE+COMPLETING+DRAIN", OURS, [job]), ASKED).act
+    hidden = standing("ALLOCATED+DRAIN", OURS)
+    assert decide_wait(hidden, ASKED).act
+    assert answer_of(hidden, ASKED).jobs == [{"id": "", "user": "", "state": "ALLOCATED", "ends": ""}]
+    assert not decide_wait(standing("IDLE+DRAIN", OURS), ASKED).act
+    assert not decide_wait(standing("IDLE+DRAIN", OTHERS), ASKED).act
+    assert "somebody has ended the drain" in decide_wait(standing("MIXED"), ASKED).refused
+
+
+def test_an_answer_names_whose_the_drain_is():
+    assert answer_of(standing("IDLE+DRAIN", OURS), ASKED) == (True, "alice", OURS, [], True)
+    assert answer_of(standing("IDLE+DRAIN", OTHERS), ASKED) == (True, "alice", OTHERS, [], False)
+    assert answer_of(standing("IDLE"), ASKED) == (False, "", "", [], False)
+
+
+@pytest.mark.parametrize("why", ["driver 580.95.05", "two\nlines", "State=IDLE [root@2026-11-20T20:21:55]", "'; reboot", "", "x" * 5000, "\x1b[31mred\u202e"])
+def test_a_reason_is_one_line_in_which_its_run_is_found_again(why):
+    reason = reason_for("20261120T070000Z-ctl1-4711", why)
+    assert run_of(reason) == "20261120T070000Z-ctl1-4711"
+    assert reason.isprintable()
+    assert len(reason) <= 200
+    assert not set("[]='\"\\") & set(reason)
+    assert is_ours(reason, ("", "20261120T070000Z-ctl1-4711"))
+    assert not is_ours(reason, ("", "20261120T070000Z-ctl1-471"))
+
+
+@pytest.mark.parametrize("run", ["", "a b", "r1:", "r1\nr2", "x" * 81, "-r"])
+def test_a_run_that_could_not_be_found_again_is_refused(run):
+    with pytest.raises(ValueError, match="expected a run's id"):
+        reason_for(run, "x")
+
+
+@pytest.mark.parametrize("name", ["gpu[1-4]", "a,b", "ALL", "all", "-x", "", "gpu001\n", "a b", "é"])
+def test_a_name_that_is_not_one_nodes_is_refused(name):
+    with pytest.raises(ValueError, match="expected the name of one node"):
+        check_name(name)

@@ -1,0 +1,118 @@
+"""What Slurm prints, and what users can make it print. The lines are those of Slurm 22.05.8."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang_node.parse.slurm import parse_jobs, parse_nodes, parse_reservations, parse_states
+
+HEAD = (
+    "NodeName=gpu001 Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=2 CPUTot=2 CPULoad=5.56 AvailableFeatures=h200,ib ActiveFeatures=h200,ib "
+    "Gres=gpu:h200:2 NodeAddr=10.213.9.1 NodeHostName=vm Port=7001 Version=22.05.8 "
+)
+OS = "OS=Linux 6.1.0-50-amd64 #1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 "
+TAIL = (
+    " RealMemory=1 AllocMem=0 FreeMem=15808 Sockets=2 Boards=1 State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A "
+    "Partitions=all,train  BootTime=2026-11-20T15:46:01 SlurmdStartTime=2026-11-20T20:21:52 LastBusyTime=2026-11-20T20:21:53 "
+    "CfgTRES=cpu=2,mem=1M,billing=2 AllocTRES= CapWatts=n/a CurrentWatts=0 AveWatts=0 ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s"
+)
+
+
+def line(state="IDLE", end="", system=OS):
+    return f"{HEAD}{system}{TAIL.format(state=state)}{end}\n"
+
+
+def test_a_nodes_states_fields_and_reason():
+    [node] = parse_nodes(line("ALLOCATED+DRAIN", " Reason=unhang r1: two words [root@2026-11-20T20:21:55]"))
+    assert (node.name, node.states, node.reason, node.by) == ("gpu001", {"ALLOCATED", "DRAIN"}, "unhang r1: two words", "root")
+    assert {key: node.fields[key] for key in ("Gres", "ActiveFeatures", "Partitions", "NodeAddr")} == {
+        "Gres": "gpu:h200:2",
+        "ActiveFeatures": "h200,ib",
+        "Partitions": "all,train",
+        "NodeAddr": "10.213.9.1",
+    }
+
+
+def test_a_node_that_has_never_answered_has_no_system_and_no_features():
+    text = f"NodeName=cpu01 Arch=x86_64 AvailableFeatures=(null) Gres=(null) NodeAddr=cpu01{TAIL.format(state='UNKNOWN+NOT_RESPONDING')}\n"
+    [node] = parse_nodes(text)
+    assert (node.states, node.reason, node.by) == ({"UNKNOWN", "NOT_RESPONDING"}, "", "")
+    assert "Gres" not in node.fields
+    assert "AvailableFeatures" not in node.fields
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (" Reason=bad DIMM Comment=x State=IDLE [root@2026-11-20T20:21:55]", "bad DIMM Comment=x State=IDLE"),
+        (" Reason=bad DIMM [root@2026-11-20T20:21:55] Comment=hello Reason=unhang r1: x", "bad DIMM"),
+        (" Reason=x [alice@2026-11-20T20:21:55] y [root@2026-11-20T20:21:56]", "x"),
+        (" Reason=no user told", "no user told"),
+        (" Comment=hello Extra=y", ""),
+        (" Comment=hello Reason=bad DIMM [root@2026-11-20T20:21:55]", "bad DIMM"),
+    ],
+)
+def test_a_reason_goes_to_where_slurm_says_who_set_it(end, reason):
+    [node] = parse_nodes(line("IDLE+DRAIN", end))
+    assert (node.states, node.reason) == ({"IDLE", "DRAIN"}, reason)
+
+
+def test_a_reason_with_a_line_break_belongs_to_its_node():
+    two = line("IDLE+DRAIN", " Reason=unhang r9: new [root@2026-11-20T20:21:58]\n       line State=IDLE") + line().replace("gpu001", "gpu002")
+    assert [(node.name, node.reason) for node in parse_nodes(two)] == [("gpu001", "unhang r9: new"), ("gpu002", "")]
+
+
+FORGED = "OS=Linux State=IDLE ThreadsPerCore=1 Reason=unhang r1: mine [root@2026-11-20T20:21:55] "
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        line("IDLE+DRAIN", " Reason=bad DIMM", system=FORGED),
+        line("IDLE+DRAIN", " Comment=a Reason=unhang r1: forged [root@2026-11-20T20:21:55] Reason=bad DIMM [root@2026-11-20T20:21:56]"),
+        "slurm_load_node error: something\n",
+        "NodeName= State=IDLE ThreadsPerCore=1\n",
+        "NodeName=gpu001 State=IDLE\n",
+    ],
+    ids=["a system's name that looks like a state", "a comment that looks like a reason", "an error", "no name", "cut"],
+)
+def test_what_can_be_read_in_two_ways_is_refused(text):
+    with pytest.raises(ValueError, match="expected"):
+        parse_nodes(text)
+
+
+def test_nothing_is_no_node():
+    assert parse_nodes("") == []
+
+
+def test_states_of_older_releases():
+    assert parse_states("IDLE*+DRAIN") == {"IDLE", "DRAIN", "NOT_RESPONDING"}
+    assert parse_states("MIXED+DRAIN@") == {"MIXED", "DRAIN", "REBOOT_REQUESTED"}
+    assert parse_states("idle~") == {"IDLE", "POWERED_DOWN"}
+
+
+RESERVATION = (
+    "ReservationName=maint1 StartTime=2026-11-20T20:21:56 EndTime=2026-11-20T21:21:56 Duration=01:00:00 Nodes=gpu[003-004] NodeCnt=2 CoreCnt=4 "
+    "Features=(null) PartitionName=(null) Flags=MAINT,SPEC_NODES TRES=cpu=2 Users=root Groups=(null) Accounts=(null) Licenses=(null) State={} "
+    "BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)"
+)
+
+
+def test_reservations_that_are_active():
+    text = RESERVATION.format("ACTIVE") + "\n" + RESERVATION.format("INACTIVE").replace("maint1", "later")
+    [row] = parse_reservations(text)
+    assert (row.name, row.nodes, row.flags, row.users) == ("maint1", "gpu[003-004]", ("MAINT", "SPEC_NODES"), "root")
+    assert parse_reservations("No reservations in the system\n") == []
+    with pytest.raises(ValueError, match="expected a reservation"):
+        parse_reservations("Reservation: night\n")
+
+
+def test_jobs_that_are_on_a_node_and_not_those_that_have_ended():
+    jobs = parse_jobs("7|RUNNING|alice|2026-11-21T10:00:00\n12_3|COMPLETING|bob|N/A\n13|PENDING|bob|N/A\n14|COMPLETED|bob|N/A\n15|SUSPENDED|eve|NONE\n\n")
+    assert [(job.id, job.state, job.user) for job in jobs] == [("7", "RUNNING", "alice"), ("12_3", "COMPLETING", "bob"), ("15", "SUSPENDED", "eve")]
+
+
+@pytest.mark.parametrize("text", ["7|RUNNING|alice", "slurm_load_jobs error", "x|RUNNING|a|b", "7|running|a|b", "7|RUNNING|a|b|c"])
+def test_a_list_of_jobs_that_is_none_is_not_an_empty_one(text):
+    with pytest.raises(ValueError, match="expected ID"):
+        parse_jobs(text)
