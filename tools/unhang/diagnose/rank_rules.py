@@ -190,7 +190,7 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     if data and not any(event.line > data[-1].line for event in done) and int(data[-1].fields.get("percent") or 0) < 100:
         percent = data[-1].fields.get("percent")
         what = f"{(data[-1].fields['what'] or '').strip()} {f'stood at {percent} %' if percent else 'was going on'}"
-        yield Evidence("slow_rank_or_io", STRONG + 1, f"{what} when the others' time was up", (data[-1], first), "data-work-unfinished")
+        yield from _work_outlasts_limit(f"{what} when the others' time was up", data[-1], first)
         return
     alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
     if alone:
@@ -204,6 +204,12 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
 
 
+def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-work-unfinished") -> Iterator[Evidence]:
+    """Work that the others' limit did not allow for: a rank is slow, and people also call it a limit that is too short."""
+    yield Evidence("slow_rank_or_io", STRONG + 1, why, (work, wait), id_)
+    yield Evidence("watchdog_timeout_too_short", STRONG - 0.4, why, (work, wait), id_)
+
+
 def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
     """A progress bar that goes on after the first time-out: its rank was alive and at work while the others waited."""
     waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
@@ -213,7 +219,7 @@ def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
         after = [event for event in bars if event.line > wait.line and before and _is_further(before[-1], event)]
         if after:
             why = f"a progress bar still moved, at {after[-1].fields['percent']} %, after the others had given up"
-            yield Evidence("slow_rank_or_io", STRONG + 1, why, (after[-1], wait), "bar-still-moved")
+            yield from _work_outlasts_limit(why, after[-1], wait, "bar-still-moved")
 
 
 def _is_further(before: Event, after: Event) -> bool:
@@ -231,7 +237,7 @@ def weights_were_loading(facts: Facts) -> Iterator[Evidence]:
     loading = [event for event in facts.of("load_progress") if waits and event.file == waits[0].file and event.line <= waits[0].line]
     if loading and int(loading[-1].fields["percent"] or 0) < 100 and waits[0].line - loading[-1].line <= NEAR_LINES:
         why = f"weights were loaded to {loading[-1].fields['percent']} % when the others' time was up"
-        yield Evidence("slow_rank_or_io", STRONG, why, (loading[-1], waits[0]), "weights-loading")
+        yield from _work_outlasts_limit(why, loading[-1], waits[0], "weights-loading")
 
 
 def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:

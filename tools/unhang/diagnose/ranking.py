@@ -85,10 +85,10 @@ def _is_fault(event: Event) -> bool:
 
 
 def _severity(score: float, share: float, top: float, trouble: bool, full: str) -> str:
-    """As severe as its row says only where little speaks for anything else: below that, one in two first answers of fresh logs was wrong."""
+    """As severe as its row says only where a line names the fault and little speaks for anything else; all else is a warning at most."""
     if not trouble or score < ABOVE_INFO or top - score > FAR_BEHIND:
         return "info"
-    return full if score >= ABOVE_WARNING and share >= SURE else "warning"
+    return full if score >= WEIGHTS["decisive"] and share >= SURE else "warning"
 
 
 def certainty_of(cause: Cause) -> str:
