@@ -11,7 +11,10 @@ from unhang.diagnose.scanning import Event, Scan
 
 MOST_LISTED = 64
 WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a job runs
-RETRIED = ("master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself")
+RETRIED = (
+    "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
+    "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
+)  # fmt: skip
 # Said of adapters that a library looks at and may not use; the exit code of the job tells.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")

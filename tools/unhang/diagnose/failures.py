@@ -83,7 +83,7 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
         if event.signature.kind == "symptom"
         and not (event.quoted or event.source or event.signature.program.startswith("people"))
         and event.signature.fact not in REPORTS
-        and event is not first
+        and (event.file, event.line) != (first.file, first.line)
         and (silent or not comes_before(event, first))
         and (rank is None or rank_of(event) != rank)
     ]

@@ -20,7 +20,8 @@ KNOWN = {
     "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "launch_mismatch", "memlock_ulimit", "dns_hostname",
     "nccl_bug", "nccl_version_conflict", "net_plugin_not_loaded", "nvlink_down", "oom", "port_in_use", "rank_desync_app", "rank_device_mapping", "rank_failed",
     "service_mesh_sidecar", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
-    "watchdog_timeout_too_short", "wrong_interface", "xid_hardware",
+    "watchdog_timeout_too_short", "wrong_interface", "xid_hardware", "gpu_not_in_build", "mps_unreachable", "vgpu_unsupported_feature", "bar_not_assigned",
+    "orphan_processes_hold_gpu", "mig_unsupported", "mtu_mismatch", "clock_skew", "shm_permission",
 }  # fmt: skip
 ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
 
