@@ -55,6 +55,11 @@ def _with_parents(groups: Iterable[str], parents: Mapping[str, str]) -> list[str
     return found
 
 
+def _without_mark(value: dict[str, Any]) -> Any:
+    """A text of an inventory plugin without ansible-inventory's mark, which says that it is no template."""
+    return value["__ansible_unsafe"] if set(value) == {"__ansible_unsafe"} else value
+
+
 def read_switches(inventory: str) -> dict[str, str]:
     """{host: switch} of an inventory, read by Ansible itself. Raises UserError."""
     if "," not in inventory and not Path(inventory).exists():
@@ -65,7 +70,7 @@ def read_switches(inventory: str) -> dict[str, str]:
         done = subprocess.run(
             argv, env=project.ansible_environment(home, os.environ), capture_output=True, text=True, timeout=INVENTORY_S, stdin=subprocess.DEVNULL, check=False
         )
-        listed = json.loads(done.stdout)
+        listed = json.loads(done.stdout, object_hook=_without_mark)
     except (OSError, ValueError, subprocess.TimeoutExpired) as problem:
         raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {problem}") from None
     hosts = isinstance(listed, dict) and any(isinstance(content, dict) and content.get("hosts") for content in listed.values())

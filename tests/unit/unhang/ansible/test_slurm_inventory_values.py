@@ -1,0 +1,119 @@
+"""What becomes of Slurm's nodes in an inventory: groups, variables, and names that nobody should have chosen."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.ansible.slurm_inventory import group_names, inventory_of, parse_gres, parse_topology, read_slurm
+from unhang.errors import UserError
+
+# As Slurm 22.05.8 prints them.
+TOPOLOGY = """SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=gpu[001-002]
+SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=gpu[003-004],cpu01
+SwitchName=spine Level=1 LinkSpeed=1 Nodes=cpu01,gpu[001-004] Switches=leaf[1-2]
+"""
+
+
+def node(name="gpu001", state="IDLE", features="h200,ib", gres="gpu:h200:8(S:0-1)", partitions="all,train", address="10.0.0.1", end=""):
+    return (
+        f"NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUTot=2 AvailableFeatures=x,{features} ActiveFeatures={features} Gres={gres} "
+        f"NodeAddr={address} NodeHostName=vm Port=7001 Version=22.05.8 OS=Linux 6.1.0 #1 SMP  RealMemory=1 Sockets=2 Boards=1 State={state} ThreadsPerCore=1 "
+        f"TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions={partitions}  BootTime=None CfgTRES=cpu=2,mem=1M,billing=2{end}\n"
+    )
+
+
+def test_groups_and_variables_of_nodes_with_a_topology():
+    text = (
+        node()
+        + node("gpu003", "IDLE+DRAIN", end=" Reason=bad DIMM [alice@2026-11-20T20:21:55]")
+        + node("cpu01", features="(null)", gres="(null)", address="cpu01")
+    )
+    found = inventory_of(text, TOPOLOGY)
+    assert found.groups == {
+        "slurm": ["gpu001", "gpu003", "cpu01"],
+        "slurm_partition_all": ["gpu001", "gpu003", "cpu01"],
+        "slurm_partition_train": ["gpu001", "gpu003", "cpu01"],
+        "slurm_feature_h200": ["gpu001", "gpu003"],
+        "slurm_feature_ib": ["gpu001", "gpu003"],
+        "slurm_gres_gpu": ["gpu001", "gpu003"],
+        "slurm_gres_gpu_h200": ["gpu001", "gpu003"],
+        "slurm_switch_leaf1": ["gpu001"],
+        "slurm_switch_leaf2": ["gpu003", "cpu01"],
+    }
+    assert found.children == {"slurm_switch_spine": ["slurm_switch_leaf1", "slurm_switch_leaf2"]}
+    assert found.hosts["gpu003"] == {
+        "slurm_state": ["DRAIN", "IDLE"],
+        "slurm_reason": "bad DIMM",
+        "slurm_reason_by": "alice",
+        "slurm_partitions": ["all", "train"],
+        "slurm_features": ["h200", "ib"],
+        "slurm_gres": [{"name": "gpu", "type": "h200", "count": "8"}],
+        "ansible_host": "10.0.0.1",
+        "unhang_switch": "leaf2",
+    }
+    assert "ansible_host" not in found.hosts["cpu01"]
+
+
+def test_slurm_without_a_topology_and_machines_that_do_not_exist_yet():
+    found = inventory_of(node() + node("gpu002", "FUTURE"), "")
+    assert list(found.hosts) == ["gpu001"]
+    assert found.children == {}
+    assert "unhang_switch" not in found.hosts["gpu001"]
+
+
+@pytest.mark.parametrize("name", ["-x", "a[1", "a:b", "a,b", "!a", "&a", "~a", "a*", "all", "ungrouped", "é", "a/b", "{{x}}"])
+def test_a_name_that_ansible_or_a_node_set_takes_for_something_else_is_refused_in_one_line(name):
+    with pytest.raises(UserError, match="expected node names of letters") as refused:
+        inventory_of(node() + node(name), "")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_node_that_is_there_twice_and_text_that_is_no_node_are_refused():
+    with pytest.raises(UserError, match="found gpu001 more often"):
+        inventory_of(node() + node(), "")
+    with pytest.raises(UserError, match="Slurm's nodes cannot be read: expected NodeName="):
+        inventory_of("slurm_load_node error\n", "")
+    with pytest.raises(UserError, match="expected at most"):
+        inventory_of(node(), "SwitchName=s Level=0 LinkSpeed=1 Nodes=gpu[0-999999999]\n")
+
+
+def test_group_names_are_safe_and_two_never_become_one():
+    names = group_names(
+        [(), ("partition", "a-b"), ("partition", "a.b"), ("partition", "ab"), ("gres", "gpu", "x"), ("gres", "gpu_x"), ("feature", "é{{")], "slurm"
+    )
+    assert names[()] == "slurm"
+    assert names["partition", "ab"] == "slurm_partition_ab"
+    assert names["gres", "gpu", "x"] == "slurm_gres_gpu_x"
+    assert len(set(names.values())) == len(names)
+    assert all(name.isidentifier() and name.isascii() for name in names.values())
+    assert names["partition", "a-b"].startswith("slurm_partition_a_b_")
+
+
+def test_gres_as_slurm_writes_them():
+    assert parse_gres("gpu:h200:8(S:0,1),nic:mlx5:no_consume:2,shard:16,license") == [
+        {"name": "gpu", "type": "h200", "count": "8"},
+        {"name": "nic", "type": "mlx5", "count": "2"},
+        {"name": "shard", "type": "", "count": "16"},
+        {"name": "license", "type": "", "count": "1"},
+    ]
+    assert parse_gres("") == []
+
+
+def test_a_switch_that_names_itself_or_one_that_is_not_there_is_no_parent_of_it():
+    found = parse_topology("SwitchName=a Level=1 Nodes=x Switches=a,b,c\nSwitchName=b Level=0 Nodes=gpu001\nBlockName=k BlockIndex=0 Nodes=gpu002\nrubbish\n")
+    assert found["a"].switches == ("b",)
+    assert (found["b"].nodes, found["k"].nodes) == ("gpu001", "gpu002")
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["/nowhere/scontrol"], "expected Slurm's scontrol, found no /nowhere/scontrol here"),
+        (["sh", "-c", "echo no such cluster >&2; exit 1"], "found code 1: no such cluster"),
+        (["sh", "-c", "sleep 100"], "within 0.5 s, found none: is slurmctld running"),
+    ],
+)
+def test_a_scontrol_that_does_not_answer_is_told_in_a_line(command, words):
+    with pytest.raises(UserError, match=words) as refused:
+        read_slurm(command, 0.5 if "sleep" in command[-1] else 60)
+    assert "\n" not in str(refused.value)
