@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shlex
 import sys
 import tempfile
 import traceback
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 
 from unhang import __version__
 from unhang.errors import UserError
+from unhang.text import visible
 
 # name: what it is for
 COMMANDS = {
@@ -33,6 +35,7 @@ COMMANDS = {
 # What playbooks call; nobody types it, so that no help lists it.
 HIDDEN = {"rollout-step": "what playbooks/remediate.yml asks the controller"}
 COULD_NOT_LOOK = 2
+LONGEST_LINE = 4000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,17 +95,22 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 
 def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:
     """A fault of unhang itself in one line; its details lie in a file, for a report."""
-    lines = ["unhang", __version__, "Python", sys.version, "\n", name, *arguments, "\n\n", *traceback.format_exception(problem)]
-    first = " ".join(f"{type(problem).__name__}: {problem}".split())[:200]
+    details = f"unhang {__version__}, Python {sys.version}\n{shlex.join([name, *arguments])}\n\n{''.join(traceback.format_exception(problem))}"
+    first = visible(f"{type(problem).__name__}: {problem}", 200)
     try:
         handle, path = tempfile.mkstemp(prefix="unhang-fault-", suffix=".txt", text=True)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as target:
-            target.write(" ".join(lines))
+            target.write(_cleaned(details))
     except OSError as full:
         return f"a fault of unhang itself: {first}; its details could not be written: {full.strerror}"
     return f"a fault of unhang itself: {first}; please report it with {path}"
 
 
 def _say(message: str) -> int:
-    print(f"unhang: {message}", file=sys.stderr)
+    print(f"unhang: {_cleaned(message)}", file=sys.stderr)
     return COULD_NOT_LOOK
+
+
+def _cleaned(message: str) -> str:
+    """Lines without what a terminal would obey: a message quotes what was typed, and what a file or a node says."""
+    return "\n".join(visible(line, LONGEST_LINE) for line in message.split("\n"))

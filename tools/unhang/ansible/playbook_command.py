@@ -14,6 +14,7 @@ from pathlib import Path
 from unhang import project
 from unhang.ansible.play_process import Played, play
 from unhang.errors import UserError
+from unhang.given_files import checked_inventory, irregular
 from unhang.nodeset import expand_limit
 
 LONGEST_LIMIT_CHARS = 32_000  # one argument may be 128 KiB; far longer lists go through a file
@@ -24,13 +25,7 @@ REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |unhang: |ansible-playbook: error: 
 
 def inventories_of(given: Sequence[str] | None, home: Path) -> list[str]:
     """Inventories by absolute path, or as lists of hosts; this machine when none is given. Raises UserError for one that is not there."""
-    return [_existing(inventory) for inventory in given or [str(home / "inventory" / "local")]]
-
-
-def _existing(inventory: str) -> str:
-    if "," not in inventory and not Path(inventory).exists():
-        raise UserError(f"expected an inventory at {inventory}, found none; inventory/example shows how one looks")
-    return inventory if "," in inventory else str(Path(inventory).absolute())
+    return [checked_inventory(inventory) for inventory in given or [str(home / "inventory" / "local")]]
 
 
 @contextlib.contextmanager
@@ -40,6 +35,8 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
         yield []
         return
     if limit.startswith("@"):
+        if kind := irregular(Path(limit[1:])):
+            raise UserError(f"--limit: expected a file of hosts at {limit[1:]}, found {kind}")
         yield ["--limit", limit]
         return
     patterns = expand_limit(limit)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from unhang import run_folder
 from unhang.commands.fail_on import add_fail_on, exit_code
+from unhang.given_files import checked_output
 from unhang.project import program_as_typed
 from unhang.report.html import render_html
 from unhang.report.json import render_json
@@ -29,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 when the run is not the whole answer (as judge says it); what cannot be read raises UserError."""
+    if arguments.out not in (None, "-"):
+        checked_output(arguments.out)
     folder = run_folder.find_run(arguments.run)
     findings = read_findings(folder)
     if arguments.format == "html":

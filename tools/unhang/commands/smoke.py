@@ -16,6 +16,7 @@ from typing import Any
 
 from unhang import project
 from unhang.errors import UserError
+from unhang.given_files import checked_output
 from unhang.smoke import plan as planning
 from unhang.smoke.baselines import history_rows, read_baselines
 from unhang.smoke.container import RUNTIMES, Container, choose_container
@@ -80,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 pass, 1 fail with suspects, 2 nothing could be proved."""
     request = request_of(arguments)
+    if arguments.out:
+        checked_output(arguments.out)
     ways = {"--local": arguments.local, "--hosts": arguments.hosts, "--step-in": arguments.step_in, "--show-in": arguments.show_in}
     chosen = [name for name, given in ways.items() if given] or ["--local"]
     if len(chosen) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,8 @@ from unhang.diagnose.signatures import Signature
 from unhang.diagnose.stamps import Prefix
 from unhang.diagnose.weights import WEIGHTS
 from unhang.errors import UserError
-from unhang.run_folder import find_run
+from unhang.run_folder import LONGEST_DOCUMENT, find_run
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 _LEVELS = {"critical": "strong", "error": "strong", "warning": "supporting", "info": "weak"}
 
@@ -25,10 +25,10 @@ def read_findings(run: str) -> tuple[Path, dict[str, Any]]:
     """(findings.json, its content) of a run. Raises UserError when it is not there or no findings document."""
     path = find_run(run) / "findings.json"
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))
     except FileNotFoundError:
         raise UserError(f"{path}: not there; next: unhang judge {run}") from None
-    except (OSError, ValueError) as problem:
+    except (OSError, NotStrict) as problem:
         raise UserError(f"{path}: cannot be read: {problem}") from None
     if not isinstance(content, dict) or not isinstance(content.get("findings"), list):
         raise UserError(f"{path}: expected a findings document, found something else; next: unhang judge {run}")
@@ -71,7 +71,7 @@ def audited_hosts(run: Path, findings: Mapping[str, Any], hosts: Sequence[str]) 
 def _node_facts(path: Path | None) -> dict[str, Any] | None:
     """The few facts of a node that a log is read against; None when its file cannot be read."""
     try:
-        sections = json.loads(path.read_bytes())["facts"]["sections"] if path else None
+        sections = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))["facts"]["sections"] if path else None
         if not isinstance(sections, dict):
             return None
     except (OSError, ValueError, KeyError, TypeError):

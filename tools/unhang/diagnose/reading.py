@@ -12,7 +12,6 @@ import gzip
 import lzma
 import os
 import re
-import select
 import stat
 import sys
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from unhang.errors import UserError
+from unhang.given_files import PIPE_PATIENCE_S, PatientPipe
 
 BLOCK = 1 << 20
 LONGEST_LINE = 16 * 1024
@@ -31,7 +31,6 @@ SNIFFED = 64 * 1024
 MOST_NOTES = 20
 MOST_BYTES = 16 << 30  # of one input, unpacked
 LONGEST_READ_S = 300  # of one input
-PIPE_PATIENCE_S = 20
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump is a few MB; it is held in memory
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
@@ -101,7 +100,7 @@ def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[byt
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         raise OSError(f"{path} is a device, not a log")
     if stat.S_ISFIFO(mode):
-        return _Pipe(path, patience_s)  # type: ignore[return-value]
+        return PatientPipe(path, patience_s)  # type: ignore[return-value]
     raw = path.open("rb")
     head = raw.read(6)
     raw.seek(0)
@@ -109,22 +108,6 @@ def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> IO[byt
         if head.startswith(magic):
             return opener(raw)
     return raw
-
-
-class _Pipe:
-    """A named pipe. Nobody may ever write to it: then it ends with a word instead of waiting for good."""
-
-    def __init__(self, path: Path, patience_s: float) -> None:
-        self._patience_s = patience_s
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-
-    def read(self, size: int = -1) -> bytes:
-        if not select.select([self._fd], [], [], self._patience_s)[0]:
-            raise OSError(f"nothing came through the pipe for {self._patience_s:g} s")
-        return os.read(self._fd, size if size > 0 else BLOCK)
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
+from unhang.given_files import PIPE_PATIENCE_S, PatientPipe
 from unhang.lint.checks import Context, Finding, check_settings
 from unhang.lint.knowledge import load_knowledge
 from unhang.lint.lines import check_lines, versions_in
@@ -44,16 +45,29 @@ def _files(name: str) -> list[Path]:
 
 def _lint_file(path: Path, context: Context, kind: str | None) -> dict[str, Any]:
     try:
-        with path.open("rb") as source:
-            data = source.read(LARGEST + 1)
+        data = _read(path)
     except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem.strerror}") from None
+        raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
     if len(data) > LARGEST or b"\0" in data[:8000]:
         return {"file": str(path), "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
     text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     chosen = kind or kind_of(str(path), text)
     found = lint_text(text, chosen, context)
     return {"file": str(path), "kind": chosen, "note": None, "findings": [asdict(one) for one in found]}
+
+
+def _read(path: Path) -> bytes:
+    """At most LARGEST + 1 bytes. Raises OSError, also for a pipe through which nothing comes."""
+    if not path.is_fifo():
+        with path.open("rb") as source:
+            return source.read(LARGEST + 1)
+    data, pipe = b"", PatientPipe(path, PIPE_PATIENCE_S)
+    try:
+        while len(data) <= LARGEST and (more := pipe.read(LARGEST + 1 - len(data))):
+            data += more
+    finally:
+        pipe.close()
+    return data
 
 
 def lint_text(text: str, kind: str, context: Context) -> list[Finding]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
 from unhang.smoke.result import SCHEMA
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+
+LARGEST = 64 * 1024 * 1024  # a result over a thousand nodes is a few MB
 
 
 def read_baselines(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -17,8 +19,8 @@ def read_baselines(paths: Iterable[str]) -> Iterator[dict[str, Any]]:
         path = Path(one)
         for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
             try:
-                document = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as problem:
+                document = parse_strictly(read_bounded(file, LARGEST))
+            except (OSError, NotStrict) as problem:
                 raise UserError(f"--baseline: expected a result of unhang smoke in {file}, found: {problem}") from None
             if not isinstance(document, dict) or document.get("schema") != SCHEMA:
                 raise UserError(f"--baseline: expected {SCHEMA} in {file}, found something else")

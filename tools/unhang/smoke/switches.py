@@ -7,11 +7,11 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from unhang import project
 from unhang.errors import UserError
+from unhang.given_files import checked_inventory
 
 VARIABLE = "unhang_switch"
 SWITCH_GROUP = re.compile(r"(?:leaf|switch)(?:[_0-9].*)?", re.IGNORECASE)
@@ -62,10 +62,8 @@ def _without_mark(value: dict[str, Any]) -> Any:
 
 def read_switches(inventory: str) -> dict[str, str]:
     """{host: switch} of an inventory, read by Ansible itself. Raises UserError."""
-    if "," not in inventory and not Path(inventory).exists():
-        raise UserError(f"--inventory: expected a file or folder at {inventory}, found none")
     home = project.find_project()
-    argv = [project.ansible_program("ansible-inventory"), "-i", inventory, "--list"]
+    argv = [project.ansible_program("ansible-inventory"), "-i", checked_inventory(inventory), "--list"]
     try:
         done = subprocess.run(
             argv, env=project.ansible_environment(home, os.environ), capture_output=True, text=True, timeout=INVENTORY_S, stdin=subprocess.DEVNULL, check=False

@@ -1,0 +1,89 @@
+"""What `unhang` says when a command fails, for whichever reason: one line that a terminal can show, and exit code 2."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from unhang.cli import main
+from unhang.errors import UserError
+
+HOSTILE = "red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
+SHOWN = r"red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
+
+
+@pytest.fixture
+def failing(tmp_path, monkeypatch):
+    """Makes the command `explain` one that raises what it is given; files of details go to the returned folder."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def plant(problem):
+        def run(arguments):
+            raise problem
+
+        command = types.ModuleType("unhang.commands.explain")
+        command.add_arguments, command.run = lambda parser: parser.add_argument("id"), run
+        monkeypatch.setitem(sys.modules, "unhang.commands.explain", command)
+        return tmp_path
+
+    return plant
+
+
+def test_a_fault_of_unhang_is_one_line_that_names_a_file_with_the_details(failing, capsys):
+    folder = failing(RuntimeError("never\nthought of"))
+    assert main(["explain", "a b"]) == 2
+    out, problem = capsys.readouterr()
+    assert out == ""
+    said = re.fullmatch(r"unhang: a fault of unhang itself: RuntimeError: never\\nthought of; please report it with (\S+)\n", problem)
+    assert said, problem
+    assert Path(said[1]).parent == folder
+    details = Path(said[1]).read_text(encoding="utf-8")
+    assert "explain 'a b'" in details
+    assert "Traceback (most recent call last)" in details
+    assert "thought of" in details
+    assert f"Python {sys.version.split()[0]}" in details
+
+
+def test_no_escape_sequence_of_a_fault_reaches_the_terminal_or_its_file(failing, capsys):
+    folder = failing(ValueError(HOSTILE))
+    assert main(["explain", HOSTILE]) == 2
+    problem = capsys.readouterr().err
+    assert SHOWN in problem
+    assert len(problem.splitlines()) == 1
+    (details,) = folder.iterdir()
+    for text in (problem, details.read_text(encoding="utf-8")):
+        assert all(letter.isprintable() or letter == "\n" for letter in text)
+
+
+def test_details_that_cannot_be_written_are_said(failing, capsys, monkeypatch):
+    folder = failing(RuntimeError("on a full disk"))
+    monkeypatch.setattr("tempfile.tempdir", str(folder / "gone"))
+    assert main(["explain", "x"]) == 2
+    expected = "a fault of unhang itself: RuntimeError: on a full disk; its details could not be written: No such file or directory"
+    assert capsys.readouterr().err == f"unhang: {expected}\n"
+
+
+@pytest.mark.parametrize("problem", [UserError(HOSTILE), OSError(5, "Input/output error", HOSTILE)], ids=["a user's mistake", "a file"])
+def test_what_a_message_quotes_is_shown_and_not_obeyed(failing, capsys, problem):
+    failing(problem)
+    assert main(["explain", "x"]) == 2
+    said = capsys.readouterr().err
+    assert SHOWN in said
+    assert said.startswith("unhang: ")
+    assert said.isascii()
+
+
+def test_a_list_of_faults_keeps_its_lines(failing, capsys):
+    failing(UserError("mine.yml:3: one\nmine.yml:9: another"))
+    assert main(["explain", "x"]) == 2
+    assert capsys.readouterr().err == "unhang: mine.yml:3: one\nmine.yml:9: another\n"
+
+
+def test_a_command_that_is_typed_with_escapes_is_quoted(capsys):
+    assert main(["\x1b[31mred"]) == 2
+    assert "\x1b" not in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""A pipe or a device where a person names a file: one line, and nothing waits for it or replaces it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from judge_cases import node, write_run
+
+from unhang.cli import main
+from unhang.given_files import checked_inventory, irregular
+
+HOSTS = "all:\n  hosts:\n    gpu001: {}\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The current folder, with a run, a pipe that nobody writes to and inventories that hold one."""
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("run"), node("a1"))
+    os.mkfifo("pipe")
+    for place in ("folder", "beside/group_vars", "beside/host_vars", "logs", "rules", "baselines"):
+        Path(place).mkdir(parents=True)
+    for place in ("folder/hosts.yml", "beside/hosts.yml", "hosts.yml"):
+        Path(place).write_text(HOSTS)
+    for place in ("folder/generated.yml", "beside/host_vars/gpu001.yml", "rules/mine.yml", "baselines/last.json"):
+        os.mkfifo(place)
+    return tmp_path
+
+
+REFUSED = [
+    ["audit", "-i", "pipe"],
+    ["audit", "-i", "folder"],
+    ["audit", "-i", "beside/hosts.yml"],
+    ["audit", "-i", "/dev/zero"],
+    ["audit", "-i", "hosts.yml", "--limit", "@pipe"],
+    ["judge", "run", "--policy", "pipe"],
+    ["catalogue", "--rules", "rules"],
+    ["report", "run", "--out", "pipe"],
+    ["report", "run", "--format", "html", "--out", "/dev/null"],
+    ["smoke", "--local", "--out", "pipe"],
+    ["smoke", "--hosts", "gpu001", "--inventory", "pipe"],
+    ["smoke", "--hosts", "gpu001", "--ssh-config", "pipe"],
+    ["smoke", "--hosts", "gpu001", "--known-hosts", "pipe"],
+    ["smoke", "--hosts", "gpu001", "--identity", "pipe"],
+    ["smoke", "--hosts", "gpu001", "--baseline", "pipe"],
+    ["smoke", "--hosts", "gpu001", "--baseline", "baselines"],
+]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+def test_what_is_no_regular_file_is_refused_in_one_line_and_never_waited_for(here, capsys, arguments):
+    capsys.readouterr()
+    assert main(arguments) == 2
+    out, problem = capsys.readouterr()
+    assert len(problem.splitlines()) == 1
+    named = arguments[-1].lstrip("@").partition("/hosts.yml")[0]
+    assert named in problem
+    assert out == ""
+    assert irregular(Path("pipe")) == "a pipe"
+    assert irregular(Path("/dev/null")) == "a device"
+
+
+def test_the_findings_of_a_run_may_not_be_a_pipe_either(here, capsys):
+    os.mkfifo("run/findings.json")
+    Path("log.txt").write_text("a1: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
+    assert main(["diagnose", "log.txt", "--run", "run"]) == 2
+    assert "run/findings.json: cannot be read: expected a regular file" in capsys.readouterr().err
+
+
+def test_an_inventory_of_regular_files_passes_from_any_folder(here):
+    assert checked_inventory("hosts.yml") == str(here / "hosts.yml")
+    assert checked_inventory("gpu001,gpu002") == "gpu001,gpu002"
+    Path("folder/generated.yml").unlink()
+    Path("folder/gone.yml").symlink_to("nowhere")
+    assert checked_inventory("folder") == str(here / "folder")
+
+
+def test_a_script_may_come_through_a_pipe_that_somebody_writes_to(here, capsys):
+    writer = threading.Thread(target=lambda: Path("pipe").write_text("export NCCL_P2P_DISABLE=1\n"))
+    writer.start()
+    assert main(["lint", "pipe", "--format", "json"]) in (0, 1)
+    writer.join()
+    assert [one["found"] for one in json.loads(capsys.readouterr().out)["findings"]] == ["NCCL_P2P_DISABLE=1"]
+
+
+def test_a_pipe_that_nobody_writes_to_is_given_up(here, capsys, monkeypatch):
+    monkeypatch.setattr("unhang.lint.linting.PIPE_PATIENCE_S", 0.1)
+    assert main(["lint", "pipe"]) == 2
+    assert capsys.readouterr().err == "unhang: pipe: cannot be read: nothing came through the pipe for 0.1 s\n"

@@ -1,0 +1,74 @@
+"""Paths that a person names: what is no regular file is refused before anything waits for it, or replaces it."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from unhang.errors import UserError
+
+PIPE_PATIENCE_S = 20.0
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+
+
+def irregular(path: Path) -> str | None:
+    """What stands there in place of a file or folder, such as "a pipe"; None for those two, and where nothing is."""
+    try:
+        return _KINDS.get(stat.S_IFMT(path.stat().st_mode))
+    except OSError:
+        return None
+
+
+def checked_inventory(named: str, option: str = "--inventory") -> str:
+    """An inventory as Ansible takes it from any folder: an absolute path, or a list of hosts (`a,b,`) as it stands.
+
+    Raises UserError when nothing is there, or when it or a file that Ansible reads with it is a pipe or a device: Ansible would wait for it for good.
+    """
+    if "," in named:
+        return named
+    path = Path(named)
+    if not path.exists():
+        raise UserError(f"{option}: expected an inventory at {named}, found none; inventory/example shows how one looks")
+    for file in _read_with(path):
+        if kind := irregular(file):
+            raise UserError(f"{option}: expected a regular file at {file}, found {kind}; write what it gives to a file first")
+    return str(path.absolute())
+
+
+def checked_output(named: str, option: str = "--out") -> Path:
+    """Where a document may be written. Raises UserError for a pipe, a device or a folder, which would wait for a reader or be replaced."""
+    path = Path(named)
+    kind = "a folder" if path.is_dir() else irregular(path)
+    if kind:
+        raise UserError(f"{option}: expected a file to write at {named}, found {kind}")
+    return path
+
+
+class PatientPipe:
+    """A named pipe that is read. Nobody may ever write to it: then reading raises OSError instead of waiting for good."""
+
+    def __init__(self, path: Path, patience_s: float = PIPE_PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def read(self, size: int = 1 << 20) -> bytes:
+        """At most `size` bytes; b"" at the end."""
+        if not select.select([self._fd], [], [], self._patience_s)[0]:
+            raise OSError(f"nothing came through the pipe for {self._patience_s:g} s")
+        return os.read(self._fd, size if size > 0 else 1 << 20)
+
+    def close(self) -> None:
+        """Ends the reading."""
+        os.close(self._fd)
+
+
+def _read_with(inventory: Path) -> Iterator[Path]:
+    """The inventory and what Ansible reads with it: a folder's files, the variables that lie beside a file."""
+    yield inventory
+    places = [inventory] if inventory.is_dir() else [inventory.parent / "group_vars", inventory.parent / "host_vars"]
+    for place in places:
+        for folder, _, files in os.walk(place):
+            yield from (Path(folder) / file for file in sorted(files))
