@@ -165,8 +165,7 @@ class ActionModule(ActionBase):
         document = run_files.node_document(host, groups, policy.content, answer.status, answer.message, answer.facts)
         summary = {"changed": False, "failed": answer.status != "ok", "status": answer.status, "msg": answer.message or "read", "policy_source": policy.source}
         try:
-            spill = os.environ.get(run_files.SPILL_ENV)
-            not_written = run_files.write_node_or_spill(Path(run), Path(spill) if spill else None, document, answer.raw)
+            not_written = run_files.write_node_or_spill(Path(run), document, answer.raw)
         except OSError as problem:
             return {**summary, "failed": True, "lost": clean(problem.strerror), "msg": f"could not write this node's answer: {clean(problem.strerror)}"}
         return {**summary, "spilled": clean(not_written)} if not_written else summary

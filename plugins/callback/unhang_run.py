@@ -41,11 +41,12 @@ options:
 
 import atexit
 import contextlib
+import functools
+import multiprocessing
 import os
-import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -65,7 +66,6 @@ from unhang.ansible.progress import Progress
 from unhang.ansible.text import clean
 
 PROJECT = _PROJECT
-NOT_REACHED = "the play ended before this node answered"
 
 
 class CallbackModule(CallbackBase):
@@ -78,10 +78,11 @@ class CallbackModule(CallbackBase):
     def __init__(self):
         super().__init__()
         self.run = None
-        self.spill = None
         self.document = {}
         self.groups = {}
         self.lost = {}
+        self.asked = set()
+        self.workers = {}  # host: process, of those that read a node or whose place no other has taken yet
         self.policy_sources = set()
         self.progress = None
         self.closed = False
@@ -101,7 +102,7 @@ class CallbackModule(CallbackBase):
             self._warn_of_brackets()
         for host in hosts:
             self.groups.setdefault(host.name, sorted(group.name for group in host.get_groups() if group.name != "all"))
-        self.document["hosts"] = list(self.groups)
+        self.document["hosts"] = list(dict.fromkeys([*self.document["hosts"], *self.groups]))
         self._write_run()
         self.progress = self.progress or Progress(self._shows_progress(), time.monotonic())
         self.progress.expect(len(self.groups))
@@ -110,6 +111,17 @@ class CallbackModule(CallbackBase):
         """Nothing to look at is an error, and Ansible itself calls it a success."""
         if self.run is None:
             self._say("expected hosts to audit, found none; check the inventory and the limit: ansible-inventory --graph")
+
+    def v2_runner_on_start(self, host, task):
+        """A worker is about to read a node."""
+        if self.run is None or not audits(task):
+            return
+        name = host.get_name()
+        self.asked.add(name)
+        for worker in list(getattr(multiprocessing.process, "_dangling", ())):
+            if getattr(worker, "_host", None) is host and worker.pid is None:
+                self.workers[name] = worker
+                worker.close = functools.partial(self._worker_ended, name, worker)
 
     def v2_runner_on_ok(self, result):
         """A node that was read."""
@@ -136,15 +148,35 @@ class CallbackModule(CallbackBase):
         """Each host has its file, and runs/latest leads here."""
         self.closed = True
         self.progress.end()
-        spilled = {path.name for path in (self.spill / "nodes").glob("*.json")}
+        killed = self._killed()
+        spilled = {path.name for path in (run_files.spill_folder(self.run) / "nodes").glob("*.json")}
         for host in self.groups:
             if not run_files.has_node(self.run, host) and run_folder.file_stem(host) + ".json" not in spilled:
-                self._record(host, "failed", f"its answer could not be written: {self.lost[host]}" if host in self.lost else NOT_REACHED)
+                self._record(host, "failed", self._why_unread(host, killed))
         self._collect_spilled()
         self.document["policy_sources"] = sorted(self.policy_sources)
         self._write_run()
         with contextlib.suppress(OSError):
             run_files.point_latest(self.run)
+
+    def _worker_ended(self, name, worker):
+        """Its place is taken by another. Of one that was killed Ansible would wait for the result for good, so the play ends here."""
+        if worker.exitcode:
+            raise SystemExit(f"unhang: a process of Ansible was killed while it read {clean(name, 80)}")
+        del worker.close, self.workers[name]
+        worker.close()
+
+    def _killed(self):
+        """{host: signal} of workers that were ended by a signal that Ansible does not send to its own."""
+        codes = {name: worker.exitcode or 0 for name, worker in self.workers.items()}
+        return {name: signal.Signals(-code).name for name, code in codes.items() if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM)}
+
+    def _why_unread(self, host, killed):
+        if host in self.lost:
+            return f"its answer could not be written: {self.lost[host]}"
+        if host in killed:
+            return f"{run_files.KILLED} ({killed[host]}), as the kernel does for want of memory"
+        return run_files.NOT_ANSWERED if host in self.asked else run_files.NOT_ASKED
 
     def _close_early(self, process):
         """At exit of a play that Ansible itself gave up: a worker was killed, or somebody pressed Ctrl-C."""
@@ -156,9 +188,18 @@ class CallbackModule(CallbackBase):
         self._say(f"the audit ended early, after {done} of {len(self.groups)} nodes; judge what it has seen with: {PROJECT}/.venv/bin/unhang judge {self.run}")
 
     def _open(self):
-        wanted = os.environ.get("UNHANG_NEW_RUN")
+        wanted = os.environ.get(run_files.NEW_RUN_ENV)
         runs = self.get_option("runs") or PROJECT / "runs"
         self.run = Path(wanted) if wanted else Path(runs) / run_folder.new_run_id()
+        if wanted and os.environ.get(run_files.GO_ON_ENV):
+            self.document = run_folder.read_run(self.run).document
+            self.policy_sources.update(self.document.get("policy_sources") or ())
+        else:
+            self._make()
+        atexit.register(self._close_early, os.getpid())
+        os.environ[run_files.RUN_ENV] = str(self.run)
+
+    def _make(self):
         self.document = {
             "schema": "unhang/run/1",
             "id": self.run.name,
@@ -174,10 +215,6 @@ class CallbackModule(CallbackBase):
             (self.run / "nodes").mkdir(parents=True)
         except OSError as problem:
             self._stop(f"could not make the run folder {self.run}: {problem.strerror}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
-        self.spill = Path(tempfile.mkdtemp(prefix="unhang-spill-"))
-        atexit.register(self._close_early, os.getpid())
-        os.environ[run_files.RUN_ENV] = str(self.run)
-        os.environ[run_files.SPILL_ENV] = str(self.spill)
 
     def _warn_of_brackets(self):
         """Plain ansible-playbook cannot be kept from reading a node set in its own way, but it can be said."""
@@ -210,28 +247,20 @@ class CallbackModule(CallbackBase):
     def _record(self, host, status, message):
         document = run_files.node_document(host, self.groups.get(host, []), {}, status, message, None)
         try:
-            run_files.write_node_or_spill(self.run, self.spill, document)
+            run_files.write_node_or_spill(self.run, document)
         except OSError as problem:
             self.lost[host] = problem.strerror
 
     def _collect_spilled(self):
-        """Moves into the run what did not fit while it was under way; says what still does not."""
-        left = 0
-        for source in sorted((self.spill / "nodes").glob("*.json")):
-            try:
-                run_folder.write_atomically(self.run / "nodes" / source.name, source.read_text(encoding="utf-8"))
-                source.unlink()
-            except OSError:
-                left += 1
-        if left:
-            self._say(f"no room in {self.run}: the answers of {left} nodes are kept in {self.spill}/nodes; free some, move them back, and judge again")
-        else:
-            shutil.rmtree(self.spill, ignore_errors=True)
+        if left := run_files.collect_spilled(self.run):
+            kept = run_files.spill_folder(self.run) / "nodes"
+            self._say(f"no room in {self.run}: the answers of {left} nodes are kept in {kept}; free some, move them back, and judge again")
         for host, reason in sorted(self.lost.items())[:1]:
             self._say(f"the answers of {len(self.lost)} nodes could not be written ({clean(host, 80)}: {reason}); free some room and audit them again")
 
     def _where_spilled(self):
-        return f" and {self.spill}/nodes" if self.spill else ""
+        kept = run_files.spill_folder(self.run) / "nodes"
+        return f" and {kept}" if kept.is_dir() else ""
 
     def _judge(self):
         sys.stdout.flush()

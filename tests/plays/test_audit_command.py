@@ -60,16 +60,18 @@ def test_group_names_and_ansible_patterns_pass(four):
         (["-i", "one.yml", "--limit", "other"], "expected hosts in one.yml that --limit other matches, found none"),
         (["-i", "one.yml", "--limit", "gpu[1-"], "expected a node set such as gpu[001-016], found 'gpu[1-'"),
         (["-i", "one.yml", "--", "--no-such-option"], "unrecognized arguments: --no-such-option"),
-        (["-i", "broken.yml"], "broken.yml"),
+        (["-i", "broken.yml"], "expected an inventory in broken.yml, found YAML that cannot be read at BROKEN:3:1: "),
+        (["-i", "group.yml"], "expected host names that are no group of every inventory, found a host named all: Ansible would audit it alone; rename it"),
     ],
 )
 def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, words):
     (fleet.folder / "empty.yml").write_text("all:\n  hosts: {}\n")
     (fleet.folder / "one.yml").write_text("all:\n  hosts: {gpu001: {}}\n")
     (fleet.folder / "broken.yml").write_text("all: [\n  hosts: {\n")
+    (fleet.folder / "group.yml").write_text("training:\n  hosts: {gpu001: {}, all: {}, gpu002: {}}\n")
     done = audit(fleet, *arguments)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert words.replace("BROKEN", str(fleet.folder / "broken.yml")) in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
     assert not fleet.runs.exists()
@@ -87,6 +89,36 @@ def test_a_callers_own_ansible_settings_do_not_unplug_the_project(four):
     planted = {"ANSIBLE_LIBRARY": "/nowhere", "ANSIBLE_CALLBACKS_ENABLED": "timer", "ANSIBLE_INJECT_FACT_VARS": "True", "PYTHONPATH": "/nowhere"}
     audit(four, "-i", four.inventory, "--limit", "login", **planted)
     assert four.nodes()["login"]["status"] == "ok"
+
+
+HARMFUL = {
+    "ANSIBLE_ENABLE_TASK_DEBUGGER": "True",
+    "ANSIBLE_STRATEGY": "debug",
+    "ANSIBLE_RUN_TAGS": "other",
+    "ANSIBLE_SKIP_TAGS": "all",
+    "ANSIBLE_INVENTORY_ENABLED": "ini",
+}
+
+
+@pytest.mark.parametrize("callback", ["ansible.builtin.yaml", "json", "debug"])
+def test_no_setting_of_the_caller_keeps_a_node_from_being_read(four, callback):
+    """Under each of them an audit asked at the keyboard, read no node, or lost the reason why."""
+    planted = {"ANSIBLE_STDOUT_CALLBACK": callback, **HARMFUL}
+    done = audit(four, "-i", four.inventory, "--format", "json", **planted)
+    assert {node["status"] for node in four.nodes().values()} == {"ok"}, done.stderr
+    assert json.loads(done.stdout)["nodes"]["ok"] == 4
+    (line,) = [line for line in done.stderr.splitlines() if "not taken over" in line]
+    assert sorted(line.partition("under them: ")[2].split(", ")) == sorted(planted)
+
+
+def test_unhang_runs_names_where_an_audit_writes_and_judge_reads(four, tmp_path):
+    elsewhere = tmp_path / "other disk"
+    done = unhang(four, "audit", "-i", four.inventory, "--limit", "login", UNHANG_RUNS=str(elsewhere))
+    (run_folder,) = elsewhere.glob("2*")
+    assert {path.name for path in run_folder.iterdir()} == {"run.json", "nodes", "findings.json", "report.html"}, done.stderr
+    assert not (four.folder / "runs").exists()
+    judged = unhang(four, "judge", "latest", "--format", "json", UNHANG_RUNS=str(elsewhere))
+    assert json.loads(judged.stdout)["run"]["id"] == run_folder.name
 
 
 def test_json_is_one_object_on_standard_output_and_nothing_else(four):

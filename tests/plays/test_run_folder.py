@@ -91,12 +91,28 @@ def with_limit(action, expect):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_node_that_does_not_fit_goes_to_the_spill_folder_and_says_why(tmp_path):
-    spill = tmp_path / "spill"
-    spill.mkdir()
-    reason = run_files.write_node_or_spill(tmp_path / "no-such-run", spill, node("a"))
+def test_a_node_that_does_not_fit_goes_to_the_spill_folder_and_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run = tmp_path / "no-such-run"
+    reason = run_files.write_node_or_spill(run, node("a"))
     assert reason == "No such file or directory"
-    assert json.loads((spill / "nodes" / "a.json").read_text())["host"] == "a"
+    assert json.loads((run_files.spill_folder(run) / "nodes" / "a.json").read_text())["host"] == "a"
+    assert run_files.spill_folder(run).stat().st_mode & 0o777 == 0o700
+    assert run_files.collect_spilled(run) == 1
+    (run / "nodes").mkdir(parents=True)
+    assert run_files.collect_spilled(run) == 0
+    assert json.loads((run / "nodes" / "a.json").read_text())["host"] == "a"
+    assert not run_files.spill_folder(run).exists()
+
+
+def test_a_spill_folder_that_somebody_else_has_planted_is_not_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    run = tmp_path / "no-such-run"
+    (tmp_path / "elsewhere").mkdir()
+    run_files.spill_folder(run).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileExistsError):
+        run_files.write_node_or_spill(run, node("a"))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", "\xff"])

@@ -98,16 +98,40 @@ def _ctrl_c_twice(audit):
     os.killpg(audit.pid, signal.SIGINT)
 
 
-@pytest.mark.parametrize("stop", [_ctrl_c, _ctrl_c_twice])
+def _terminate(audit):
+    """As a batch system or `kill` does: nobody tells Ansible but unhang."""
+    os.kill(audit.pid, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("stop", [_ctrl_c, _ctrl_c_twice, _terminate])
 def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop):
     fleet, audit = hung
     stop(audit)
     said = _ended(fleet, audit)
     assert "stopped by hand" in said.splitlines()[-1]
+    _is_closed(fleet)
+    _goes_on(fleet, said)
+
+
+def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_it(hung):
+    fleet, audit = hung
+    (ansible,) = map(int, Path(f"/proc/{audit.pid}/task/{audit.pid}/children").read_text().split())
+    assert b"ansible-playbook" in Path(f"/proc/{ansible}/cmdline").read_bytes()
+    os.kill(ansible, signal.SIGKILL)
+    said = _ended(fleet, audit)
+    (line,) = said.splitlines()
+    assert line.startswith("unhang: ansible-playbook was ended by SIGKILL; judge what it has seen with: ")
+    _is_closed(fleet)
+    assert os.readlink(fleet.runs / "latest") == next(fleet.runs.glob("2*")).name
+    _goes_on(fleet, said)
+
+
+def _is_closed(fleet):
+    """Every node has its file, the run says that it did not finish, and nothing lies about."""
     nodes = {node["host"]: (node["status"], node["message"]) for node in map(_read, fleet.runs.glob("2*/nodes/*.json"))}
     assert nodes == {"a-good": ("ok", None), "hangs": ("failed", "the play ended before this node answered")}
+    assert fleet.run_document()["finished"] is None
     assert list((fleet.folder / "temp").iterdir()) == []
-    _goes_on(fleet, said)
 
 
 def _read(path):

@@ -8,14 +8,16 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from unhang import project
+from unhang.ansible import run_files
 from unhang.ansible.play_process import Played, play
 from unhang.errors import UserError
 from unhang.given_files import checked_inventory, irregular
 from unhang.nodeset import expand_limit
+from unhang.text import counted, visible
 
 LONGEST_LIMIT_CHARS = 32_000  # one argument may be 128 KiB; far longer lists go through a file
 GO_ON = "judge what it has seen with"  # as the run callback says it
@@ -50,17 +52,40 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
         yield ["--limit", "@" + listing.name]
 
 
-def play_into(command: Sequence[str], home: Path, folder: Path, on_line: Callable[[str], None] | None = None) -> Played:
+def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Path) -> Played:
+    """Ansible ends a play of which a worker was killed: that node has failed, and another play goes on with those that were not read."""
+    known = 0
+    while not played.stopped and played.code >= 0 and (folder / "run.json").is_file():
+        killed = run_files.killed_hosts(folder)
+        if len(killed) == known:
+            break
+        known, unread = len(killed), run_files.take_unread(folder)
+        read = f"a process of Ansible was killed while it read {visible(killed[-1], 80)}; {counted(len(unread), 'node')} left to read"
+        sys.stderr.write(f"unhang: {read}\n")
+        sys.stderr.flush()
+        if not unread:
+            run_files.finish_run(folder)
+            return Played("", 0)
+        with tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8") as listing:
+            listing.write(f"~^(?:{'|'.join(map(re.escape, unread))})$\n")
+            listing.flush()
+            played = play_into([*command, "--limit", "@" + listing.name], home, folder, more={run_files.GO_ON_ENV: "1"})
+    return played
+
+
+def play_into(
+    command: Sequence[str], home: Path, folder: Path, on_line: Callable[[str], None] | None = None, more: Mapping[str, str] | None = None
+) -> Played:
     """Runs a playbook that audits into this run folder; settings of the caller under which an audit stops half-way are left out, and named.
 
-    on_line: called for each line of Ansible's output as it comes.
+    on_line: called for each line of Ansible's output as it comes. more: for its environment.
     """
     shown = sys.stdout.isatty() and sys.stderr.isatty()
     if left_out := project.settings_left_out(os.environ):
         sys.stderr.write(f"unhang: not taken over, since an audit could not be relied on under them: {', '.join(left_out)}\n")
         sys.stderr.flush()
     environment = project.ansible_environment(home, os.environ)
-    environment |= {"UNHANG_NEW_RUN": str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown))}
+    environment |= {run_files.NEW_RUN_ENV: str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown)), **(more or {})}
     environment |= {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False"}
     return play(command, environment, shown, on_line)
 
@@ -78,6 +103,7 @@ def ended_early(played: Played, folder: Path) -> str:
         return f"{what}, before a node was asked"
     if GO_ON in played.output:
         return what
+    run_files.close_for_another(folder)
     return f"{what}; {GO_ON}: {project.program_as_typed()} judge {as_typed(folder)}"
 
 

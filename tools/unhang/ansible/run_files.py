@@ -1,17 +1,28 @@
-"""The run folder as the Ansible plugins write it: runs/<id>/run.json and nodes/<host>.json. what it is, and how a file is written, is unhang.run_folder's."""
+"""The run folder as the Ansible plugins write it: runs/<id>/run.json and nodes/<host>.json. What it is, and how a file is written, is unhang.run_folder's."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from unhang.ansible.answer import ANSWER_LIMIT_CHARS
-from unhang.run_folder import file_stem, write_atomically, write_document
+from unhang.errors import UserError
+from unhang.run_folder import file_stem, node_files, read_node, read_run, write_atomically, write_document
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
-SPILL_ENV = "UNHANG_RUN_SPILL"  # where a node's file goes when the run folder's disk is full
+NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
+GO_ON_ENV = "UNHANG_GO_ON"  # set when the play goes on with that run, over what an earlier play has not read
+
+NOT_ASKED = "the play ended before this node was asked"
+NOT_ANSWERED = "the play ended before this node answered"
+KILLED = "the process of Ansible that read this node was killed"
 
 
 def utc_now() -> str:
@@ -33,17 +44,83 @@ def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> N
     write_document(stem.with_name(stem.name + ".json"), document)
 
 
-def write_node_or_spill(run: Path, spill: Path | None, document: dict[str, Any], raw: str | None = None) -> str | None:
-    """Like write_node; when the run folder takes no more, the file goes under `spill` and the reason comes back. Raises OSError when neither works."""
+def write_node_or_spill(run: Path, document: dict[str, Any], raw: str | None = None) -> str | None:
+    """Like write_node; when the run folder takes no more, the file goes to spill_folder and the reason comes back. Raises OSError when neither works."""
     try:
         write_node(run, document, raw)
         return None
     except OSError as problem:
-        if spill is None:
-            raise
+        spill = spill_folder(run)
+        _make_own_folder(spill)
         (spill / "nodes").mkdir(exist_ok=True)
         write_node(spill, document)
         return problem.strerror or str(problem)
+
+
+def spill_folder(run: Path) -> Path:
+    """Where a node's file goes when the run folder's disk is full. It is made when it is needed."""
+    return Path(tempfile.gettempdir()) / f"unhang-spill-{run.name}"
+
+
+def collect_spilled(run: Path) -> int:
+    """Moves into the run what did not fit while it was under way; how many files still do not."""
+    spill, left = spill_folder(run), 0
+    for source in sorted((spill / "nodes").glob("*.json")):
+        try:
+            write_atomically(run / "nodes" / source.name, source.read_text(encoding="utf-8"))
+            source.unlink()
+        except OSError:
+            left += 1
+    if not left:
+        shutil.rmtree(spill, ignore_errors=True)
+    return left
+
+
+def close_for_another(run: Path) -> None:
+    """Closes the run of a play that was killed before it could: each host has its file, and runs/latest leads here. run.json says that it did not finish."""
+    collect_spilled(run)
+    for host in read_run(run).hosts:
+        if not has_node(run, host):
+            write_node(run, node_document(host, [], {}, "failed", NOT_ANSWERED, None))
+    with contextlib.suppress(OSError):
+        point_latest(run)
+
+
+def finish_run(run: Path) -> None:
+    """Says in run.json that every node was asked, where the play itself could not."""
+    write_document(run / "run.json", {**read_run(run).document, "finished": utc_now()})
+
+
+def killed_hosts(run: Path) -> list[str]:
+    """Hosts whose reading was killed."""
+    return [host for host, message in _messages(run) if message.startswith(KILLED)]
+
+
+def take_unread(run: Path) -> list[str]:
+    """Hosts that were not asked, or had not answered, when the play ended. Their records are removed, so that they can be asked again."""
+    unread = [host for host, message in _messages(run) if message in (NOT_ASKED, NOT_ANSWERED)]
+    for host in unread:
+        (run / "nodes" / (file_stem(host) + ".json")).unlink(missing_ok=True)
+    return unread
+
+
+def _messages(run: Path) -> Iterator[tuple[str, str]]:
+    """(host, message) of each node that failed."""
+    for path in node_files(run):
+        with contextlib.suppress(UserError):
+            document = read_node(path)
+            if document.get("status") == "failed":
+                yield str(document["host"]), str(document.get("message"))
+
+
+def _make_own_folder(folder: Path) -> None:
+    """Its name can be guessed: whoever made it before us must have been us. Raises OSError."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        known = folder.lstat()
+        if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid():
+            raise
 
 
 def has_node(run: Path, host: str) -> bool:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from unhang import project, run_folder
-from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.commands import judge
 from unhang.commands.fail_on import add_fail_on
 from unhang.errors import UserError
@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
         command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "audit.yml")]
         command += [word for inventory in inventories for word in ("-i", inventory)] + limit
         command += ["--forks", str(arguments.forks)] if arguments.forks else []
-        played = play_into([*command, *arguments.ansible], home, folder)
+        command += arguments.ansible
+        played = ask_the_rest(play_into(command, home, folder), command, home, folder)
     if played.stopped or played.code < 0:
         sys.stderr.write(played.output if (folder / "run.json").is_file() else "")
         raise UserError(ended_early(played, folder))
