@@ -144,7 +144,7 @@ class ActionModule(ActionBase):
         if version < old_python.OLDEST_FOR_STARTER:
             return Answer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
         try:
-            collector = old_python.collector_file(PROJECT).read_bytes()
+            collector = old_python.read_collector(PROJECT)
         except OSError as problem:
             return Answer("python_too_old", message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"))
         done = self._low_level_execute_command(old_python.run_collector(interpreter, options), in_data=collector)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,19 +68,30 @@ def collector_arguments(options: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
-def collector_file(project: Path) -> Path:
-    """The one-file collector, built when there is none or when it is older than its sources. Raises OSError when it cannot be built."""
+def read_collector(project: Path) -> bytes:
+    """The one-file collector: what lies in dist/, built anew when its sources are newer, or only for now where the checkout cannot be written to.
+
+    Raises OSError when it cannot be built.
+    """
     built = project / "dist" / "unhang-collect.pyz"
+    if _is_current(built, project / "module_utils"):
+        return built.read_bytes()
+    if not os.access(project, os.W_OK):
+        with tempfile.TemporaryDirectory(prefix="unhang-collector-") as folder:
+            return _build(project, Path(folder) / built.name)
     cache = project / ".cache"
     cache.mkdir(exist_ok=True)
     with (cache / "collector.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one play ask at the same time
-        if not _is_current(built, project / "module_utils"):
-            command = [sys.executable, str(project / "tools" / "collector" / "build.py")]
-            done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-            if done.returncode or not built.exists():
-                raise OSError(f"could not build {built}: {done.stderr.strip()[-300:]}")
-    return built
+        return built.read_bytes() if _is_current(built, project / "module_utils") else _build(project, built)
+
+
+def _build(project: Path, target: Path) -> bytes:
+    command = [sys.executable, str(project / "tools" / "collector" / "build.py"), str(target)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode or not target.exists():
+        raise OSError(f"could not build {target}: {done.stderr.strip()[-300:]}")
+    return target.read_bytes()
 
 
 def _is_current(built: Path, sources: Path) -> bool:

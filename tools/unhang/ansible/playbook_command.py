@@ -73,9 +73,7 @@ def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Pat
     return played
 
 
-def play_into(
-    command: Sequence[str], home: Path, folder: Path, on_line: Callable[[str], None] | None = None, more: Mapping[str, str] | None = None
-) -> Played:
+def play_into(command: Sequence[str], home: Path, folder: Path, on_line: Callable[[str], None] | None = None, more: Mapping[str, str] | None = None) -> Played:
     """Runs a playbook that audits into this run folder; settings of the caller under which an audit stops half-way are left out, and named.
 
     on_line: called for each line of Ansible's output as it comes. more: for its environment.

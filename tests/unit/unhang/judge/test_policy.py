@@ -42,6 +42,14 @@ def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, words
     assert "\n" not in found[0]
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"), [([], "a list"), (["a"], "a list"), ("", "a text ''"), (None, "nothing"), (8, "a number 8"), (True, "yes or no True")]
+)
+def test_what_was_found_is_named_once(given, shown):
+    (found,) = policy_faults({"driver": given})
+    assert one_line(found).endswith(f"driver: expected a map, found {shown}")
+
+
 def test_a_threshold_that_no_rule_reads_is_a_fault_once_the_rules_are_known():
     assert policy_faults({"thresholds": {"temprature_c": 80}}) == []
     (found,) = policy_faults({"thresholds": {"temprature_c": 80}}, ["temperature_c"])
