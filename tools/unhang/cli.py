@@ -25,6 +25,7 @@ COMMANDS = {
     "collect": "read this machine and print its facts",
     "judge": "judge a run folder again, off-line",
     "report": "show a judged run as table, JSON or page",
+    "plan": "turn findings into a plan: which roles on which nodes, in which waves",
     "catalogue": "list or check the rules and tables",
     "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
     "smoke": "prove that a group of GPUs can train together, or say who is to blame",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -32,7 +31,7 @@ def foreseen_sections(sections: Mapping[str, Any], policy: Mapping[str, Any]) ->
     driver, kernel = policy.get("driver") or {}, policy.get("kernel") or {}
     after = dict(sections)
     if driver.get("version"):
-        section = copy.deepcopy(sections.get("driver") or READ)
+        section = dict(sections.get("driver") or READ)
         loaded = {**(section.get("loaded") or {}), "is_loaded": True, "version": driver["version"]}
         section["loaded"] = {**loaded, "flavour": driver["flavour"]} if driver.get("flavour") else loaded
         section["on_disk"] = {**(section.get("on_disk") or {}), "version": driver["version"]}

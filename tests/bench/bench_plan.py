@@ -1,0 +1,101 @@
+"""Plans the repair of 10,000 nodes that all need one, and prints a row of docs/benchmarks.md, with judging the same run beside it as the yardstick.
+
+    python tests/bench/bench_plan.py [--nodes N]
+
+The documents are those of bench_judge.py with another driver, limits that are too low and persistence off; they go with their temporary folder. CPU and
+memory are those of the child that does the work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import bench_judge
+
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.judging import judge_run
+from unhang.judge.run_input import read_run_input
+from unhang.plan.plan_document import render_plan
+from unhang.plan.planning import PlanOptions, plan_run
+
+DAY = "2026-11-20"
+DRIVERS = ("545.23.08", "570.133.20", "580.159.04")
+OPTIONS = PlanOptions(max_unavailable="5%", floor="90%", group_limits=("rack*=10%",))
+
+
+def write_run(folder: Path, count: int) -> int:
+    """A run folder whose nodes all depart from their policy; gives the mean size of a node document in bytes."""
+    (folder / "nodes").mkdir()
+    hosts, size = [], 0
+    for number, (host, document) in enumerate(bench_judge.documents(count)):
+        sections = document["facts"]["sections"]
+        sections["driver"]["loaded"] = {**sections["driver"]["loaded"], "version": DRIVERS[number % len(DRIVERS)]}
+        sections["limits"]["scopes"] = [{**scope, "memlock_soft_bytes": 65536, "memlock_hard_bytes": 65536} for scope in sections["limits"]["scopes"]]
+        hosts.append(host)
+        size += (folder / "nodes" / f"{host}.json").write_text(json.dumps(document, separators=(",", ":")))
+    run = {"schema": "unhang/run/1", "id": "bench", "started": "2026-01-01T00:00:00Z", "finished": None, "hosts": hosts}
+    (folder / "run.json").write_text(json.dumps(run))
+    return size // count
+
+
+def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What the work answers, with seconds of CPU and wall and peak memory in MB of the child that did it."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        started = time.monotonic()
+        answer = work()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        answer |= {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started, "peak_mb": used.ru_maxrss / 1000}
+        os.write(writer, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as source:
+        answer = json.loads(source.read())
+    os.waitpid(child, 0)
+    return answer
+
+
+def judged(folder: Path) -> dict[str, Any]:
+    """Judges the run."""
+    head = judge_run(read_run_input(folder), load_catalogue(), DAY)
+    return {"findings": head["totals"]["fail"], "waves": "", "reboots": "", "megabytes": (folder / "findings.json").stat().st_size / 1e6}
+
+
+def planned(folder: Path) -> dict[str, Any]:
+    """Plans the run and writes the plan."""
+    plan = plan_run(folder, load_catalogue(), OPTIONS)
+    text = render_plan(plan)
+    (folder / "plan.json").write_text(text)
+    with_remedies = [one for one in plan.hosts if one.remedies]
+    return {"findings": len(with_remedies), "waves": len(plan.waves), "reboots": sum(len(one.reboots) for one in with_remedies), "megabytes": len(text) / 1e6}
+
+
+def main() -> None:
+    """Prints a row for planning, and one for judging the same run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=10_000)
+    nodes = parser.parse_args().nodes
+    with tempfile.TemporaryDirectory(prefix="unhang-bench-plan-") as name:
+        folder = Path(name)
+        size = write_run(folder, nodes)
+        rows = [("judge (yardstick)", measured(lambda: judged(folder))), ("plan", measured(lambda: planned(folder)))]
+    heading = f"\n| {nodes:,} nodes × {size // 1000} KB | CPU s | wall s | peak MB | findings, or nodes to repair | waves | reboots at most | MB written |\n"
+    sys.stdout.write(heading + "| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+    for name, row in rows:
+        numbers = f"{row['cpu_s']:.2f} | {row['wall_s']:.2f} | {row['peak_mb']:.0f} | {row['findings']:,} | {row['waves']} | {row['reboots']}"
+        sys.stdout.write(f"| {name} | {numbers} | {row['megabytes']:.1f} |\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

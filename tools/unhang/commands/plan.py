@@ -1,0 +1,69 @@
+"""`unhang plan RUN`: turns a run's findings into a plan, writes it into the run folder and shows it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from unhang import run_folder
+from unhang.commands.report import deliver
+from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.plan.plan_document import FILE, Plan, render_plan
+from unhang.plan.plan_table import render_plan_table
+from unhang.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run
+from unhang.project import program_as_typed
+from unhang.report.table import terminal_shape
+from unhang.text import ascii_only
+
+FORMATS = ("table", "json")
+WIDTH, WIDEST = 80, 120
+JOURNAL = "journal.jsonl"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which run, what to leave out, the limits of the waves, and how to show the plan."""
+    parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
+    again = "; may be given again"
+    parser.add_argument("--only", action="append", default=[], metavar="RULE", help=f"plan for the findings of this rule alone{again}")
+    parser.add_argument("--except", dest="except_", action="append", default=[], metavar="HOSTS", help=f"leave out hosts or groups: 'gpu[001-004]'{again}")
+    most = "nodes out of service at once, of those that answered (default: %(default)s)"
+    parser.add_argument("--max-unavailable", default=MAX_UNAVAILABLE, metavar="N|N%", help=most)
+    parser.add_argument("--floor", default=FLOOR, metavar="N|N%", help="nodes that stay in service whatever happens (default: %(default)s)")
+    of_group = f"nodes of an inventory group out of service at once: 'rack*=1', 'debug=50%%'{again}"
+    parser.add_argument("--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group)
+    parser.add_argument("--max-age", type=float, default=MAX_AGE_S / 3600, metavar="HOURS", help="an older plan is applied to no node (default: %(default)g)")
+    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help=f"a folder of further rules, as the run was judged by it{again}")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="what to print: table (default), json")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when the plan was made, whatever stands in it; what cannot be planned raises UserError."""
+    folder = run_folder.find_run(arguments.run)
+    if not 0 < arguments.max_age <= 24 * 365:
+        raise UserError(f"--max-age: expected hours above 0 and at most a year, found {arguments.max_age:g}")
+    options = PlanOptions(
+        arguments.max_unavailable, arguments.floor, arguments.group_limit, arguments.only, arguments.except_, max(1, round(arguments.max_age * 3600))
+    )
+    plan = plan_run(folder, load_catalogue([Path(one) for one in arguments.rules]), options)
+    text = render_plan(plan)
+    _keep(folder, text)
+    deliver(text if arguments.format == "json" else _table(plan, arguments.run), "-")
+    return 0
+
+
+def _keep(folder: Path, text: str) -> None:
+    """Writes plan.json. A rollout goes by the plan that it began with."""
+    path = folder / FILE
+    if (folder / JOURNAL).exists() and not (path.exists() and path.read_text(encoding="utf-8") == text):
+        raise UserError(f"{folder / JOURNAL}: a rollout of this run's plan has begun; end it, or audit again and plan that run")
+    run_folder.write_atomically(path, text)
+
+
+def _table(plan: Plan, run_name: str) -> str:
+    columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
+    width = min(columns, WIDEST) if sys.stdout.isatty() else WIDTH
+    table = render_plan_table(plan, width, next_step=f"{program_as_typed()} remediate {run_name}" if plan.waves else "")
+    return ascii_only(table) if plain else table

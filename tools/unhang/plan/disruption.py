@@ -1,0 +1,92 @@
+"""What a plan disrupts on one node: versions before and after, reboots, jobs, minutes. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from unhang.plan.departures import fact, nccl_package, suits_kernel
+from unhang.plan.plan_document import Job, Reboot
+
+_VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
+OF_EVERY_NODE = ("frame", "smoke")  # lock, save, read, judge, release; and the smoke test alone
+
+
+def versions(role: str, policy: Mapping[str, Any], sections: Any) -> tuple[str | None, str | None]:
+    """(before, after) of what the role brings; None where it is about no version, or it was not read."""
+    if role == "fabric_manager":
+        _, driver = versions("gpu_driver", policy, sections)
+        return fact(sections, "fabric_manager.version"), driver or fact(sections, "driver.loaded.version")
+    if role == "build_toolchain":
+        return fact(sections, "cuda.default.version"), (policy.get("torch") or {}).get("cuda") or (policy.get("cuda") or {}).get("version")
+    if role not in _VERSIONED:
+        return None, None
+    paths = {"kernel": "kernel.release", "gpu_driver": "driver.loaded.version"}
+    before = fact(sections, paths[role]) if role in paths else nccl_package(sections)
+    return before, _asked(policy.get(_VERSIONED[role]) or {})
+
+
+def _asked(wish: Mapping[str, Any]) -> str | None:
+    if wish.get("version"):
+        return str(wish["version"])
+    bounds = [f"{wish[key]} or {word}" for key, word in (("min", "newer"), ("max", "older")) if wish.get(key)]
+    return ", ".join(bounds) or None
+
+
+def reboots(roles: Iterable[str], policy: Mapping[str, Any], sections: Any) -> list[Reboot]:
+    """The most that the node may make. All roles share one; a new kernel has its trial boot beside it; a rollback takes each of the two back."""
+    roles, found = set(roles), []
+    release = fact(sections, "kernel.release")
+    trial = "kernel" in roles and not (release and suits_kernel(release, policy.get("kernel") or {}))
+    if trial:
+        found.append(Reboot("trial", f"trial boot of kernel {_asked(policy.get('kernel') or {})}"))
+    why = [reason for role, reason in _reasons(policy, sections) if role in roles]
+    if why:
+        found.append(Reboot("apply", "; ".join(why)))
+    if trial:
+        found.append(Reboot("rollback", f"back to kernel {release}, after the trial or by a rollback"))
+    if why:
+        found.append(Reboot("rollback", "back to what was loaded before"))
+    return found
+
+
+def _reasons(policy: Mapping[str, Any], sections: Any) -> list[tuple[str, str]]:
+    """(role, why a boot is needed for what it sets)."""
+    host, reasons = policy.get("host") or {}, []
+    if fact(sections, "driver.loaded.is_loaded") is not False or fact(sections, "driver.nouveau_loaded"):
+        reload = (policy.get("driver") or {}).get("reload")
+        reasons.append(("gpu_driver", "the new driver is loaded" + (", unless its modules can be exchanged" if reload else "")))
+    if host.get("iommu") and fact(sections, "interconnect.iommu.mode") != host["iommu"] and not fact(sections, "node.virtualization.is_vm"):
+        reasons.append(("host_tuning", "host.iommu counts from the next boot on"))
+    if host.get("nvidia_parameters"):
+        reasons.append(("host_tuning", "host.nvidia_parameters count from the next load of the driver on"))
+    return reasons
+
+
+def jobs(sections: Any) -> list[Job] | None:
+    """Processes on the GPUs, by pid; None where no GPU could tell."""
+    devices = fact(sections, "gpus.devices")
+    lists = [(device.index, device.processes) for device in devices or () if device.processes is not None]
+    if devices is None or (devices and not lists):
+        return None
+    found: dict[int | None, tuple[Any, set[int]]] = {}
+    for index, processes in lists:
+        for process in processes:
+            found.setdefault(process.pid, (process, set()))[1].add(index)
+    return [Job(pid, process.user, process.command, tuple(sorted(gpus))) for pid, (process, gpus) in sorted(found.items(), key=lambda one: one[0] or 0)]
+
+
+def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float | None:
+    """From measured steps (the catalogue's table remedy_steps); None when one of them was never measured. A rollback is not in it."""
+    steps = [*OF_EVERY_NODE, *roles, *("reboot" for one in needed if one.step != "rollback")]
+    known = [measured.get(step) for step in steps]
+    return None if None in known else round(sum(one for one in known if one is not None), 1)
+
+
+def kind_of(sections: Any) -> str:
+    """The node's hardware and image, as one text: nodes that are equal in it share a canary."""
+    paths = (
+        *("gpus.model", "gpus.count", "node.dmi.vendor", "node.dmi.product", "node.architecture", "node.os.id", "node.os.version_id", "node.image.kind"),
+        *("kernel.release", "driver.loaded.version", "driver.loaded.flavour"),
+    )
+    return " / ".join(str(fact(sections, path)) for path in paths)

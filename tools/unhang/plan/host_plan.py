@@ -1,0 +1,107 @@
+"""The plan of one host: its findings become remedies under one policy, or are refused, or are named for a person. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from unhang.judge.documents import NodeDocument
+from unhang.plan import driver_case, driver_refusals, kernel_plan
+from unhang.plan.departures import fact, present_in
+from unhang.plan.disruption import jobs, minutes, reboots, versions
+from unhang.plan.driver_packages import PackageSet
+from unhang.plan.nccl_known import Known
+from unhang.plan.plan_document import HostPlan, PersonNeeded, Refused, Remedy
+from unhang.plan.policy_check import PolicyJudge
+from unhang.plan.role_remedies import LOOKED_AT, Reads, RoleRemedies, sort_remedies
+from unhang.schemas.configuration import hash_of_sections
+from unhang.text import visible
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What planning knows beside a host. reads: rule -> paths that decide it; judge: of policies; measured: step -> minutes."""
+
+    reads: Reads
+    known: Known
+    judge: PolicyJudge
+    measured: Mapping[str, float | None]
+    sorted_before: dict[Any, RoleRemedies] = field(default_factory=dict)  # most nodes of a fleet are alike
+
+
+def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> HostPlan:
+    """One host. findings: those of verdict fail that are about it, of groups too."""
+    chosen = _sorted(node, findings, knowledge)
+    refused = {role: line for role, rules in chosen.roles.items() if (line := _refusal_of_role(role, rules, node, chosen.policy))}
+    if refused:  # what their findings propose stays out of the policy
+        kept = [one for one in findings if (one["remedy"] or {}).get("role") not in refused]
+        chosen = replace(_sorted(node, kept, knowledge), person=chosen.person)
+    whole = list(_refusals_of_host(node, chosen, knowledge)) if chosen.roles else []
+    roles = {} if whole else chosen.roles
+    needed = reboots(roles, chosen.policy, node.sections) if roles else []
+    found = jobs(node.sections)
+    return HostPlan(
+        node.host,
+        fact(node.sections, "node.boot_id"),
+        hash_of_sections(node.sections) if node.sections is not None else None,
+        tuple(Remedy(role, chosen.policy, rules, *versions(role, chosen.policy, node.sections)) for role, rules in roles.items()),
+        tuple(needed),
+        None if found is None else tuple(found),
+        minutes(list(roles), needed, knowledge.measured) if roles else 0.0,
+        tuple(Refused(line) for line in (*whole, *refused.values(), *chosen.refused)),
+        tuple(PersonNeeded(rule, what) for rule, what in chosen.person),
+    )
+
+
+def _sorted(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> RoleRemedies:
+    """sort_remedies, once for all nodes that are alike in what it looks at."""
+    present = present_in(node.sections)
+    about = [(one["rule"], one["scope"], [(one.get("where") or {}).get(key) for key in LOOKED_AT], one["remedy"]) for one in findings]
+    key = (_encode((node.policy, about)), present)
+    if key not in knowledge.sorted_before:
+        knowledge.sorted_before[key] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known)
+    return knowledge.sorted_before[key]
+
+
+def _refusals_of_host(node: NodeDocument, sorted_out: RoleRemedies, knowledge: Knowledge) -> Iterator[str]:
+    """Why nothing at all is applied: as remediate.yml refuses a node."""
+    not_applied = "not applied: " + ", ".join(f"{role} (for {_listed(rules)})" for role, rules in sorted_out.roles.items())
+    if node.status != "ok" or node.sections is None:
+        yield visible(f"the node was not read: {node.status}, {node.message}; {not_applied}")
+        return
+    for one in knowledge.judge.refusals(node.host, node.groups, sorted_out.policy, node.sections):
+        yield visible(f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}; {not_applied}", 2000)
+
+
+def _refusal_of_role(role: str, rules: Sequence[str], node: NodeDocument, policy: Mapping[str, Any]) -> str | None:
+    """Why a role that changes the driver or the kernel would refuse this node, as far as the facts tell; None where they do not."""
+    found = _reason_of_role(role, node, policy) if node.sections is not None else None
+    return visible(f"role {role} (for {_listed(rules)}): {found}", 2000) if found else None
+
+
+def _reason_of_role(role: str, node: NodeDocument, policy: Mapping[str, Any]) -> str | None:
+    if role == "kernel":
+        sections = _plain(node, ("node", "kernel"))
+        boot = (sections.get("kernel") or {}).get("boot") or {}
+        loader = {"can_clear_one_shot": boot.get("can_clear_one_shot") is not False, "why_not": boot.get("why_not")}
+        lines = kernel_plan.refusals(kernel_plan.Case(sections, policy.get("kernel") or {}, trial={"loader": loader}))
+        return lines[0] if lines else None
+    if role not in ("gpu_driver", "fabric_manager"):
+        return None
+    case = driver_case.Case(node.host, _plain(node, ("node", "driver")), policy, {})
+    refusers = (driver_refusals.ownership, driver_refusals.image)
+    found = [row for refuser in refusers for row in refuser(case, PackageSet((), "executed"), "", "")]
+    return f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}" if found else None
+
+
+def _plain(node: NodeDocument, names: Sequence[str]) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(section) for name in names if (section := getattr(node.sections, name)) is not None}
+
+
+def _listed(rules: Sequence[str]) -> str:
+    return ", ".join(rules[:8]) + (f" and {len(rules) - 8} more" if len(rules) > 8 else "")

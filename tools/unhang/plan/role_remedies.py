@@ -1,0 +1,131 @@
+"""Which findings a role repairs under which policy, and which need a person: from what the catalogue says of each remedy. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.plan.departures import Present, departs, reads_version
+from unhang.plan.nccl_known import Known
+from unhang.plan.resolved_policy import Proposal, resolve_policy, value_at
+from unhang.text import visible
+
+# As playbooks/remediate.yml plays them: kernel first, for a driver is built for it; what must not drift is held last.
+ROLE_ORDER = ("kernel", "gpu_driver", "fabric_manager", "nccl_profile", "build_toolchain", "gpu_binding", "host_tuning", "package_hold")
+# Keys of the policy without which a role changes nothing; one of them is enough. A role that is not here needs none.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "kernel": ("kernel.version", "kernel.min"),
+    "gpu_driver": ("driver.version", "driver.min", "driver.max"),
+    "build_toolchain": ("build.extensions",),
+    "host_tuning": ("limits", "host"),
+    "package_hold": ("driver.held", "kernel.held", "nccl.held", "ofed.held"),
+}
+# Rules about these facts need to know the CUDA that torch was built with: which nvcc to bring is else not known.
+ABOUT_NVCC = (("cuda", "default"), ("cuda", "build_tools", "has_nvcc"), ("cuda", "build_tools", "nvcc"))
+CUDA_OF_TORCH = ("torch.cuda", "cuda.version")
+Path = tuple[str, ...]
+Reads = Mapping[str, frozenset[Path]]
+NCCL_PACKAGE = "libnccl2"
+# Where the role nccl_profile changes no line: files of users, and what runs already.
+NOT_ITS_FILES = ("user_nccl_conf", "process", "container")
+LOOKED_AT = ("path", "name", "package")  # of where a finding is
+LONGEST = 1000
+
+
+@dataclass(frozen=True)
+class RoleRemedies:
+    """roles: role -> rules, both in order. policy: the one to play them with. refused: what is not applied though a role could, one line each.
+
+    person: (rule, what somebody has to look at).
+    """
+
+    roles: dict[str, tuple[str, ...]]
+    policy: dict[str, Any]
+    refused: tuple[str, ...] = ()
+    person: tuple[tuple[str, str], ...] = ()
+
+
+def sort_remedies(findings: Iterable[Mapping[str, Any]], policy: Mapping[str, Any], present: Present, reads: Reads, known: Known) -> RoleRemedies:
+    """What roles repair of one host's findings (verdict fail) and what they do not.
+
+    policy: of the inventory. present: what the node has. reads: rule -> paths of facts and policy that decide it.
+    """
+    rows = [{**one, "remedy": one.get("remedy") or {}} for one in findings]
+    with_role = [one for one in rows if one["remedy"].get("role") in ROLE_ORDER and _is_reachable(one)]
+    proposals = [Proposal(one["rule"], one["remedy"]["policy"]) for one in with_role if one["remedy"].get("policy")]
+    resolved = resolve_policy(policy, proposals)
+    conflicts = [one for one in with_role if one["rule"] in resolved.conflicts]
+    open_ones = [one for one in with_role if one["rule"] not in resolved.conflicts]
+    planned = [one for one in open_ones if _acts(one, resolved.policy, present, reads.get(one["rule"], frozenset()), known)]
+    kept = {id(one) for one in (*planned, *conflicts)}
+    chosen = {one["rule"] for one in planned}
+    by_role = {role: tuple(sorted({one["rule"] for one in planned if one["remedy"]["role"] == role})) for role in ROLE_ORDER}
+    return RoleRemedies(
+        {role: rules for role, rules in by_role.items() if rules},
+        resolve_policy(policy, [one for one in proposals if one.rule in chosen]).policy,
+        tuple(sorted({f"{one['rule']}: {resolved.conflicts[one['rule']]}; mend unhang_policy" for one in conflicts})),
+        tuple(sorted({(one["rule"], person_text(one, _lacking(one, resolved.policy, reads))) for one in rows if id(one) not in kept})),
+    )
+
+
+def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
+    """What somebody has to look at, in one line. lacks: keys of the policy of which the role needs one."""
+    remedy = finding["remedy"]
+    role = remedy.get("role")
+    if remedy.get("person"):
+        return visible(remedy["person"], LONGEST)
+    if role and not _is_reachable(finding):
+        wanted = (remedy.get("policy") or {}).get("nccl") or {}
+        version = f"{wanted['min']} or newer" if wanted.get("min") else wanted.get("version") or "the policy's"
+        return visible(f"NCCL in {(finding.get('where') or {}).get('path')} is of no package: bring that environment to {version}", LONGEST)
+    if lacks:
+        return f"unhang_policy has none of {', '.join(lacks)}: without it role {role} does not know what to bring"
+    if role:
+        return f"role {role} changes nothing here under unhang_policy as it is: look at the evidence, and at the policy"
+    return "no remedy is known; look at the evidence"
+
+
+def _lacking(finding: Mapping[str, Any], policy: Mapping[str, Any], reads: Reads) -> tuple[str, ...]:
+    return lacking(str(finding["remedy"].get("role") or ""), policy, reads.get(finding["rule"], frozenset()))
+
+
+def lacking(role: str, policy: Mapping[str, Any], reads: frozenset[Path]) -> tuple[str, ...]:
+    """Keys of which the policy has none, and of which the role needs one to repair what a rule with these reads has found; () where nothing lacks."""
+    about_nvcc = role == "build_toolchain" and any(path[: len(start)] == start for path in reads for start in ABOUT_NVCC)
+    for keys in (NEEDS.get(role, ()), CUDA_OF_TORCH if about_nvcc else ()):
+        if keys and not any(value_at(policy, path.split(".")) for path in keys):
+            return keys
+    return ()
+
+
+def _is_reachable(finding: Mapping[str, Any]) -> bool:
+    """False for an NCCL that no package brought: the role exchanges the package, and leaves environments alone."""
+    remedy, where = finding["remedy"], finding.get("where") or {}
+    nccl = (remedy.get("policy") or {}).get("nccl") or {}
+    about_library = bool({"min", "version"} & nccl.keys()) or finding["rule"] in ("policy-nccl-version", "policy-nccl-min")
+    return not (remedy.get("role") == "nccl_profile" and about_library) or str(where.get("package") or "").startswith(NCCL_PACKAGE)
+
+
+def _acts(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, reads: frozenset[Path], known: Known) -> bool:
+    """Whether the role changes what was found when it is played with this policy."""
+    role, proposal = finding["remedy"]["role"], finding["remedy"].get("policy")
+    if lacking(role, policy, reads):
+        return False
+    if role == "gpu_binding" or (reads_version(role, reads) and departs(role, policy, present)):
+        return True
+    if finding["scope"] != "node":
+        return False
+    if proposal or any(path[0] == "policy" and value_at(policy, path[1:]) is not None for path in reads):
+        return True
+    return role == "nccl_profile" and _is_its_line(finding, policy, present, known)
+
+
+def _is_its_line(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, known: Known) -> bool:
+    """Whether the finding is about a line that the role nccl_profile turns into a comment: a name that the policy sets, or that nobody reads."""
+    where = finding.get("where") or {}
+    name, number = where.get("name"), str(where.get("path") or "").removeprefix("nccl.settings[").rstrip("]")
+    if name not in {*known.not_real, *known.renamed, *(value_at(policy, ("nccl", "settings")) or {})}:
+        return False
+    source = present.settings[int(number)][1] if number.isdecimal() and int(number) < len(present.settings) else None
+    return source not in NOT_ITS_FILES
