@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
+from unhang.nodeset import fold_hosts, shortened
 from unhang.plan.plan_document import HostPlan, Plan, Wave
-from unhang.report.folding import fold_hosts, shortened
 from unhang.text import counted, visible
 
 LABEL = 12
