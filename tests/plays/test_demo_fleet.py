@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from unhang.report.screen import render_screen
+
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDED = PROJECT / "inventory" / "demo" / "recorded"
 DEADLINE_S = 280
@@ -127,10 +129,21 @@ def test_recorded_fleet_stays_small():
 
 def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(run):
     path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils"))
-    command = [sys.executable, "-P", "-m", "unhang", "judge", str(run), "--format", "table"]
+    command = [sys.executable, "-P", "-m", "unhang", "judge", str(run), "--format", "wide"]
     printed = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, env={**os.environ, "PYTHONPATH": path}).stdout
     page = (PROJECT / "docs" / "situations.md").read_text()
     quoted = [part.removeprefix("text\n") for part in page.split("```")[1::2]]
     assert len(quoted) == 5
     for finding in "\n".join(quoted).split("\n\n"):
         assert " ".join(finding.split()) in " ".join(printed.split()), finding
+
+
+def test_the_first_screen_of_the_demo_is_one_screen_at_80_columns(run):
+    findings = json.loads((run / "findings.json").read_text())
+    lines = render_screen(findings, 80).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert lines[3].startswith("23 nodes: ")
+    told = "\n".join(lines)
+    for cause in findings["causes"]:
+        assert f"[{cause['rule']}]" in told or not (cause["severity"] == "critical" or cause["unread"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from unhang.triage.causes import NodeNote, triage
-from unhang.triage.found import found_of_document
+from unhang.triage.found import Found
 
+UNREAD = ("node-unreachable", "node-timeout", "node-answer-invalid", "node-missing", "node-failed")
 H200, A6000, RTX3090 = "NVIDIA H200", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 3090"
 
 
@@ -63,16 +65,24 @@ def document(
         "totals_by_rule": by_rule,
         "findings": findings,
     }
-    return made | triage(found_of_document(made), explains or {}, notes(findings, sum(nodes.values()), nodes.get("ok", 0)))
+    return made | triage(failures(findings), explains or {}, notes(findings, sum(nodes.values())))
 
 
-def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, NodeNote]:
-    """As many hosts as were meant, those of the findings first; the ones that a rule calls unread are, and further ones until the counts agree."""
+def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
+    """What triage is given of findings."""
+    for number, one in enumerate(findings):
+        if one["verdict"] == "fail":
+            hosts = one.get("hosts") or ([one["host"]] if one["host"] is not None else [])
+            apart = tuple(frozenset(row["hosts"]) for row in (one.get("comparison") or {}).get("counts") or ())
+            remedy = one["remedy"] or {}
+            yield Found(number, one["rule"], one["title"], one["severity"], one["scope"], tuple(hosts), one["where"], remedy, apart, one["rule"] in UNREAD)
+
+
+def notes(findings: list[dict[str, Any]], meant: int) -> dict[str, NodeNote]:
+    """As many hosts as were meant, those of the findings first; one is unread when a finding says so."""
     hosts = {host for one in findings for host in one.get("hosts") or [one["host"]] if host is not None}
-    unread = {one["host"] for one in findings if one["rule"] in ("node-unreachable", "node-answer-invalid", "node-missing")}
+    unread = {one["host"] for one in findings if one["rule"] in UNREAD}
     hosts |= {f"healthy{number:05d}" for number in range(meant - len(hosts))}
-    others = sorted(hosts - unread, reverse=True)
-    unread |= set(others[: max(0, meant - read - len(unread))])
     return {host: NodeNote(host not in unread) for host in sorted(hosts)}
 
 

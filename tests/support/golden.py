@@ -44,6 +44,7 @@ def exit_code(findings: dict[str, Any]) -> int:
 def outputs() -> dict[str, str]:
     """File name -> text."""
     from unhang.report.json import render_json
+    from unhang.report.screen import render_screen
     from unhang.report.table import render_table
 
     made = {}
@@ -52,6 +53,9 @@ def outputs() -> dict[str, str]:
             made[f"{name}.{width}.exit{exit_code(findings)}.txt"] = render_table(findings, width)
     findings = cases()["five_situations"]
     made[f"five_situations.ascii.exit{exit_code(findings)}.txt"] = render_table(findings, 100, plain=True)
+    for name, findings in cases().items():
+        for width in (80, 120) if name == "five_situations" else (80,):
+            made[f"{name}.screen.{width}.exit{exit_code(findings)}.txt"] = render_screen(findings, width)
     made["only_unknowns.exit0.json"] = render_json(cases()["only_unknowns"])
     return made
 

@@ -112,12 +112,12 @@ def ansible_program(name: str) -> str:
     return found
 
 
-def program_as_typed(path: str | None = None) -> str:
-    """How a person types this program from the current folder: unhang where `path` (default: PATH) finds it, else the way to it."""
-    if shutil.which("unhang", path=path):
-        return "unhang"
-    beside = Path(sys.executable).parent / "unhang"
+def program_as_typed(path: str | None = None, name: str = "unhang") -> str:
+    """How a person types a program of this installation from the current folder: its name where `path` (default: PATH) finds it, else the way to it."""
+    if shutil.which(name, path=path):
+        return name
+    beside = Path(sys.executable).parent / name
     if not beside.is_file():
-        return f"{sys.executable} -m unhang"
+        return f"{sys.executable} -m unhang" if name == "unhang" else name
     here = Path.cwd()
     return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)

@@ -10,6 +10,7 @@ from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.commands import judge
 from unhang.commands.fail_on import add_fail_on
+from unhang.commands.showing import add_format
 from unhang.errors import UserError
 
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout)")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
     parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
-    parser.add_argument("--format", metavar="FORMAT", help="what to print: table (default), json, html")
+    add_format(parser)
     add_fail_on(parser)
     parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="the rest goes to ansible-playbook, such as -- -e unhang_node_timeout_s=60 --become")
 
@@ -56,4 +57,5 @@ def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namesp
     judge.add_arguments(parser)
     given = [("--policy", arguments.policy), ("--format", arguments.format), ("--fail-on", arguments.fail_on)]
     given += [("--rules", folder) for folder in arguments.rules or []]
-    return parser.parse_args([run, *(word for option, value in given if value for word in (option, str(value)))])
+    words = [word for option, value in given if value for word in (option, str(value))]
+    return parser.parse_args([run, *words, *(["--verbose"] if arguments.verbose else [])])

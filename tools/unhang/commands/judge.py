@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import Any
 
 from unhang import run_folder
 from unhang.commands.fail_on import add_fail_on, exit_code
+from unhang.commands.showing import add_format, show
 from unhang.errors import UserError
 from unhang.judge.values import printable
+from unhang.report.html import render_html
+from unhang.report.run import read_findings
 from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
-
-FORMATS = ("table", "json", "html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="what to print: table (default), json, html")
+    add_format(parser)
     add_fail_on(parser)
     parser.add_argument("--now", metavar="DATE", help="the day that waivers are checked against, such as 2026-12-31 (default: today)")
 
@@ -34,7 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
     folder = run_folder.find_run(arguments.run)
     today = _day(arguments.now)
     head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today)
-    _show(folder, arguments)
+    run_folder.write_atomically(folder / "report.html", render_html(folder, run_name=arguments.run))
+    show(folder, read_findings(folder), arguments)
     if problems := list(_problems(head)):
         print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)
         return 2
@@ -61,24 +62,3 @@ def _day(given: str | None) -> str:
         return datetime.date.fromisoformat(given).isoformat()
     except ValueError:
         raise UserError(f"--now: expected a date such as 2026-12-31, found {given!r}") from None
-
-
-def _show(folder: Path, arguments: argparse.Namespace) -> None:
-    """Through the report's renderers; report.html is written each time."""
-    from unhang.commands.report import deliver
-    from unhang.project import program_as_typed
-    from unhang.report.html import render_html
-    from unhang.report.json import render_json
-    from unhang.report.run import read_findings
-    from unhang.report.table import render_table, terminal_shape
-
-    page = render_html(folder, run_name=arguments.run)
-    run_folder.write_atomically(folder / "report.html", page)
-    if arguments.format == "html":
-        print(folder / "report.html")
-    elif arguments.format == "json":
-        deliver(render_json(read_findings(folder)), "-")
-    else:
-        width, colour, plain = terminal_shape(sys.stdout, os.environ)
-        table = render_table(read_findings(folder), width, colour, plain=plain, full=not sys.stdout.isatty(), run=arguments.run, program=program_as_typed())
-        deliver(table, "-")

@@ -35,13 +35,16 @@ STATUS_WORDS = {
 }
 
 
+NO_NODES = "No nodes: the inventory or the limit names none"
+
+
 @dataclass(frozen=True)
 class Tally:
     """What a run amounts to, before any detail."""
 
     nodes: int
     by_status: dict[str, int]  # status -> nodes; only those that occur
-    by_severity: dict[str, int]  # severity -> folded failures; only those that occur
+    by_severity: dict[str, int]  # severity -> failures, as totals_by_severity counts them; only those that occur
     verdicts: dict[str, int]  # verdict -> judgements
     rules: int  # rules that were judged
     blamed: int  # nodes with at least one failure
@@ -51,16 +54,13 @@ def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
     """Counts of a run: `findings` is the object of findings.json, `folds` its failures."""
     counts = findings.get("nodes") or {}
     ordered = [status for status in STATUS_WORDS if status in counts] + sorted(status for status in counts if status not in STATUS_WORDS)
-    by_severity = dict.fromkeys(SEVERITIES, 0)
-    blamed: set[str] = set()
-    for fold in folds:
-        by_severity[str(fold.example["severity"])] += 1
-        blamed.update(fold.hosts)
+    by_severity = findings.get("totals_by_severity") or {}
+    blamed = {host for fold in folds for host in fold.hosts}
     totals = findings.get("totals") or {}
     return Tally(
         nodes=int(findings.get("host_count") or 0),
         by_status={status: int(counts[status]) for status in ordered if counts[status]},
-        by_severity={severity: count for severity, count in by_severity.items() if count},
+        by_severity={severity: int(by_severity[severity]) for severity in SEVERITIES if by_severity.get(severity)},
         verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS},
         rules=int((findings.get("catalogue") or {}).get("rules") or 0),
         blamed=len(blamed),
@@ -71,7 +71,7 @@ def headline(told: Tally) -> str:
     """The run in one sentence."""
     nodes, rules = counted(told.nodes, "node"), counted(told.rules, "rule")
     if not told.nodes:
-        return "No nodes: the inventory or the limit names none"
+        return NO_NODES
     if told.by_severity:
         worst = next(iter(told.by_severity))
         things = f"{counted(told.by_severity[worst], worst + ' finding')}"
@@ -142,6 +142,35 @@ def action(finding: Mapping[str, Any]) -> str:
         if role or person:
             return "; ".join(part for part in (role, person) if part)
     return "no remedy is known; look at the evidence"
+
+
+def cause_action(cause: Mapping[str, Any]) -> str:
+    """What to do about a cause, in one line; where nodes need different things done, what most of them need."""
+    remedy = cause["remedy"]
+    wanted = settings(remedy["policy"])
+    role = f"role {visible(remedy['role'], 80)}" if remedy["role"] else ""
+    if role and wanted:
+        role = f"{', '.join(wanted)} in unhang_policy, then {role}"
+    persons = remedy["person"]
+    person = visible(persons[0]) + (f" (and {len(persons) - 1} more alike)" if len(persons) > 1 else "") if persons else ""
+    return "; ".join(part for part in (role, person) if part) or "no remedy is known; look at the evidence"
+
+
+def conflict(given: Mapping[str, Any]) -> str:
+    """`driver.min: 580.65.06 (RULE) against driver.version: 535.154.05 (unhang_policy); what decides`."""
+    sides = " against ".join(f"{visible(side['wants'], 120)} ({visible(side['because'], 120)})" for side in given["sides"][:3])
+    return f"{sides}; {visible(given['decides'], 300)}"
+
+
+def devices(cause: Mapping[str, Any], most: int = 2) -> str:
+    """What a ticket names: `gpu007 GPU 5, UUID GPU-…, PCI 0000:00:0b.0`; empty when the findings name no device."""
+    told = []
+    for row in cause["devices"][:most]:
+        parts = [f"GPU {row['gpu']}" if row["gpu"] is not None else "", visible(row["uuid"], 60) if row["uuid"] else ""]
+        parts.append(f"PCI {visible(row['pci_address'], 40)}" if row["pci_address"] else "")
+        told.append(f"{visible(row['host'], 80)} {' '.join(part for part in parts if part)}")
+    more = len(cause["devices"]) - most
+    return "; ".join(told) + (f"; and {more} more" if more > 0 else "")
 
 
 def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:

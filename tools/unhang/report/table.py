@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -74,10 +74,11 @@ def render_table(
         parts += [_finding(fold, width, longest), Text("")]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
     parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(told, f"{program} report {run}")
-    return _printed(parts, width, color, plain)
+    return printed(parts, width, color, plain)
 
 
-def _printed(parts: list[RenderableType], width: int, color: bool, plain: bool) -> str:
+def printed(parts: Sequence[RenderableType], width: int, color: bool, plain: bool) -> str:
+    """Text that rich laid out; no line ends in blanks."""
     out = io.StringIO()
     console = Console(
         file=out,
@@ -92,7 +93,8 @@ def _printed(parts: list[RenderableType], width: int, color: bool, plain: bool) 
         force_interactive=False,
     )
     for part in parts:
-        console.print(part)
+        # What may not be wrapped (a command) stays on its line, however long it is: print() forgets what a Text says of itself.
+        console.print(part, crop=False, no_wrap=getattr(part, "no_wrap", None), overflow=getattr(part, "overflow", None))
     text = "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
     return ascii_only(text) if plain else text
 

@@ -25,6 +25,7 @@ class Setting:
     """What a command needs to know of where it is typed. inventories: as `-i` takes them; list_file: a file with one host a line, "" for none."""
 
     program: str = "unhang"
+    ansible_playbook: str = "ansible-playbook"
     playbook: str = "playbooks/remediate.yml"
     inventories: tuple[str, ...] = ()
     list_file: str = ""
@@ -38,7 +39,8 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
         return f"{setting.program} audit{inventory} --limit {_limit(hosts, fold_hosts(hosts), setting)}"
     if hosts and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
         role = cause["remedy"]["role"]
-        return f"ansible-playbook {shlex.quote(setting.playbook)}{inventory} --limit {_limit(hosts, ','.join(hosts), setting)} -e unhang_roles={role}"
+        limit = _limit(hosts, ",".join(hosts), setting)
+        return f"{setting.ansible_playbook} {shlex.quote(setting.playbook)}{inventory} --limit {limit} -e unhang_roles={role}"
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)
     return f"{setting.program} explain {cause['rule']}"

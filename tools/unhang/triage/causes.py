@@ -99,7 +99,7 @@ def _kind(share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNo
     one = merged.get(share.host, _NO_REMEDY) if role else _NO_REMEDY
     policy = _own_part(root.remedy.get("policy") or {}, one.policy)
     conflicts = [conflict for conflict in one.conflicts if _concerns(conflict, root)]
-    unread = note is not None and not note.read
+    unread = root.of_reading and note is not None and not note.read
     return _Kind(root.rule, case, _text(policy), _text(conflicts), "" if role or note is None else note.scheduler, unread)
 
 

@@ -1,4 +1,4 @@
-"""The findings of a run as triage needs them: few fields, whether they come from the judge or from a findings document."""
+"""The failures of a run as triage needs them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Found(NamedTuple):
     where: Mapping[str, Any]
     remedy: Mapping[str, Any]
     apart: tuple[frozenset[str], ...] = ()
+    of_reading: bool = False  # it says that nothing was read of the node
 
 
 def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
@@ -33,20 +34,9 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         grouped = isinstance(judged, GroupJudged)
         hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
         apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()
-        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, {} if grouped else entry.where, remedy, apart)
-
-
-def found_of_document(findings: Mapping[str, Any]) -> Iterator[Found]:
-    """The failures of a findings document (schema unhang/findings/1)."""
-    for number, one in enumerate(findings.get("findings") or []):
-        if one.get("verdict") != "fail":
-            continue
-        hosts = one.get("hosts") or ([one["host"]] if one.get("host") is not None else [])
-        remedy = one.get("remedy") if isinstance(one.get("remedy"), Mapping) else {}
-        yield Found(
-            number, str(one.get("rule")), str(one.get("title") or "?"), str(one.get("severity")), str(one.get("scope", "node")),
-            tuple(str(host) for host in hosts), one.get("where") or {}, remedy, _apart(one.get("comparison")),
-        )  # fmt: skip
+        where = {} if grouped else entry.where
+        of_reading = ("run_status",) in entry.rule.decision_reads
+        yield Found(number, entry.rule.id, row["title"], entry.rule.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading)
 
 
 def _apart(comparison: Mapping[str, Any] | None) -> tuple[frozenset[str], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,14 @@ def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str
         stopped.append(found.at)
 
 
-def conclusion(rules: Sequence[Rule]) -> Conclude:
-    """What the judge calls once every finding is there, for the keys of findings.json that triage adds."""
+def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None) -> Conclude:
+    """What the judge calls once every finding is there, for the keys of findings.json that triage adds. judged_by: as the schema findings-1 has it."""
     rows = {rule.id: rule.row for rule in rules}
     explains = {rule: explained_by(rows, rule) for rule, row in rows.items() if row.get("explains")}
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
         notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key) for host, node in nodes.items()}
-        return triage(found_of_entries(entries), explains, notes)
+        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(found_of_entries(entries), explains, notes)}
 
     return conclude
 
@@ -55,11 +55,13 @@ def _limits(nodes: int) -> Limits:
 
 
 def _work(run_input: RunInput, rules: list[Path], policy: str | None, today: str, without: list[str]) -> Callable[[Callable[[str], None]], Any]:
+    judged_by = {"policy": policy, "rules": [str(folder) for folder in rules]}
+
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
         catalogue = load_catalogue(rules)
         if not catalogue.rules:
             raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
         chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
-        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules))
+        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by))
 
     return work

@@ -91,12 +91,12 @@ def test_html_goes_where_it_is_told(runs, tmp_path):
 
 
 def test_a_pipe_gets_plain_text_of_a_hundred_columns(runs):
-    done = unhang("report", cwd=runs, COLUMNS="40", TERM="xterm-256color", PYTHONUTF8="1")
+    done = unhang("report", "--format", "wide", cwd=runs, COLUMNS="40", TERM="xterm-256color", PYTHONUTF8="1")
     assert done.stdout.decode() == (golden.FOLDER / "five_situations.100.exit1.txt").read_text(encoding="utf-8")
 
 
 def test_a_locale_without_utf8_gets_ascii(runs):
-    done = unhang("report", cwd=runs, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii")
+    done = unhang("report", "-v", cwd=runs, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stdout.decode("ascii")) == (1, (golden.FOLDER / "five_situations.ascii.exit1.txt").read_text())
 
 

@@ -127,7 +127,7 @@ def test_the_page_says_what_where_and_what_to_do(five):
         "check cable and switch port",
         "needs root to read PCI configuration space",
         "image is rebuilt on Monday, by ops until 2026-03-09",
-        "2 critical findings and 10 lesser on 24 of 27 nodes",
+        "9 critical findings and 20 lesser on 24 of 27 nodes",
         "17 of 18 NVLinks active",
     ):
         assert words in five.said, words

@@ -1,0 +1,101 @@
+"""The first screen: how long it is, what is always on it, and that what it prints can be pasted."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import fleets
+import hostile
+import pytest
+
+from unhang.nodeset import expand_limit
+from unhang.report.screen import LINES, render_screen
+from unhang.triage.actions import Setting
+
+TITLE = "A thing that is not as it should be, told in a line that is too long for a narrow terminal"
+
+
+def finding(rule, host, severity, **more):
+    """One finding with a remedy that a role brings about, or that a person has to think about."""
+    remedy = {"role": "host_tuning", "policy": {"host": {"persistence": True}}} if len(rule) % 2 else {"person": "look at " + " and ".join([TITLE] * 4)}
+    return fleets.finding(rule, host, severity, TITLE, "e", "f", **{"remedy": remedy, **more})
+
+
+def fleet(nodes, criticals, others, unread):
+    """A run of so many nodes; each rule fails on a scattered part of those that were read."""
+    names = [f"gpu{number:05d}" for number in range(nodes)]
+    gone = names[3::11][:unread]
+    hosts = sorted(set(names) - set(gone))
+    found = [finding("node-unreachable", host, "error") for host in gone]
+    found += [finding(f"critical-{rule}", host, "critical") for rule in range(criticals) for host in hosts[rule :: rule + 7]]
+    for rule in range(others):
+        found += [finding(f"other-{rule}", host, ("error", "warning", "info")[rule % 3]) for host in hosts[rule :: rule + 3]]
+    return fleets.document(found, {"ok": nodes - unread, "unreachable": unread})
+
+
+@pytest.mark.parametrize("width", [80, 132])
+@pytest.mark.parametrize(("nodes", "criticals", "others", "unread"), [(4, 1, 3, 1), (4, 0, 0, 0), (1000, 5, 60, 20), (1000, 0, 60, 0), (10_000, 12, 120, 900)])
+def test_it_is_one_screen_however_many_nodes_there_are(nodes, criticals, others, unread, width):
+    lines = render_screen(
+        fleet(nodes, criticals, others, unread), width, setting_of=lambda cause: Setting(list_file="runs/latest/limits/a-cause.txt")
+    ).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= width
+
+
+def test_more_critical_causes_than_fit_have_a_line_each_and_nothing_else_is_shown():
+    findings = fleet(300, 60, 10, 5)
+    shown = render_screen(findings, 80)
+    assert sum(line.startswith("CRITICAL ") for line in shown.splitlines()) == 60
+    assert sum(line.startswith("UNREAD ") for line in shown.splitlines()) == 1
+    assert re.search(r"and 10 more causes: 4 error, 3 warning, 3 info", shown)
+
+
+def test_each_node_is_counted_once_in_words_that_say_nodes():
+    findings = fleet(1000, 2, 9, 20)
+    line = next(line for line in render_screen(findings, 80).splitlines() if line.startswith("1,000 nodes: "))
+    counts = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", line.partition(": ")[2])}
+    assert sum(counts.values()) == 1000
+    assert counts == {verdict: len(hosts) for verdict, hosts in findings["node_verdicts"].items() if hosts}
+    assert counts["unread"] == 20
+
+
+def test_no_set_of_nodes_is_broken_inside_a_number():
+    sets = re.findall(r"gpu\[[^\]]*\]", render_screen(fleet(10_000, 12, 20, 900), 80))
+    assert len(sets) > 10
+    assert {len(number) for one in sets for number in re.findall(r"\d+", one)} == {5}
+
+
+def test_a_command_over_several_lines_is_the_command_when_it_is_pasted():
+    findings = fleet(40, 1, 3, 2)
+    pasted = re.findall(r"^  run     ((?:.*\\\n)*.*)$", render_screen(findings, 60), re.MULTILINE)
+    known = {tuple(shlex.split(cause["command"])) for cause in findings["causes"]}
+    assert pasted
+    assert {tuple(shlex.split(text.replace("\\\n", " "))) for text in pasted} <= known
+
+
+def test_hosts_of_a_command_are_what_the_limit_of_the_audit_takes():
+    (cause,) = fleets.document([finding("node-unreachable", f"gpu{number:03d}", "error") for number in (1, 2, 9)], {"unreachable": 3})["causes"]
+    assert sorted(expand_limit(shlex.split(cause["command"])[-1])) == ["gpu001", "gpu002", "gpu009"]
+
+
+@pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
+def test_nothing_that_a_node_says_is_obeyed_by_the_terminal(text):
+    findings = [fleets.finding(text[:60], text, "critical", text, text, text, where={"uuid": text}, remedy={"person": text})]
+    shown = render_screen(fleets.document(findings, {"ok": 1}, id=text), 100)
+    assert all(line.isprintable() for line in shown.split("\n"))
+
+
+def test_a_conflict_is_said_with_both_reasons_instead_of_two_answers():
+    found = fleets.document([finding("a", "n1", "critical")], {"ok": 1})
+    sides = [{"wants": "driver.min: 580.65.06", "because": "a"}, {"wants": "driver.version: 535.154.05", "because": "unhang_policy"}]
+    found["causes"][0]["remedy"]["conflicts"] = [{"key": "driver", "sides": sides, "decides": "unhang_policy decides"}]
+    shown = " ".join(render_screen(found, 100).split())
+    assert "conflict driver.min: 580.65.06 (a) against driver.version: 535.154.05 (unhang_policy); unhang_policy decides" in shown
+
+
+def test_the_run_the_day_the_rules_and_the_policy_are_named():
+    found = fleets.document([], {"ok": 1}) | {"judged_by": {"policy": "next.yml", "rules": ["own"]}}
+    first = " ".join(render_screen(found, 200).split("\n")[:1])
+    assert first == "run 2026-03-02T031407Z of 2026-03-02 03:14:31 UTC, judged 2026-03-02 by 87 rules (with own) and policy next.yml"

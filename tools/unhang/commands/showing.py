@@ -1,0 +1,88 @@
+"""How `unhang audit`, `judge` and `report` show a judged run: formats, and what the commands in them need to know of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang import project, run_folder
+from unhang.ansible.playbook_command import as_typed
+from unhang.errors import UserError
+from unhang.report.html import render_html
+from unhang.report.json import render_json
+from unhang.report.run import read_run
+from unhang.report.screen import render_screen
+from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
+from unhang.triage.actions import Setting, needs_list
+
+FORMATS = ("table", "wide", "json", "html")
+LISTS = "limits"  # folder of a run folder: the nodes of a cause, one a line, where they are too many for a command line
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that say how to show a run."""
+    parser.add_argument("-o", "--format", choices=FORMATS, default="table", help="table (one screen, default), wide (every finding), json, html (the page)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
+
+
+def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None) -> None:
+    """Writes a judged run in the format asked for to standard output, or whole to the file `out`. html goes into the run folder unless told."""
+    if arguments.format == "html":
+        out = out or str((Path(arguments.run) if Path(arguments.run).is_dir() else folder) / "report.html")
+        deliver(render_html(folder, run_name=arguments.run), out)
+        if out != "-":
+            print(out)
+        return
+    text = render_json(findings) if arguments.format == "json" else _for_people(folder, findings, arguments, out in (None, "-"))
+    deliver(text, out or "-")
+
+
+def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, to_terminal: bool) -> str:
+    width, colour, plain = terminal_shape(sys.stdout, os.environ) if to_terminal else (PIPED_WIDTH, False, False)
+    program = project.program_as_typed()
+    if arguments.verbose or arguments.format == "wide":
+        full = not (to_terminal and sys.stdout.isatty())
+        return render_table(findings, width, colour, plain=plain, full=full, run=arguments.run, program=program)
+    return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=_settings(folder, arguments.run))
+
+
+def _settings(folder: Path, run: str) -> Callable[[Mapping[str, Any]], Setting]:
+    """Cause -> what its command needs to know here; long lists of hosts are written into the run folder on the way."""
+    given = read_run(folder).get("inventory")
+    inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []))
+    playbook = "playbooks/remediate.yml"
+    with contextlib.suppress(UserError):  # an installation without playbooks: the command names the one of a checkout
+        playbook = _short(str(project.find_project() / playbook))
+    fixed = Setting(project.program_as_typed(), project.program_as_typed(name="ansible-playbook"), playbook, inventories)
+
+    def setting_of(cause: Mapping[str, Any]) -> Setting:
+        if not needs_list(cause):
+            return fixed
+        path = (Path(run) if Path(run).is_dir() else folder) / LISTS / f"{cause['id']}.txt"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))
+        except OSError:
+            return fixed  # a run folder that cannot be written: the command has every host in it
+        return Setting(fixed.program, fixed.ansible_playbook, fixed.playbook, fixed.inventories, _short(str(path)))
+
+    return setting_of
+
+
+def _short(path: str) -> str:
+    """A path as a person would type it. Host lists (host1,host2,) stay as they are."""
+    return path if "," in path else as_typed(Path(path))
+
+
+def deliver(text: str, out: str) -> None:
+    """Writes `text` to standard output (`-`) or, at once and whole, to a file."""
+    if out == "-":
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+        return
+    run_folder.write_atomically(Path(out), text)

@@ -1,0 +1,220 @@
+"""The first screen of a run: nodes by verdict, then causes in the order of harm, each with its nodes, what to do and the command that does it.
+
+At most 40 lines, however many nodes there are; more only where there are more critical causes and unread nodes, each of which has its line.
+Text in, text out, like the table.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from unhang.judge.rules import SEVERITIES
+from unhang.nodeset import fold_hosts, shortened
+from unhang.report import phrases
+from unhang.report.table import PIPED_WIDTH, STYLES, printed
+from unhang.text import counted, visible
+from unhang.triage.actions import Setting, command
+from unhang.triage.causes import VERDICTS
+
+LINES = 40
+LABEL = 10  # columns of `CRITICAL  `
+LONGEST_NODES = 40
+MOST_DO = 2  # lines of what to do, where there is room
+VERDICT_STYLES = {"critical": "bold red", "error": "bold red", "warning": "bold yellow", "unread": "bold magenta", "healthy": "bold green"}
+Line = tuple[str, str, str]  # label, text, style; without a label the line starts at the left
+MORE = " "  # the label of a line that goes on under a label
+
+
+def render_screen(
+    findings: Mapping[str, Any],
+    width: int = PIPED_WIDTH,
+    color: bool = False,
+    *,
+    plain: bool = False,
+    run: str = "runs/latest",
+    program: str = "unhang",
+    setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
+) -> str:
+    """A findings document as one screen.
+
+    findings    the object of findings.json, with causes
+    width       columns; a line that is longer is wrapped between words, and between the names of nodes
+    run         the run folder as the user would type it, program: unhang likewise
+    setting_of  cause -> what its command needs to know
+    """
+    head = _head(findings, width)
+    foot = _foot(findings, run, program)
+    causes: Sequence[Mapping[str, Any]] = findings["causes"]
+    shown, left = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
+    lines = [*head, *shown, *_rest(left, width), *foot]
+    return printed([_styled(line) for line in lines], width, color, plain)
+
+
+def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
+    verdicts = findings["node_verdicts"]
+    counts = ", ".join(f"{len(verdicts[verdict]):,} {verdict}" for verdict in VERDICTS if verdicts[verdict])
+    nodes = sum(map(len, verdicts.values()))
+    lines = [("", part, "dim") for part in _wrapped(judged_by(findings), width)]
+    told = f"{counted(nodes, 'node')}: {counts}" if nodes else phrases.NO_NODES
+    lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(told, width))]
+    lines += [
+        (verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2), VERDICT_STYLES[verdict])
+        for verdict in VERDICTS
+        if verdicts[verdict] and verdict != "healthy"
+    ]
+    return [*lines, ("", "", "")]
+
+
+def judged_by(findings: Mapping[str, Any]) -> str:
+    """Which run this is, when it was read, and by which rules and policy it was judged."""
+    run, by = findings.get("run") or {}, findings.get("judged_by") or {}
+    when = visible(run.get("finished") or run.get("started") or "", 40).replace("T", " ").removesuffix("Z")
+    rules = f"{int((findings.get('catalogue') or {}).get('rules') or 0):,} rules"
+    own = f" (with {', '.join(visible(one, 120) for one in by['rules'])})" if by.get("rules") else ""
+    policy = f"policy {visible(by['policy'], 200)}" if by.get("policy") else "the inventory's policy"
+    read = f" of {when} UTC" if when else ""
+    return f"run {visible(run.get('id') or '?', 120)}{read}, judged {visible(run.get('judged') or '?', 40)} by {rules}{own} and {policy}"
+
+
+def _foot(findings: Mapping[str, Any], run: str, program: str) -> list[Line]:
+    lines: list[Line] = [("", line, "bold red") for line in phrases.left_out(findings)]
+    totals = findings.get("totals") or {}
+    if totals.get("unknown"):
+        lines.append(("", f"{counted(int(totals['unknown']), 'check')} could not be made: facts were not read", "bold magenta"))
+    if totals.get("waived"):
+        lines.append(("", f"{counted(int(totals['waived']), 'finding')} waived", "bold cyan"))
+    return [*lines, ("", f"next: {program} report {run} --format wide, or html for the page", "bold")]
+
+
+def _rest(left: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
+    if not left:
+        return []
+    counts = {severity: sum(cause["severity"] == severity for cause in left) for severity in SEVERITIES}
+    told = ", ".join(f"{count:,} {severity}" for severity, count in counts.items() if count)
+    return [("", line, "bold") for line in _wrapped(f"and {counted(len(left), 'more cause')}: {told}", width)]
+
+
+def _fitted(
+    causes: Sequence[Mapping[str, Any]], room: int, width: int, setting_of: Callable[[Mapping[str, Any]], Setting]
+) -> tuple[list[Line], list[Mapping[str, Any]]]:
+    """(lines, causes that are not among them). What is critical or unread always has a line, and more as long as there is room."""
+    must = [cause for cause in causes if cause["severity"] == "critical" or cause["unread"]]
+    others = [cause for cause in causes if not (cause["severity"] == "critical" or cause["unread"])]
+    told: dict[int, list[Line]] = {number: [_one_line(cause, width)] for number, cause in enumerate(must)}
+    room -= len(told)
+    for number, cause in enumerate(must):
+        for most in (MOST_DO, 1):
+            block = _block(cause, width, most, setting_of(cause))
+            if len(block) - 1 <= room:
+                room -= len(block) - 1
+                told[number] = block
+                break
+    lines = [line for block in told.values() for line in block]
+    for place, cause in enumerate(others):
+        block = _block(cause, width, 1, setting_of(cause))
+        if len(block) > room:
+            return lines, others[place:]
+        room -= len(block)
+        lines += block
+    return lines, []
+
+
+def _label(cause: Mapping[str, Any]) -> tuple[str, str]:
+    return ("UNREAD", VERDICT_STYLES["unread"]) if cause["unread"] else (cause["severity"].upper(), STYLES.get(cause["severity"], "bold"))
+
+
+def _where(cause: Mapping[str, Any]) -> str:
+    hosts = cause["nodes"]
+    if not hosts:
+        return "the whole fleet"
+    return shortened(fold_hosts(hosts), LONGEST_NODES) + (f" ({len(hosts):,} nodes)" if len(hosts) > 1 else "")
+
+
+def _title(cause: Mapping[str, Any]) -> str:
+    return f"{_where(cause)}: {visible(cause['title'], 200)} [{visible(cause['rule'], 120)}]"
+
+
+def _one_line(cause: Mapping[str, Any], width: int) -> Line:
+    label, style = _label(cause)
+    text = _title(cause)
+    return label, _cut(text, width - LABEL), style
+
+
+def _block(cause: Mapping[str, Any], width: int, most: int, setting: Setting) -> list[Line]:
+    """A cause in full: title, what to do (at most `most` lines), what a ticket names, the command."""
+    label, style = _label(cause)
+    lines = _paragraph(label, _title(cause), style, width)
+    if conflicts := cause["remedy"]["conflicts"]:
+        lines += _paragraph("conflict", phrases.conflict(conflicts[0]), "bold yellow", width)
+    else:
+        done = _wrapped(phrases.cause_action(cause), width - LABEL)
+        lines += [("  do" if not place else MORE, line, "dim") for place, line in enumerate(done[:most])]
+        if len(done) > most:
+            lines[-1] = (lines[-1][0], _cut(lines[-1][1] + " " + done[most], width - LABEL), "dim")
+    if named := phrases.devices(cause):
+        lines.append(("  ticket", _cut(named, width - LABEL), "dim"))
+    pasted = _command_lines(visible(command(cause, setting), 4_000_000), width - LABEL)
+    return lines + [("  run" if not place else MORE, line, "dim") for place, line in enumerate(pasted)]
+
+
+def _paragraph(label: str, text: str, style: str, width: int) -> list[Line]:
+    return [(label if not place else MORE, line, style) for place, line in enumerate(_wrapped(text, width - LABEL))]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _command_lines(text: str, width: int) -> list[str]:
+    r"""A command over several lines, each but the last ending in a backslash; nothing between quotes is broken."""
+    lines = [""]
+    for word in _with_values(_words(text)):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and len(longer) > width - 2:
+            lines[-1] += " \\"
+            lines.append("  " + word)
+        else:
+            lines[-1] = longer if len(lines) == 1 else f"{lines[-1]} {word}"
+    return lines
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    """An option and its value as one word, so that they stay on one line."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1].startswith("-") and " " not in joined[-1] and not word.startswith("-"):
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _words(text: str) -> list[str]:
+    """Split at blanks outside quotes."""
+    words, quote = [""], ""
+    for letter in text:
+        if letter in "'\"" and quote in ("", letter):
+            quote = "" if quote else letter
+        if letter == " " and not quote:
+            words.append("")
+        else:
+            words[-1] += letter
+    return words
+
+
+def _cut(text: str, width: int) -> str:
+    """The words that fit, and a sign that there are more."""
+    if len(text) <= width:
+        return text
+    kept = text[: width - 1]
+    return (kept[: kept.rfind(" ")] if " " in kept else kept).rstrip(" ,;:") + "…"
+
+
+def _styled(line: Line) -> Text:
+    label, text, style = line
+    parts = [(f"{label:<{LABEL}}", style), (text, "")] if label else [(text, style)]
+    return Text.assemble(*parts, no_wrap=True, overflow="ignore")
