@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from unhang import run_folder
-from unhang.commands.report import deliver
+from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.plan.plan_document import FILE, Plan, render_plan
