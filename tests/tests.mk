@@ -5,7 +5,7 @@ PYTEST := $(PYTHON) -m pytest
 BY_FILE := --dist loadfile
 TIERS := test-plays test-torch test-nodes test-roles test-packages test-vm
 
-.PHONY: test test-unit test-whole test-all system-packages $(TIERS)
+.PHONY: test test-unit test-whole test-all simulate system-packages $(TIERS)
 
 # The packages come before the environment: python3-venv may be among them.
 system-packages:
@@ -19,6 +19,9 @@ test: system-packages ## Does the project work here: every unit, and the whole o
 
 test-unit: $(DEV_STAMP) ## Units alone: no Ansible, no torch, no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
+
+simulate: $(DEV_STAMP) ## 10,000 random rollouts with kills, faults and second controllers, under an independent checker (nightly)
+	UNHANG_SIMULATED_ROLLOUTS=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/unit/unhang/rollout/test_simulated_rollouts.py -k always_hold $(TEST_ARGS)
 
 test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)

@@ -1,0 +1,294 @@
+"""A model of nodes and their scheduler for the simulation of a rollout: boots, locks, drains, jobs, roles, and their faults. It does what it is told, and
+writes down what truly happened in `log`; it decides nothing about a rollout."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from unhang.rollout.steps import Answer, Order, Target
+
+FAULTS = (
+    "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails", "vanishes before its reboot", "vanishes during its reboot",
+    "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails", "smoke fails", "smoke together fails", "nobody is named",
+    "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends", "drained by somebody else", "drained by somebody else under way",
+    "rollback fails", "rollback says ok and does nothing", "rollback vanishes", "crashes in between", "lock cannot be written", "another run has it",
+    "booted since the plan",
+)  # fmt: skip
+FAULTS_OF_THE_WAY_BACK = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
+
+
+@dataclasses.dataclass
+class Node:
+    """What is true of one node. wants: (kernel, driver) of the plan; trial: its kernel comes by a trial boot."""
+
+    host: str
+    faults: set[str]
+    wants: tuple[str, str] = ("k2", "d2")
+    trial: bool = False
+    boot: int = 1
+    token: int = 0
+    holder: str | None = None
+    installed: tuple[str, str] = ("k1", "d1")
+    running: tuple[str, str] = ("k1", "d1")
+    trial_done: bool = False
+    up: bool = True
+    jobs: list[str] = dataclasses.field(default_factory=list)
+    drained_by: str | None = None
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.host}-boot-{self.boot}"
+
+
+class World:
+    """All nodes; log: (what, host, detail) in the order in which it happened."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = {node.host: node for node in nodes}
+        self.log: list[tuple[str, str, Any]] = []
+        for node in nodes:
+            if "booted since the plan" in node.faults:
+                node.boot += 1
+            if "a job that never ends" in node.faults:
+                node.jobs = ["job-without-end"]
+            if "drained by somebody else" in node.faults:
+                node.drained_by = "ops"
+            if "another run has it" in node.faults:
+                node.holder = "elsewhere"
+
+    def note(self, what: str, host: str, detail: Any = None) -> None:
+        self.log.append((what, host, detail))
+
+    def take_over(self, dice: random.Random) -> None:
+        """Another run takes one of the nodes, because somebody said that the first is over."""
+        node = dice.choice(list(self.nodes.values()))
+        if node.up and node.holder not in (None, "elsewhere"):
+            node.holder, node.token = "elsewhere", node.token + 1
+            self.note("taken over", node.host)
+
+    def carry_out(self, orders: list[Order], run: str, targets: dict[str, Target]) -> Iterator[dict[str, Answer]]:
+        """Yields {} between the parts of an act, in which a controller may die, and at last the answers of all hosts."""
+        answers: dict[str, Answer] = {}
+        if orders[0].step == "smoke_together":
+            yield {}
+            yield self._together(orders)
+            return
+        for order in orders:
+            node = self.nodes[order.host]
+            part = getattr(self, f"_{order.step}")(node, order, run)
+            yield {}
+            try:
+                while True:
+                    next(part)
+                    yield {}
+            except StopIteration as done:
+                answers[order.host] = done.value
+        yield answers
+
+    # What stands in front of each act on a node: it answers, and its number is not higher.
+    def _refuses(self, node: Node, order: Order) -> Answer | None:
+        if not node.up:
+            return Answer("silent", {"why": "unreachable"})
+        if order.token != node.token or node.holder is None:
+            return Answer("fenced", {"why": f"the node's number is {node.token}", "holder": node.holder})
+        return None
+
+    def _crash(self, node: Node, at: str) -> None:
+        if "crashes in between" in node.faults:
+            node.faults.discard("crashes in between")
+            self._boots(node, f"by itself in {at}")
+
+    def _boots(self, node: Node, kind: str) -> None:
+        self.note("boot", node.host, kind)
+        node.boot += 1
+        node.running = node.installed
+        if "wrong kernel" in node.faults and kind == "reboot":
+            node.running = ("k1", node.running[1])
+        if "wrong driver" in node.faults and kind == "reboot":
+            node.running = (node.running[0], "d1")
+
+    def _lock(self, node: Node, order: Order, run: str):
+        yield
+        if not node.up:
+            return Answer("silent", {"why": "unreachable"})
+        if "lock cannot be written" in node.faults:
+            return Answer("failed", {"why": "No space left on device"})
+        if node.holder not in (None, run):
+            return Answer("failed", {"why": f"found run {node.holder} at work", "holder": {"run": node.holder}})
+        node.holder, node.token = run, node.token + 1
+        self.note("lock", node.host, run)
+        return Answer("ok", {"fencing": node.token, "boot_id": node.boot_id})
+
+    def _drain(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "drain refused" in node.faults:
+            return Answer("failed", {"why": "access denied"})
+        if "scheduler gone" in node.faults:
+            return Answer("failed", {"why": "slurmctld does not answer"})
+        if node.drained_by is None:
+            node.drained_by = f"unhang {run}"
+            self.note("drain", node.host, run)
+        return Answer("ok", {"drained": True, "owned": node.drained_by == f"unhang {run}", "by": node.drained_by, "reason": "x", "jobs": list(node.jobs)})
+
+    def _wait(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "a job that never ends" not in node.faults:
+            node.jobs = []
+        return Answer("ok", {"jobs": list(node.jobs)})
+
+    def _save(self, node: Node, order: Order, run: str):
+        yield
+        return self._refuses(node, order) or Answer("ok", {})
+
+    def _apply(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "says ok and does nothing" in node.faults:
+            return Answer("ok", {"boot_id": node.boot_id, "needs_reboot": False})
+        if node.trial and not node.trial_done:
+            if order.reboots_left < 1:
+                return Answer("failed", {"why": "no reboot left", "boot_id": node.boot_id})
+            self.note("change", node.host, list(node.jobs))
+            node.installed = (node.wants[0], node.installed[1])
+            yield
+            if refused := self._refuses(node, order):
+                return refused
+            node.trial_done = True
+            if "trial boot fails" in node.faults:
+                self.note("boot", node.host, "trial")
+                node.boot += 1
+                node.installed = ("k1", node.installed[1])
+                return Answer("failed", {"why": "the new kernel did not come up", "boot_id": node.boot_id})
+            self._boots(node, "trial")
+            yield
+        if refused := self._refuses(node, order):
+            return refused
+        self.note("change", node.host, list(node.jobs))
+        node.installed = ((node.wants[0] if not node.trial else node.installed[0]), "d-half")
+        yield
+        if "apply vanishes" in node.faults:
+            node.up = False
+            return Answer("silent", {"why": "unreachable"})
+        if "apply hangs" in node.faults:
+            return Answer("silent", {"why": "no answer in 1800 s"})
+        if refused := self._refuses(node, order):
+            return refused
+        if "apply fails" in node.faults:
+            return Answer("failed", {"why": "apt: held broken packages", "boot_id": node.boot_id})
+        self._crash(node, "apply")
+        node.installed = (node.installed[0], node.wants[1])
+        return Answer("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
+
+    def _reboot(self, node: Node, order: Order, run: str, kind: str = "reboot"):
+        if "vanishes before its reboot" in node.faults:
+            node.up = False
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "says ok and does nothing" not in node.faults and node.boot_id == order.boot_id:
+            self.note("change", node.host, list(node.jobs))
+            self._boots(node, kind)
+        if node.faults & {"vanishes during its reboot", "does not boot"}:
+            node.up = False
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "vanishes after its reboot" in node.faults:
+            node.up = False
+        return Answer("ok", {"boot_id": node.boot_id, "running": {"kernel": node.running[0], "driver": node.running[1]}})
+
+    def _verdict(self, node: Node, order: Order, good: bool) -> Answer:
+        self.note("verdict", node.host, (order.step, good, node.boot))
+        return Answer("ok", {"healthy": good, "boot_id": node.boot_id})
+
+    def _audit(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        return self._verdict(node, order, "audit fails" not in node.faults and node.running == node.wants)
+
+    def _smoke_alone(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        self._crash(node, "smoke_alone")
+        if "drained by somebody else under way" in node.faults:
+            node.drained_by = "ops"
+            self.note("drained by somebody else", node.host)
+        return self._verdict(node, order, "smoke fails" not in node.faults)
+
+    def _together(self, orders: list[Order]) -> dict[str, Answer]:
+        answers, asked = dict[str, Answer](), list[tuple[Node, Order]]()
+        for order in orders:
+            node = self.nodes[order.host]
+            refused = self._refuses(node, order)
+            if refused:
+                answers[order.host] = refused
+            else:
+                asked.append((node, order))
+        bad = {node.host for node, _ in asked if "smoke together fails" in node.faults}
+        if bad and any("nobody is named" in node.faults for node, _ in asked):
+            bad = {node.host for node, _ in asked}
+        return answers | {node.host: self._verdict(node, order, node.host not in bad) for node, order in asked}
+
+    def _roll_back(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "rollback fails" in node.faults:
+            return Answer("failed", {"why": "a package is gone", "boot_id": node.boot_id})
+        if "rollback vanishes" in node.faults:
+            node.up = False
+            return Answer("silent", {"why": "unreachable"})
+        self.note("change", node.host, list(node.jobs))
+        if "rollback says ok and does nothing" not in node.faults:
+            node.installed, node.trial_done = ("k1", "d1"), False
+        yield
+        return Answer("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
+
+    def _reboot_back(self, node: Node, order: Order, run: str):
+        return self._reboot(node, order, run, "rollback")
+
+    def _audit_back(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        return self._verdict(node, order, node.running == ("k1", "d1"))
+
+    def _keep(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "scheduler gone at the end" in node.faults:
+            return Answer("failed", {"why": "slurmctld does not answer"})
+        if node.drained_by in (None, f"unhang {run}"):
+            node.drained_by = f"unhang {run}"
+            self.note("kept", node.host, order.why)
+        yield
+        node.holder = None
+        self.note("unlock", node.host)
+        return Answer("ok", {})
+
+    def _release(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        if "scheduler gone at the end" in node.faults:
+            return Answer("failed", {"why": "slurmctld does not answer"})
+        owned = node.drained_by == f"unhang {run}"
+        if owned:
+            self.note("undrain", node.host, (node.drained_by, node.boot))
+            node.drained_by = None
+        yield
+        node.holder = None
+        self.note("unlock", node.host)
+        held = f"drained by {node.drained_by}" if node.drained_by else ""
+        return Answer("ok", {"drained": node.drained_by is not None, "owned": False, "held": held})

@@ -1,0 +1,97 @@
+"""The journal of a rollout on disk: `journal.jsonl` in the run folder. Append only, each entry on the disk before what it tells of, one controller at a time.
+
+`journal.lock` beside it is locked for each append and holds the number of the controller that may write: one that was cut off and comes back is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang.errors import UserError
+from unhang.rollout.journal_text import LONGEST_LINE_BYTES, JournalText, last_epoch, parse_journal, render_entry
+from unhang.rollout.steps import BEGUN, ROLLOUT, Entry
+
+JOURNAL, LOCK = "journal.jsonl", "journal.lock"
+
+
+class Superseded(UserError):
+    """Another controller has gone on with this rollout since; this one writes nothing more, and must not act either."""
+
+
+def read_journal(run: Path) -> JournalText:
+    """What happened so far; nothing when there is no journal yet. Raises UserError, OSError."""
+    try:
+        return parse_journal((run / JOURNAL).read_bytes())
+    except FileNotFoundError:
+        return JournalText(())
+
+
+def begin(run: Path, at: str, evidence: Mapping[str, Any]) -> int:
+    """The number of this controller, from now on the only one that may write. at: RFC 3339, UTC; evidence: who it is. Raises UserError, OSError."""
+    with _locked(run) as lock:
+        epoch = max(_number(lock), last_epoch(read_journal(run).entries)) + 1
+        os.pwrite(lock, f"{epoch:<20}\n".encode(), 0)
+        os.fsync(lock)
+        _append(run, Entry(at, "", ROLLOUT, BEGUN, epoch, evidence))
+    return epoch
+
+
+def append(run: Path, epoch: int, entry: Entry) -> None:
+    """Writes one entry and waits until it is on the disk. Raises Superseded, OSError, ValueError."""
+    with _locked(run) as lock:
+        newest = _number(lock)
+        if newest != epoch:
+            raise Superseded(
+                f"expected controller {epoch} to be the newest of the rollout in {run}, found {newest}; this one has stopped, and that one goes on"
+            )
+        _append(run, entry)
+
+
+@contextlib.contextmanager
+def _locked(run: Path) -> Iterator[int]:
+    handle = os.open(run / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _number(lock: int) -> int:
+    text = os.pread(lock, 64, 0).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _append(run: Path, entry: Entry) -> None:
+    existed = (run / JOURNAL).exists()
+    handle = os.open(run / JOURNAL, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        content = render_entry(entry, _last_line(handle))
+        while content:
+            content = content[os.write(handle, content) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    if not existed:
+        _sync_folder(run)
+
+
+def _last_line(handle: int) -> bytes:
+    """With its end, where it has one. Of a line that is longer than any entry its last part, which is no JSON either."""
+    size = os.fstat(handle).st_size
+    length = min(size, LONGEST_LINE_BYTES + 1)
+    tail = os.pread(handle, length, size - length)
+    return tail[tail.rfind(b"\n", 0, len(tail) - 1) + 1 :] if tail else b"\n"
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,170 @@
+"""What a node needs next, and what its answer comes to: the one place of a rollout that decides. States and answers in, orders and entries out.
+
+The playbook's action plugins ask it, and so does the simulation of the tests; neither decides anything by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unhang.rollout.node_state import NodeState, is_resting
+from unhang.rollout.steps import DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, Answer, Order, Target
+
+MOST_BOOTS_BACK = 1
+
+
+def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None = None) -> Order | None:
+    """What the controller of this epoch is to do on the node, None when nothing is left to do. stopped: why the brake lets nothing new be changed."""
+    if node.state in FINAL or (node.epoch == epoch and is_resting(node)):
+        return None
+    if node.epoch != epoch or "lock" not in node.done:
+        return _lock(node, target, stopped)
+    step, why = _changed(node) if node.changed else _unchanged(node, stopped or target.refused)
+    boot = node.leaves if step in REBOOTS else node.boot_id
+    return Order(node.host, step, node.token, boot, _reboots_left(node, target, step), why)
+
+
+def refusal(node: NodeState, target: Target) -> str | None:
+    """Why a node is not begun at all: its plan is not good any more. What this rollout has changed is brought to an end all the same."""
+    return None if node.touched else target.refused
+
+
+def _lock(node: NodeState, target: Target, stopped: str | None) -> Order | None:
+    if not node.touched and (stopped or target.refused):
+        return None
+    return Order(node.host, "lock", node.token, None if node.changed else target.boot_id)
+
+
+def _unchanged(node: NodeState, stopped: str | None) -> tuple[str, str]:
+    """Nothing to bring back yet: whatever speaks against going on ends with giving the node back as it was."""
+    why = node.failure or stopped
+    if why or node.giving_back:
+        return "release", why or ""
+    return next(((step, "") for step in ("drain", "wait", "save") if step not in node.done), ("apply", ""))
+
+
+def _changed(node: NodeState) -> tuple[str, str]:
+    why = "; ".join(filter(None, (node.failure, node.stuck)))
+    if node.giving_back:
+        return ("keep", why) if why else ("release", "")
+    if node.stuck:
+        return "keep", why
+    for step in ("drain", "wait"):
+        if step not in node.done:
+            return step, ""
+    return (_way_back(node), why) if node.failure else (_way_forward(node), "")
+
+
+def _way_forward(node: NodeState) -> str:
+    if not node.applied:
+        return "apply"
+    if not node.rebooted:
+        return "reboot"
+    return next((step for step in PROOFS if node.proofs.get(step) != node.boot_id), "release")
+
+
+def _way_back(node: NodeState) -> str:
+    if not node.rolled_back:
+        return "roll_back"
+    if not node.booted_back:
+        return "reboot_back"
+    return "audit_back" if node.as_before is None else "keep"
+
+
+def _reboots_left(node: NodeState, target: Target, step: str) -> int:
+    """Of the step. A boot that was ordered and may not have come yet counts: ordering it again for the same boot is the same boot."""
+    if step == "reboot_back":
+        return MOST_BOOTS_BACK - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
+    again = step == "reboot" and ("reboot", node.leaves) in node.boots
+    return target.reboots - sum(1 for kind, _ in node.boots if kind != "reboot_back") + again if step in ("apply", "reboot") else 0
+
+
+def may_act(order: Order) -> str | None:
+    """Why an order cannot be carried out, None when it can: the plan allows no further reboot."""
+    if order.step in REBOOTS and order.reboots_left < 1:
+        return "expected a reboot that the plan allows, found none left: the node has been booted as often as planned"
+    return None
+
+
+def judge(order: Order, answer: Answer, target: Target) -> tuple[str, dict[str, Any]]:
+    """(status, evidence) of the entry that ends a step. What a node says of itself counts by its evidence alone: ok without it has failed."""
+    evidence = dict(answer.evidence)
+    if answer.status in (SILENT, FENCED):
+        return answer.status, evidence
+    why = None if answer.status == "ok" else str(evidence.get("why") or "no reason given")
+    why = why or _missing(order, evidence) or CHECKS.get(order.step, _nothing)(order, evidence, target)
+    if why:
+        return FAILED, evidence | {"why": why}
+    return DONE, evidence | ({"stale": stale} if order.step == "lock" and (stale := _booted_since(order, evidence)) else {})
+
+
+NEEDED: Mapping[str, Mapping[str, type]] = {
+    "lock": {"fencing": int, "boot_id": str},
+    "drain": {"drained": bool, "owned": bool},
+    "wait": {"jobs": list},
+    "apply": {"boot_id": str, "needs_reboot": bool},
+    "reboot": {"boot_id": str, "running": dict},
+    **{step: {"boot_id": str, "healthy": bool} for step in (*PROOFS, "audit_back")},
+    "roll_back": {"boot_id": str, "needs_reboot": bool},
+    "reboot_back": {"boot_id": str},
+    "release": {"drained": bool, "owned": bool},
+}
+
+
+def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:
+    for name, kind in NEEDED.get(order.step, {}).items():
+        if type(evidence.get(name)) is not kind:
+            return f"expected {name} in the answer to {order.step}, found {evidence.get(name)!r}"
+    return None
+
+
+def _booted_since(order: Order, evidence: Mapping[str, Any]) -> str | None:
+    if order.boot_id in (None, evidence["boot_id"]):
+        return None
+    return f"expected the boot {order.boot_id} in which the plan was made, found {evidence['boot_id']}: audit the node and make a new plan"
+
+
+def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+    return None if evidence["drained"] else f"expected the node drained, found it in service: {evidence.get('reason') or 'no reason given'}"
+
+
+def _no_jobs(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+    return f"expected no jobs on the node, found {', '.join(map(str, evidence['jobs']))}" if evidence["jobs"] else None
+
+
+def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+    if evidence["boot_id"] == order.boot_id:
+        return f"expected another boot than {order.boot_id}, found the same: the node did not reboot"
+    if order.step == "reboot_back":
+        return None
+    wrong = [f"{name} {wanted}, found {evidence['running'].get(name)}" for name, wanted in target.running.items() if evidence["running"].get(name) != wanted]
+    return f"expected after the reboot {'; '.join(wrong)}" if wrong else None
+
+
+def _healthy(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+    if evidence["boot_id"] != order.boot_id:
+        return f"expected the boot {order.boot_id} all along, found {evidence['boot_id']}: the node booted while it was proved"
+    return None if evidence["healthy"] else "expected a node that is proved healthy, found one that is not"
+
+
+def _given_back(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+    if evidence["drained"] and evidence["owned"]:
+        return "expected the node in service, found it still drained by this rollout"
+    if evidence["drained"] and not evidence.get("held"):
+        return "expected to be told who has drained the node, found nothing"
+    return None
+
+
+def _nothing(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+    return None
+
+
+CHECKS: Mapping[str, Any] = {
+    "drain": _drained,
+    "wait": _no_jobs,
+    "reboot": _booted,
+    "reboot_back": _booted,
+    **dict.fromkeys((*PROOFS, "audit_back"), _healthy),
+    "release": _given_back,
+}
