@@ -43,12 +43,13 @@ def gate_lines(decisions):
     return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
 
 
-def gate_document(decisions, run, reference="", severities=()):
-    """gate.json (unhang/gate/1). run: the run folder."""
+def gate_document(decisions, run, hostvars, together, reference="", severities=()):
+    """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
     from unhang.gate.outcome import gate_document
 
     plain = json.loads(json.dumps(decisions, default=str))
-    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities))
+    group = json.loads(json.dumps(together, default=str)) or None
+    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities), _alone(plain, hostvars), group)
 
 
 def _counted(severities):

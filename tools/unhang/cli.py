@@ -30,11 +30,15 @@ COMMANDS = {
     "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
     "smoke": "prove that a group of GPUs can train together, or say who is to blame",
     "preprovision": "decide which nodes may join: audit, smoke test alone and together",
+    "verify": "say of an admission record whether it is the gate's, of this node and still true",
     "diagnose": "say from logs what happened and what most probably caused it",
     "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
 }
 # What playbooks call; nobody types it, so that no help lists it.
-HIDDEN = {"rollout-step": "what playbooks/remediate.yml asks the controller"}
+HIDDEN = {
+    "rollout-step": "what playbooks/remediate.yml asks the controller",
+    "gate-step": "what playbooks/preprovision.yml asks the controller",
+}
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
 

@@ -8,6 +8,7 @@ import sys
 from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
+from .admission import read_admission
 from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
 from .module_key import read_module_key
 from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
@@ -73,6 +74,7 @@ def read_node(root: Root, unread: Unread) -> dict[str, Any]:
         "secure_boot": unread.attempt("secure_boot", read_secure_boot, root, container),
         "module_key": unread.attempt("module_key", read_module_key, root, unread),
         "image": read_image(root, unread, mounts, container),
+        "admission": unread.attempt("admission", read_admission, root, unread),
     }
 
 

@@ -15,6 +15,7 @@ from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.errors import UserError
 from unhang.gate.outcome import FILE_NAME, exit_code
+from unhang.gate.signing import public_key
 from unhang.judge.rules import SEVERITIES
 from unhang.nodeset import expand_limit
 from unhang.report.gate import render_gate, render_gate_junit
@@ -43,6 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
     parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
+    parser.add_argument("--key", metavar="FILE", help="the gate's private key: signs the admission records of nodes that pass; it stays on this machine")
+    parser.add_argument("--days", type=int, metavar="N", default=365, help="how long an admission holds (default: %(default)s)")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
     parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout)")
     parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
@@ -76,7 +79,13 @@ def limit_of(hosts: str, reference: str | None) -> str:
 
 def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The playbook's variables. Raises UserError."""
-    chosen = {"preprovision_severities": split_list(arguments.severities, "--severities", SEVERITIES)}
+    chosen: dict[str, Any] = {"preprovision_severities": split_list(arguments.severities, "--severities", SEVERITIES)}
+    if arguments.days < 1:
+        raise UserError(f"--days: expected a number of days above 0, found {arguments.days}")
+    chosen["preprovision_admission_days"] = arguments.days
+    if arguments.key:
+        public_key(Path(arguments.key))  # told before anything is tested
+        chosen["preprovision_key"] = str(Path(arguments.key).absolute())
     if arguments.reference:
         chosen["preprovision_reference"] = arguments.reference
     if arguments.python:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from unhang.gate.deciding import FAIL, NOT_PROVED, PASS
@@ -10,11 +11,24 @@ from unhang.gate.deciding import FAIL, NOT_PROVED, PASS
 FILE_NAME = "gate.json"
 
 
-def gate_document(run: str, decisions: Mapping[str, Mapping[str, Any]], reference: str | None, severities: Sequence[str]) -> dict[str, Any]:
-    """run: id of the run folder; decisions: {host: {outcome, reasons}}."""
+def gate_document(
+    run: str, decisions: Mapping[str, Mapping[str, Any]], reference: str | None, severities: Sequence[str],
+    alone: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), together: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """run: id of the run folder; decisions: {host: {outcome, reasons}}; alone, together: results of the smoke test (unhang/smoke/1)."""
     nodes = [{"host": host, "outcome": row["outcome"], "reasons": list(row["reasons"])} for host, row in decisions.items()]
     totals = {outcome: sum(row["outcome"] == outcome for row in nodes) for outcome in (PASS, FAIL, NOT_PROVED)}
-    return {"schema": "unhang/gate/1", "run": run, "reference": reference, "severities": list(severities), "totals": totals, "nodes": nodes}
+    smoke = {"alone": {host: summary_of(result) for host, result in alone.items()}, "together": summary_of(together) if together else None}
+    head = {"schema": "unhang/gate/1", "run": run, "reference": reference, "severities": list(severities)}
+    return {**head, "totals": totals, "nodes": nodes, "smoke": smoke}
+
+
+def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """{verdict, hosts, world_size, bandwidth: [{op, size_bytes, busbw_gb_s}]} of a smoke test."""
+    rows = [row for row in result.get("collectives") or [] if row.get("measures") == "bandwidth"]
+    bandwidth = [{name: row.get(name) for name in ("op", "size_bytes", "busbw_gb_s")} for row in rows]
+    hosts = [row["host"] for row in result.get("hosts") or []]
+    return {"verdict": result.get("verdict"), "hosts": hosts, "world_size": result.get("world_size"), "bandwidth": bandwidth}
 
 
 def exit_code(document: Mapping[str, Any]) -> int:

@@ -28,6 +28,7 @@ class FilePlan(NamedTuple):
 
 
 Effect = Tuple[str, Any, Any]  # what, before and after, of the running system
+OWN_FOLDERS = ("/etc/systemd/", "/etc/unhang/")  # drop-in folders of units, and our own: they go with the last file in them
 FIRST_WORD = OWN.split(".", 1)[0] + "."  # "Written by unhang": behind any sign that begins a comment
 
 
@@ -78,8 +79,8 @@ def write_plan(rootfs: str, owner: str | None, plan: FilePlan, absent: bool, sta
     if plan.changes and owner:
         save_changes(rootfs, owner, plan.changes)
     write_texts(rootfs, plan.texts)
-    for path in [path for path, (_before, after) in plan.texts.items() if after is None and path.startswith("/etc/systemd/")]:
-        with contextlib.suppress(OSError):  # the drop-in folder of a unit, where nobody else has a file in it
+    for path in [path for path, (_before, after) in plan.texts.items() if after is None and path.startswith(OWN_FOLDERS)]:
+        with contextlib.suppress(OSError):  # where nobody else has a file in it
             os.rmdir(os.path.dirname(place_of(rootfs, path)))
     if absent and owner:
         forget_changes(rootfs, owner)

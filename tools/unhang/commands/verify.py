@@ -1,0 +1,78 @@
+"""`unhang verify RECORD`: says whether an admission record is the gate's, of this node and still true."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unhang import run_folder
+from unhang.errors import UserError
+from unhang.gate.signing import GOOD, check, public_key
+from unhang.gate.verifying import Verified, verify
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+from unhang.text import visible
+
+MOST_BYTES = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which record, whose key, and of which node it should be."""
+    parser.add_argument("record", metavar="RECORD", type=Path, help="RUN/admission/HOST, or /etc/unhang/admission of a node")
+    parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the gate's public key, as the controller keeps it and not as the node has it")
+    facts = "facts of the node: runs/ID/nodes/HOST.json, or what unhang collect printed there; without them the record is not compared with the node"
+    parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
+    parser.add_argument("--now", metavar="DATE", help="the day that counts, such as 2026-12-31 (default: today)")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 good, 1 anything else that was told apart; what cannot be read raises UserError."""
+    key = public_key(arguments.key)
+    facts = read_facts(arguments.facts) if arguments.facts else None
+    text = _read(arguments.record, "an admission record").decode("utf-8", "replace")
+    today = arguments.now or datetime.datetime.now(datetime.UTC).date().isoformat()
+    try:
+        found = verify(text, today, lambda line, signature: check(line, signature, key), facts)
+    except ValueError as problem:
+        raise UserError(f"{arguments.record}: {problem}") from None
+    print(json.dumps(_document(found), indent=2) if arguments.format == "json" else _lines(found, facts is not None))
+    return int(found.state != GOOD)
+
+
+def read_facts(path: Path) -> Mapping[str, Any]:
+    """The facts of a node, out of a run's file or as the collector prints them. Raises UserError."""
+    try:
+        document = parse_strictly(_read(path, "a node's facts", run_folder.LONGEST_DOCUMENT))
+    except NotStrict as problem:
+        raise UserError(f"{path}: {problem}") from None
+    facts = document.get("facts", document) if isinstance(document, dict) else None
+    if not isinstance(facts, dict) or facts.get("schema") != "unhang/node-facts/1":
+        raise UserError(f"{path}: expected facts of a node (unhang/node-facts/1), found none")
+    return facts
+
+
+def _read(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
+    try:
+        return read_bounded(path, most)
+    except OSError as problem:
+        raise UserError(f"expected {what} at {path}, found none: {problem.strerror}") from None
+    except NotStrict as problem:
+        raise UserError(f"{path}: {problem}") from None
+
+
+def _document(found: Verified) -> dict[str, Any]:
+    names = ("host", "run", "admitted_at", "expires")
+    return {"state": found.state, "why": list(found.why), "record": {name: found.record.get(name) for name in names}}
+
+
+def _lines(found: Verified, compared: bool) -> str:
+    record = found.record
+    told = "" if found.state in ("unsigned", "tampered", "another key") else f": {visible(record['host'])}, admitted {record['admitted_at']}"
+    lines = [f"{found.state}{told}", *(f"  {visible(line, 1000)}" for line in found.why)]
+    if found.state == GOOD:
+        lines.append(f"  holds until {record['expires']}" + ("" if compared else "; not compared with the node: --facts FILE does"))
+    return "\n".join(lines)

@@ -1,0 +1,143 @@
+"""Admission records (unhang/admission/1): made of a node that passed, and compared with what the node is later. Values in, values out."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.schemas.configuration import config_hash, section_hashes
+from unhang_node.parse.admission import SCHEMA
+
+GPU_FIELDS = ("index", "uuid", "serial", "pci_address", "model", "vbios", "inforom")
+FIRMWARE = ("vbios", "inforom")
+# Sections of which the comparison below names single facts; a difference elsewhere in them still shows in their hash.
+VERSIONS = {"driver": "driver", "kernel": "kernel", "bios": "BIOS", "nccl": "NCCL"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something of the node that is not what was admitted. what: for people, such as "driver"; admitted and found: as they were read."""
+
+    what: str
+    admitted: str
+    found: str
+
+
+def admission_record(host: str, facts: Mapping[str, Any], gate: Mapping[str, Any], admitted_at: datetime.datetime, days: int) -> dict[str, Any]:
+    """The record of one node. facts: unhang/node-facts/1; gate: unhang/gate/1; days: how long it holds."""
+    subject = subject_of(facts)
+    smoke = gate.get("smoke") or {}
+    return {
+        "schema": SCHEMA,
+        "host": host,
+        "run": gate["run"],
+        "admitted_at": admitted_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "expires": (admitted_at + datetime.timedelta(days=days)).strftime("%Y-%m-%d"),
+        **subject,
+        "config_hash": config_hash(facts),
+        "sections": section_hashes(facts),
+        "results": {"alone": (smoke.get("alone") or {}).get(host), "together": _together(smoke, host)},
+        "limits": {"severities": list(gate["severities"]), "reference": gate["reference"], "as_root": (facts.get("collector") or {}).get("as_root")},
+    }
+
+
+def record_line(record: Mapping[str, Any]) -> str:
+    """The line that is signed: the same bytes for the same record."""
+    return json.dumps(record, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+
+def admission_file(line: str, signature: str = "", key: str = "") -> str:
+    """What lies on controller and node: the record, its signature and the public key."""
+    return "\n".join(part.strip("\n") for part in (line, signature, key) if part) + "\n"
+
+
+def subject_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """{machine_id, gpus, nics, versions} of the facts; None for what was not read."""
+    sections = facts.get("sections") or {}
+    node, driver, kernel = (_mapping(sections.get(name)) for name in ("node", "driver", "kernel"))
+    devices = _rows(_mapping(sections.get("gpus")).get("devices"))
+    rdma = _rows(_mapping(sections.get("network")).get("rdma"))
+    libraries = _rows(_mapping(sections.get("nccl")).get("libraries"))
+    return {
+        "machine_id": node.get("machine_id") or None,
+        "gpus": [{name: row.get(name) for name in GPU_FIELDS} for row in devices],
+        "nics": [{name: row.get(name) for name in ("name", "firmware")} for row in rdma],
+        "versions": {
+            "driver": _mapping(driver.get("loaded")).get("version"),
+            "kernel": kernel.get("release"),
+            "bios": _mapping(node.get("dmi")).get("bios_version"),
+            "nccl": next((row.get("version") for row in libraries if row.get("is_loader_default")), None),
+        },
+    }
+
+
+def is_of_another_node(record: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether the machine ids differ; without them, whether not one GPU is the same."""
+    subject = subject_of(facts)
+    if record["machine_id"] and subject["machine_id"]:
+        return bool(record["machine_id"] != subject["machine_id"])
+    admitted, found = _uuids(record["gpus"]), _uuids(subject["gpus"])
+    return bool(admitted and found and not set(admitted) & set(found))
+
+
+def differences(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Difference]:
+    """What of the node is no longer as admitted. What was not read, then or now, is no difference."""
+    subject = subject_of(facts)
+    named = [
+        *_versions(record["versions"], subject["versions"]),
+        *_gpus(record["gpus"], subject["gpus"]),
+        *_nics(record["nics"], subject["nics"]),
+    ]
+    hashes = section_hashes(facts)
+    changed = [name for name, value in sorted(record["sections"].items()) if name in hashes and hashes[name] != value]
+    if changed and not named:
+        return [Difference("configuration", record["config_hash"][:19], f"other facts in {', '.join(changed)}")]
+    return named
+
+
+def _versions(admitted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    for name, words in VERSIONS.items():
+        if admitted.get(name) and found.get(name) and admitted[name] != found[name]:
+            yield Difference(words, str(admitted[name]), str(found[name]))
+
+
+def _gpus(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+    before, now = _uuids(admitted), _uuids(found)
+    if not before or not now:
+        return
+    gone, new = [uuid for uuid in before if uuid not in now], [uuid for uuid in now if uuid not in before]
+    if gone or new:
+        yield Difference("GPUs", ", ".join(gone) or f"{len(before)} GPUs", ", ".join(new) or f"{len(now)} GPUs")
+    for uuid in before.keys() & now.keys():
+        for name in FIRMWARE:
+            if before[uuid].get(name) and now[uuid].get(name) and before[uuid][name] != now[uuid][name]:
+                yield Difference(f"{name} of {uuid}", str(before[uuid][name]), str(now[uuid][name]))
+
+
+def _nics(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+    before, now = ({str(row["name"]): row.get("firmware") for row in rows if row.get("name")} for rows in (admitted, found))
+    if before.keys() != now.keys():
+        yield Difference("RDMA devices", ", ".join(sorted(before)) or "none", ", ".join(sorted(now)) or "none")
+    for name in sorted(before.keys() & now.keys()):
+        if before[name] and now[name] and before[name] != now[name]:
+            yield Difference(f"firmware of {name}", str(before[name]), str(now[name]))
+
+
+def _together(smoke: Mapping[str, Any], host: str) -> Any:
+    together = smoke.get("together")
+    return together if together and host in (together.get("hosts") or []) else None
+
+
+def _uuids(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {str(row["uuid"]): row for row in rows if row.get("uuid")}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _rows(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
