@@ -134,6 +134,7 @@ def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
         "slurm": {"slurmd": slurm, "version": "24.05.2" if slurm else None}, "python": {"path": "/usr/bin/python3.12", "version": "3.12"},
         "dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "board": "X13", "bios_version": "2.1"}, "secure_boot": False,
         "image": {"kind": "installed", "evidence": "root file system ext4"},
+        "admission": {"path": "/etc/unhang/admission", "record": None, "private_keys": []},
     }  # fmt: skip
 
 
