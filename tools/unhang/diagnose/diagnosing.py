@@ -132,10 +132,10 @@ def _remarks(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _collect(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]], ask: Sequence[str] = ()) -> list[str]:
-    """What would decide between the first causes: their own lists, in turn; then what the outcome asks for."""
+    """What would decide: what the outcome asks for first, then the lists of the first causes in turn, then the rest of what the outcome asks for."""
     lists = [rows[cause.id]["collect"] for cause in causes[:3]]
     mixed = [one[place] for place in range(max(map(len, lists), default=0)) for one in lists if place < len(one)]
-    return list(dict.fromkeys([*mixed, *ask]))[:MOST_COLLECT]
+    return list(dict.fromkeys([*ask[:2], *mixed, *ask]))[:MOST_COLLECT]
 
 
 def render_json(diagnosis: Mapping[str, Any]) -> str:

@@ -39,6 +39,24 @@ def usual_causes(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
 
 
 def _phase(facts: Facts) -> tuple[str, Event] | None:
+    return _phase_of_a_fault(facts) or _phase_of_silence(facts)
+
+
+def _phase_of_silence(facts: Facts) -> tuple[str, Event] | None:
+    """A job of several GPUs whose log ends before its first step, or fails without a cause before its nodes have met."""
+    if any(facts.of(name) for name in ("training_step", "healthy_end", "average_bandwidth", "bar")):
+        return None
+    started = [event for name in ("bootstrap", "init_start", "member", "network_used") for event in facts.of(name)]
+    if _has_several_nodes(facts) and not facts.of("init_complete"):
+        failed = [event for event in facts.events if event.signature.kind in ("error", "symptom") and not event.quoted]
+        if event := next(iter([*started, *failed]), None):
+            return "a job of several nodes hangs or fails before its ranks have met", event
+    if started and not _has_several_nodes(facts) and not any(event.signature.kind == "error" for event in facts.events):
+        return "a job of one node hangs in its first collectives", started[-1]
+    return None
+
+
+def _phase_of_a_fault(facts: Facts) -> tuple[str, Event] | None:
     several = _has_several_nodes(facts)
     if failed := [event for event in facts.events if event.signature.id == "nccl-unhandled-error" and not event.quoted]:
         if several and not facts.of("init_complete"):

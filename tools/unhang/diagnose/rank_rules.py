@@ -11,9 +11,11 @@ from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
 
-STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
+STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 NEAR_LINES = 15  # single-rank work that stands so close before a time-out was going on
 START_UP_SEQ = 50  # a collective so early belongs to start-up
+LATE_SEQ = 1000  # one so late does not
+SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
 SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
 
 
@@ -241,25 +243,45 @@ def weights_were_loading(facts: Facts) -> Iterator[Evidence]:
 
 
 def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
-    """Time-outs in one and the same collective, and nothing else: too short a limit, or a transport that is stuck."""
+    """Time-outs in one and the same collective, and nothing else: where it stands in the job tells what is likely."""
     if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
         return
-    events = tuple(one.event for one in facts.timeouts[:6])
-    if len({(one.op, one.seq) for one in facts.timeouts}) == 1:
-        yield Evidence(
-            "watchdog_timeout_too_short",
-            SUPPORTING + 0.4,
-            "the ranks that report wait in the same collective and no other cause shows",
-            events,
-            "same-collective",
-        )
-        one = facts.timeouts[0]
-        if one.seq is not None and one.seq <= START_UP_SEQ and (one.numel or 0) > 1:
-            why = "the hang is in start-up, in the first large transfers between GPUs"
-            yield Evidence("acs_iommu", SUPPORTING / 2, why, events[:1], "start-up-transfer")
-            yield Evidence("driver_p2p_bug", SUPPORTING / 2, why, events[:1], "start-up-transfer")
-        elif one.seq is not None and one.seq > 20 * START_UP_SEQ:
-            yield Evidence("nccl_bug", WEAK, "many collectives had worked before this one", events[:1], "late-hang")
+    if len({(one.op, one.seq) for one in facts.timeouts}) > 1:
+        return
+    one, events = facts.timeouts[0], tuple(timeout.event for timeout in facts.timeouts[:6])
+    large = (one.numel or 0) > 1
+    if large and one.seq is not None and _is_late(facts, one.seq):
+        yield from _late_and_large(facts, events)
+        return
+    why = "the ranks that report wait in the same collective and no other cause shows"
+    yield Evidence("watchdog_timeout_too_short", SUPPORTING + 0.4, why, events, "same-collective")
+    if one.seq is not None and one.seq <= START_UP_SEQ and large:
+        heard = {timeout.rank for timeout in facts.timeouts}
+        weight = SUPPORTING - 0.3 if facts.world_size == len(heard) > 1 else SUPPORTING / 2  # where all wait, none is busy elsewhere
+        why = "the hang is in start-up, in the first large transfers between GPUs"
+        yield Evidence("acs_iommu", weight, why, events[:1], "start-up-transfer")
+        yield Evidence("driver_p2p_bug", weight, why, events[:1], "start-up-transfer")
+    elif one.seq is not None and one.seq > LATE_SEQ:
+        yield Evidence("nccl_bug", WEIGHTS["weak"], "many collectives had worked before this one", events[:1], "late-hang")
+
+
+def _is_late(facts: Facts, seq: int) -> bool:
+    """Whether many steps had worked: they are in the log, or so many collectives cannot belong to a start-up."""
+    works = facts.of("training_step") or facts.of("bar") or _serves(facts)
+    return seq > (LATE_SEQ if works else 10 * LATE_SEQ)
+
+
+def _serves(facts: Facts) -> bool:
+    return any(name in event.text for event in facts.events for name in SERVERS)
+
+
+def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidence]:
+    """A thousand collectives had fitted into the limit: in training a rank then called something else, or nothing; a server waits inside NCCL."""
+    why = "many collectives had worked before this large one, so it is no matter of the limit"
+    first, second = ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
+    yield Evidence(first, SUPPORTING + 0.4, why, events[:2], "late-hang")
+    yield Evidence(second, SUPPORTING - 0.4, why, events[:1], "late-hang")
+    yield Evidence("watchdog_timeout_too_short", SUPPORTING - 0.9, "the ranks that report wait in the same collective", events, "same-collective")
 
 
 def decided_by_each_rank(facts: Facts) -> Iterator[Evidence]:

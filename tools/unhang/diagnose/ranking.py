@@ -19,6 +19,7 @@ LEAST_SCORE = 0.5
 FAR_BEHIND = 2.5  # a cause so far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause so far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # shares of belief from which on the words are used
+FAMILY = "family-"  # ids of signatures that tell the part of a program only
 TROUBLE = ("p2p-silent",)  # evidence that is itself the sign of a fault
 
 
@@ -37,6 +38,7 @@ class Cause:
 def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Sequence[Evidence] = ()) -> list[Cause]:
     """The causes that something speaks for, most likely first. rows: the catalogue's causes; more: evidence from elsewhere, such as an audit."""
     evidence = [*signature_evidence(facts, WEIGHTS), *combined_evidence(facts), *more, *_of_first_error(facts)]
+    evidence = _without_needless_hints(evidence)
     evidence += usual_causes(facts, evidence)
     points: list[tuple[str, float, list[Evidence], list[Evidence]]] = []
     for cause in rows:
@@ -54,6 +56,13 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
         Cause(cause, score, share, _severity(score, share, top, trouble, str(rows[cause]["severity"])), tuple(pro), tuple(con))
         for (cause, score, pro, con), share in zip(points, believed, strict=True)
     ]
+
+
+def _without_needless_hints(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Which part of a program failed says where to look only as long as no line says what failed."""
+    if not any(one.weight >= ABOVE_INFO for one in evidence):
+        return list(evidence)
+    return [one for one in evidence if not one.id.startswith(FAMILY)]
 
 
 def _of_first_error(facts: Facts) -> list[Evidence]:

@@ -12,7 +12,7 @@ import heapq
 import math
 from collections.abc import Iterable
 
-WEIGHTS = {"decisive": 6.0, "strong": 4.0, "supporting": 2.0, "weak": 0.7}
+WEIGHTS = {"decisive": 6.0, "strong": 4.0, "supporting": 2.0, "hinting": 1.3, "weak": 0.7}
 MOST_PIECES = 64  # what is further down the list adds less than a float can tell
 NOTHING = 2.0  # the score that "none of these" starts with
 FIRST_ERROR = 1.0  # for what the earliest error speaks for: later ones are often its consequences

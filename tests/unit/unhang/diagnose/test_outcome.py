@@ -139,3 +139,50 @@ def test_advice_names_what_the_log_names(tmp_path, capsys, text, named):
 def test_line_that_is_too_long_keeps_its_end():
     line = "h:1:2 [0] NCCL WARN " + "x" * 900 + " failed : No route to host"
     assert len(shortened(line, 240)) < 270 and shortened(line, 240).endswith("failed : No route to host") and shortened(line, 240).startswith("h:1:2 [0]")
+
+
+def timed_out(seq, numel, ranks=(0, 1)):
+    head = "[E ProcessGroupNCCL.cpp:616]"
+    return "\n".join(
+        f"[rank{rank}]:{head} [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn={numel}, "
+        f"NumelOut={numel}, Timeout(ms)=600000) ran for 60000{rank} milliseconds before timing out."
+        for rank in ranks
+    )
+
+
+def test_large_collective_after_many_steps_is_no_matter_of_the_limit(tmp_path, capsys):
+    _code, answer = run(tmp_path, capsys, f"step 900/2000 | loss 2.1\n{timed_out(4100, 98304)}")
+    assert answer["causes"][0]["cause"] == "rank_desync_app"
+    assert [one["severity"] for one in answer["causes"] if one["cause"] == "watchdog_timeout_too_short"] in ([], ["info"])
+
+
+def test_first_barrier_in_which_ranks_wait_is_a_matter_of_the_limit(tmp_path, capsys):
+    _code, answer = run(tmp_path, capsys, timed_out(2, 1, ranks=(1, 2, 3)))
+    assert answer["causes"][0]["cause"] == "watchdog_timeout_too_short"
+
+
+def test_work_that_outlasts_the_limit_names_both_readings_and_is_no_error(tmp_path, capsys):
+    _code, answer = run(tmp_path, capsys, f"Map:  41%|####      | 812000/1980000 [09:41<14:02, 1386.10 examples/s]\n{timed_out(2, 1, ranks=(1,))}")
+    assert [one["cause"] for one in answer["causes"][:2]] == ["slow_rank_or_io", "watchdog_timeout_too_short"]
+    assert answer["causes"][0]["severity"] == "warning"
+
+
+def test_line_that_only_speaks_strongly_is_a_warning_and_one_that_names_the_fault_an_error(tmp_path, capsys):
+    _code, strong = run(tmp_path, capsys, "RuntimeError: DataLoader worker (pid 3141) is killed by signal: Killed.")
+    assert (strong["causes"][0]["cause"], strong["causes"][0]["severity"]) == ("oom", "warning")
+    _code, named = run(tmp_path, capsys, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert (named["causes"][0]["cause"], named["causes"][0]["severity"]) == ("oom", "error")
+
+
+def test_part_of_a_program_that_failed_is_a_remark_until_a_line_says_what_failed(tmp_path, capsys):
+    part = "w1:3:8 [2] NCCL INFO transport/net_ib.cc:512 -> 2"
+    _code, alone = run(tmp_path, capsys, part)
+    assert [(one["cause"], one["severity"]) for one in alone["causes"]] == [("ib_misconfig", "info")]
+    _code, named = run(tmp_path, capsys, f"{part}\nw1:3:8 [2] misc/ibvwrap.cc:201 NCCL WARN Call to ibv_reg_mr failed with error Bad address")
+    assert [one["cause"] for one in named["causes"]] == ["gdr_peermem_missing"]
+
+
+def test_job_of_several_nodes_that_ends_in_silence_has_its_usual_causes_as_remarks(tmp_path, capsys):
+    text = "$ torchrun --nnodes=2 --nproc_per_node=8 a.py\nh:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>"
+    _code, answer = run(tmp_path, capsys, text)
+    assert answer["causes"][0]["cause"] == "wrong_interface" and {one["severity"] for one in answer["causes"]} == {"info"}
