@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.gate.peers import PeerDifference, is_drift, peer_differences
+
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
 NOT_READ = ("node-unreachable", "node-timeout", "node-failed", "node-answer-invalid", "node-missing")  # rules of nodes that the audit could not look at
 Result = Mapping[str, Any]
@@ -39,9 +41,16 @@ def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], referen
 
 
 def decide(hosts: Sequence[str], seen: Seen) -> dict[str, dict[str, Any]]:
-    """{host: {outcome, reasons}}. Reasons are one line each."""
+    """{host: {outcome, reasons, differences}}. Reasons are one line each; differences are those from its peers, of any severity."""
     ill = _ill_reference(seen)
-    return {host: _decide(host, seen, ill, len(hosts)) for host in hosts}
+    return {host: {**_decide(host, seen, ill, len(hosts)), "differences": [one.row() for one in differences_of(host, seen)]} for host in hosts}
+
+
+def differences_of(host: str, seen: Seen) -> list[PeerDifference]:
+    """In what a node differs from the reference, or from most of its group."""
+    drift = [finding for finding in (seen.audit or {}).get("findings") or [] if finding.get("verdict") == "fail" and is_drift(finding)]
+    found = [peer_differences(finding, seen.reference).get(host) for finding in drift]
+    return [one for one in found if one is not None]
 
 
 def _ill_reference(seen: Seen) -> str | None:
@@ -66,7 +75,8 @@ def _failures(host: str, seen: Seen) -> list[str]:
     """What said no, about this node."""
     return _once([
         *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _found(host, seen)
-          if finding.get("severity") in seen.severities and finding["rule"] not in NOT_READ),
+          if finding.get("severity") in seen.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
+        *(f"audit: {one.line()}" for one in differences_of(host, seen) if one.severity in seen.severities),
         *(f"alone: {suspect['why']}" for suspect in _suspects(seen.alone.get(host)) if not suspect.get("blind")),
         *(f"together: {suspect['why']}" for suspect in _suspects(seen.together) if not suspect.get("blind") and _meant(host, suspect, seen)),
     ])  # fmt: skip

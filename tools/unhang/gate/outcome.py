@@ -15,8 +15,11 @@ def gate_document(
     run: str, decisions: Mapping[str, Mapping[str, Any]], reference: str | None, severities: Sequence[str],
     alone: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), together: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """run: id of the run folder; decisions: {host: {outcome, reasons}}; alone, together: results of the smoke test (unhang/smoke/1)."""
-    nodes = [{"host": host, "outcome": row["outcome"], "reasons": list(row["reasons"])} for host, row in decisions.items()]
+    """run: id of the run folder; decisions: {host: {outcome, reasons, differences}}; alone, together: results of the smoke test (unhang/smoke/1)."""
+    nodes = [
+        {"host": host, "outcome": row["outcome"], "reasons": list(row["reasons"]), "differences": list(row.get("differences") or [])}
+        for host, row in decisions.items()
+    ]
     totals = {outcome: sum(row["outcome"] == outcome for row in nodes) for outcome in (PASS, FAIL, NOT_PROVED)}
     smoke = {"alone": {host: summary_of(result) for host, result in alone.items()}, "together": summary_of(together) if together else None}
     head = {"schema": "unhang/gate/1", "run": run, "reference": reference, "severities": list(severities)}

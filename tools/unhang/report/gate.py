@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
@@ -17,7 +18,8 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
     """Nodes with equal outcome and reasons folded, those that fail first. run, program: as a person types them; plain: ASCII only."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for row in document["nodes"]:
-        groups.setdefault((row["outcome"], tuple(row["reasons"])), []).append(row["host"])
+        told = [_difference(one) for one in row["differences"] if one["severity"] not in document["severities"]]
+        groups.setdefault((row["outcome"], (*row["reasons"], *told)), []).append(row["host"])
     lines = []
     for (outcome, reasons), hosts in sorted(groups.items(), key=lambda group: (ORDER.index(group[0][0]), group[1])):
         lines += [f" {outcome.upper():<{WIDEST}}  {fold_hosts(hosts)}", *(f" {'':<{WIDEST}}  {visible(reason, 600)}" for reason in reasons)]
@@ -27,6 +29,12 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
     lines += ["", f"next: {program} report {run}"]
     text = "\n".join(lines) + "\n"
     return ascii_only(text) if plain else text
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """One that fails nobody, with both values."""
+    found, expected = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (row["found"], row["expected"]))
+    return f"differs, {row['severity']}: {row['rule']}: found {visible(found, 200)}, {row['by']} {visible(expected, 200)}"
 
 
 def render_gate_junit(document: Mapping[str, Any]) -> str:

@@ -125,4 +125,4 @@ def test_the_group_is_the_reference_and_who_passed_alone():
 
 def test_one_node_without_others_passes_alone_and_is_told_so():
     seen = Seen({"findings": []}, {"gpu001": GOOD}, None, None, ("critical",))
-    assert decide(["gpu001"], seen) == {"gpu001": {"outcome": "pass", "reasons": ["alone: no other node was within the limit"]}}
+    assert decide(["gpu001"], seen) == {"gpu001": {"outcome": "pass", "reasons": ["alone: no other node was within the limit"], "differences": []}}

@@ -36,7 +36,7 @@ def test_the_document_is_as_its_schema_says():
     document = document_of(*DECISIONS)
     assert list(check_schema(document, read_schema("gate-1"))) == []
     assert document["totals"] == {"pass": 2, "fail": 1, "not proved": 1}
-    assert list(check_schema({**document, "nodes": [{"host": "gpu001", "outcome": "unknown", "reasons": []}]}, read_schema("gate-1"))) != []
+    assert list(check_schema({**document, "nodes": [{"host": "gpu001", "outcome": "unknown", "reasons": [], "differences": []}]}, read_schema("gate-1"))) != []
 
 
 def test_the_table_names_each_node_once_with_its_reasons_and_those_that_fail_first():
@@ -61,3 +61,13 @@ def test_junit_counts_what_is_not_proved_as_an_error_and_never_as_good():
     assert dict(suite.attrib) == {"name": "unhang preprovision", "tests": "4", "failures": "1", "errors": "1"}
     told = {case.get("name"): [child.tag for child in case] for case in suite}
     assert told == {"gpu001": [], "gpu002": [], "gpu003": ["failure"], "gpu004": ["error"]}
+
+
+def test_a_difference_that_fails_nobody_is_shown_with_both_values():
+    row = {"rule": "group-mtu-differs", "severity": "warning", "found": "eth0: 1500", "expected": ["eth0: 9000"], "by": "the reference gpu001 has"}
+    document = gate_document("r", {"gpu002": {"outcome": "pass", "reasons": [], "differences": [row, {**row, "severity": "error"}]}}, "gpu001", ["error"])
+    assert list(check_schema(document, read_schema("gate-1"))) == []
+    lines = render_gate(document, "runs/latest", "unhang", plain=True).splitlines()
+    assert lines[0] == " PASS        gpu002"
+    assert lines[1].strip() == 'differs, warning: group-mtu-differs: found eth0: 1500, the reference gpu001 has ["eth0: 9000"]'
+    assert lines[2] == ""
