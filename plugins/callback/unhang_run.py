@@ -50,9 +50,11 @@ import sys
 import time
 from pathlib import Path
 
+from ansible import constants as C
 from ansible import context
 from ansible.plugins.callback import CallbackBase
 from ansible.release import __version__ as ansible_core_version
+from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 
 _PROJECT = Path(__file__).resolve().parents[2]
 for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
@@ -60,7 +62,9 @@ for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
         sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
 
 from unhang import run_folder
-from unhang.ansible import run_files
+from unhang.ansible import group_policies, run_files
+from unhang.ansible.group_policies import VARIABLE
+from unhang.ansible.inventory import plain
 from unhang.ansible.plays import audits
 from unhang.ansible.progress import Progress
 from unhang.ansible.text import clean
@@ -98,6 +102,7 @@ class CallbackModule(CallbackBase):
         if taken := sorted({"all", "ungrouped"} & set(inventory.hosts)):
             self._stop(f"expected host names that are no group of every inventory, found a host named {taken[0]}: Ansible would audit it alone; rename it")
         if self.run is None:
+            self._check_policies(play, hosts)
             self._open()
             self._warn_of_brackets()
         for host in hosts:
@@ -216,6 +221,14 @@ class CallbackModule(CallbackBase):
         except OSError as problem:
             self._stop(f"could not make the run folder {self.run}: {problem.strerror}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
 
+    def _check_policies(self, play, hosts):
+        """Which group's policy counts must not be left to the alphabet; that a policy replaces another is said."""
+        by_host = group_policies_of(play, hosts)
+        if refused := group_policies.refusals(by_host):
+            self._stop("; ".join(refused))
+        for line in group_policies.notices(by_host):
+            self._say(line)
+
     def _warn_of_brackets(self):
         """Plain ansible-playbook cannot be kept from reading a node set in its own way, but it can be said."""
         limit = str(context.CLIARGS.get("subset") or "")
@@ -285,6 +298,23 @@ class CallbackModule(CallbackBase):
         """Ends the play before it has begun: an exception in a callback would be a warning to Ansible."""
         self._say(words)
         raise SystemExit(2)
+
+
+def group_policies_of(play, hosts):
+    """{host: its GroupPolicy rows}, of hosts that several groups give a policy and whose own variables give none."""
+    variables, loader = play.get_variable_manager(), play.get_loader()
+    if VARIABLE in variables.extra_vars:
+        return {}
+    inventory = variables._inventory
+
+    def layers_of(entity):
+        beside_inventory = get_vars_from_inventory_sources(loader, inventory._sources, [entity], "task")
+        beside_playbook = get_vars_from_path(loader, loader.get_basedir(), [entity], "task")
+        layers = {"inventory": entity.vars, "plugins_inventory": beside_inventory, "plugins_play": beside_playbook}
+        return {name: plain(given[VARIABLE]) for name, given in layers.items() if given.get(VARIABLE) is not None}
+
+    defined = group_policies.in_order(inventory.groups.values(), layers_of, C.VARIABLE_PRECEDENCE)
+    return group_policies.of_hosts(hosts, defined, layers_of)
 
 
 def _version():

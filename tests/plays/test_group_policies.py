@@ -1,0 +1,85 @@
+"""A host in two groups that both give it a policy: what is refused before anything is asked, and what is said, by the playbooks themselves."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from local_fleet import PROJECT, envelope, read
+
+from unhang.ansible.group_policies import GroupPolicy, rivals_of
+
+
+@pytest.fixture
+def grouped(fleet):
+    """play(groups, playbook): gpu001 under this tree of groups, {name: {vars, children, hosts}}."""
+    fleet.answering("gpu001", envelope())
+
+    def play(groups, playbook="audit", host_variables=None, *arguments):
+        inventory = {"all": {"hosts": {"gpu001": {**fleet.hosts["gpu001"], **(host_variables or {})}}, "children": groups}}
+        path = fleet.folder / "grouped.yml"
+        path.write_text(yaml.safe_dump(inventory))
+        return fleet.play("-i", path, *arguments, playbook=PROJECT / "playbooks" / f"{playbook}.yml")
+
+    play.fleet = fleet
+    return play
+
+
+def group(driver=None, priority=None, **more):
+    """A group that gives a policy."""
+    given = {"unhang_policy": {"driver": {"version": driver}}} if driver else {}
+    return {"vars": {**given, **({"ansible_group_priority": priority} if priority else {})}, **more}
+
+
+HERE = {"hosts": {"gpu001": {}}}
+TWO = {"h200": group("570.172.08", **HERE), "training": group("580.65.06", **HERE)}
+
+
+@pytest.mark.parametrize("playbook", ["audit", "remediate", "rollback", "preprovision"])
+def test_two_unrelated_groups_that_both_give_a_policy_are_refused_by_name(grouped, playbook):
+    played = grouped(TWO, playbook)
+    assert played.returncode == 2
+    said = " ".join(played.stderr.split())
+    assert "expected one group that gives gpu001 unhang_policy, found h200 and training at one level, neither of them a child of the other" in said
+    assert not grouped.fleet.runs.exists(), "nothing is asked of a node, and no run is begun"
+
+
+def test_group_vars_beside_the_inventory_count_too(grouped):
+    folder = grouped.fleet.folder / "group_vars"
+    folder.mkdir()
+    (folder / "h200.yml").write_text("unhang_policy: {driver: {version: 570.172.08}}\n")
+    played = grouped({"h200": HERE, "training": TWO["training"]})
+    assert played.returncode == 2
+    assert "found h200 and training at one level" in played.stderr
+
+
+def test_a_child_replaces_its_parent_and_the_preview_says_so(grouped):
+    played = grouped({"gpu": group("570.172.08", children={"h200": group("580.65.06", **HERE)})}, "remediate")
+    said = " ".join(played.stderr.split())
+    assert "unhang_policy of group h200 replaces that of gpu whole for gpu001, as Ansible has it" in said
+    assert read(grouped.fleet.runs / "latest" / "nodes" / "gpu001.json")["policy"] == {"driver": {"version": "580.65.06"}}
+
+
+@pytest.mark.parametrize(
+    ("groups", "host_variables", "counts"),
+    [
+        (TWO, {"unhang_policy": {"driver": {"version": "575.57.08"}}}, "575.57.08"),
+        ({**TWO, "h200": group("570.172.08", priority=10, **HERE)}, None, "570.172.08"),
+        ({"h200": group("580.65.06", **HERE), "training": TWO["training"]}, None, "580.65.06"),
+        ({"a": group("570.172.08", children={"c": group("1.1", **HERE)}), "b": group("580.65.06", children={"c": {}})}, None, "1.1"),
+    ],
+    ids=["the host's own", "a priority", "equal policies", "a child of both"],
+)
+def test_what_somebody_has_decided_is_not_refused(grouped, groups, host_variables, counts):
+    played = grouped(groups, "audit", host_variables)
+    assert played.returncode == 0, played.stderr
+    assert grouped.fleet.nodes()["gpu001"]["policy"] == {"driver": {"version": counts}}
+
+
+def test_what_the_command_line_gives_counts_for_all_groups(grouped):
+    played = grouped(TWO, "audit", None, "-e", '{"unhang_policy": {"driver": {"version": "575.57.08"}}}')
+    assert played.returncode == 0, played.stderr
+
+
+def test_a_group_that_stands_in_two_places_is_no_rival_of_itself():
+    rows = [GroupPolicy("gpu", 1, 1, {"a": 1}), GroupPolicy("gpu", 1, 1, {"a": 2})]
+    assert rivals_of(rows) == []
