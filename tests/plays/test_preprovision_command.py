@@ -26,6 +26,8 @@ def pair(fleet):
     """Two nodes that answer the audit and nothing else, and so can prove nothing."""
     for name in ("gpu001", "gpu002"):
         fleet.answering(name, envelope())
+    fleet.groups["gpu"] = ["gpu001", "gpu002"]
+    (fleet.folder / "ranges.txt").write_text("gpu[001-002]\n")
     return fleet
 
 
@@ -66,6 +68,7 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
         (["gpu001", "--reference", "gpu009"], "expected preprovision_reference among the nodes of this run, found gpu009 beside gpu001"),
         (["gpu001", "--severities", "bad"], "--severities: expected some of critical, error, warning, info, found bad"),
         (["gpu001", "--ansible=--check"], "expected a run without --check"),
+        (["@ranges.txt"], "--limit gpu[001-002]: expected hosts that can be read in one way only, found a range"),
         (["gpu001", "--ansible=--no-such"], "unrecognized arguments: --no-such"),
     ],
 )

@@ -1,0 +1,55 @@
+"""Lists that operators give: a text with commas on the command line is the list that it looks like, and never a list of its letters."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+PROJECT = Path(__file__).resolve().parents[3]
+# Lists of commands or mappings cannot stand in a text with commas; they are checked for being lists.
+NAMED_FILTER = {"str": "unhang_list", "list": "unhang_commands", "dict": "unhang_commands"}
+
+
+def list_variables():
+    """(role, variable, kind of its members) of every list in the roles' argument specifications and defaults."""
+    for role in sorted(path for path in (PROJECT / "roles").iterdir() if path.is_dir()):
+        found = dict.fromkeys((name for name, value in read(role / "defaults/main.yml").items() if isinstance(value, list)), "str")
+        for entry in read(role / "meta/argument_specs.yml").get("argument_specs", {}).values():
+            options = entry.get("options") or {}
+            found.update((name, option.get("elements", "str")) for name, option in options.items() if option.get("type") == "list")
+        yield from ((role.name, name, kind) for name, kind in sorted(found.items()))
+
+
+def read(path):
+    """A mapping of a YAML file, {} where there is none."""
+    return yaml.safe_load(path.read_text()) or {} if path.exists() else {}
+
+
+def uses_of(name):
+    """(place, text) of every template and bare condition that reads a variable, in roles and playbooks."""
+    for path in sorted([*(PROJECT / "roles").glob("*/*/*.yml"), *(PROJECT / "playbooks").rglob("*.yml")]):
+        if path.parent.name == "meta":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            text = line.partition(" # ")[0]
+            if re.search(rf"(?<![\w'\"-]){name}(?![\w'\"]|:)", text) and not text.lstrip().startswith("#"):
+                yield f"{path.relative_to(PROJECT)}:{number}", text
+
+
+@pytest.mark.parametrize(("role", "name", "kind"), [pytest.param(*row, id=row[1]) for row in list_variables()])
+def test_no_list_variable_is_used_as_it_was_given(role, name, kind):
+    checked = re.compile(rf"\b{name} \| {NAMED_FILTER[kind]}\('{name}'")
+    used = list(uses_of(name))
+    assert used, f"{name} is used nowhere"
+    assert [place for place, text in used if not checked.search(text)] == []
+
+
+def test_the_playbooks_lists_are_read_through_the_filter():
+    names = ("unhang_roles", "unhang_severities", "unhang_packages", "preprovision_severities")
+    used = {name: list(uses_of(name)) for name in names}
+    assert all(used.values())
+    raw = [place for name, rows in used.items() for place, text in rows if not re.search(rf"{name} \| (default\(.*\) \| )?unhang_(list|gate)", text)]
+    assert raw == []
