@@ -35,6 +35,7 @@ from unhang.ansible.answer import ANSWER_LIMIT_CHARS, Answer, read_answer, read_
 from unhang.ansible.memory_watch import MemoryWatch
 from unhang.ansible.plays import audits
 from unhang.ansible.text import clean
+from unhang.errors import UserError
 
 PROJECT = _PROJECT
 # How the command that runs the module is told from those that only prepare it.
@@ -65,7 +66,10 @@ class ActionModule(ActionBase):
         if C.INJECT_FACTS_AS_VARS:
             raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; point ANSIBLE_CONFIG to unhang's ansible.cfg")
         policy = inventory.policy_of(task_vars, self._templar.template, origin_of)
-        options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
+        try:
+            options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
+        except UserError as problem:
+            raise AnsibleError(str(problem)) from None
         run = os.environ.get(run_files.RUN_ENV) if audits(self._task) else None
         watch = MemoryWatch()
         try:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,12 +17,26 @@ if _TOOLS not in sys.path:
 
 def checked_list(value, name, allowed=None, may_be_empty=False):
     """A list of texts of a list, or of a text with commas. Unknown members are refused, and so is an empty list unless it may be one."""
-    from unhang.errors import UserError
-    from unhang.rollout.given_lists import split_list
-
     plain = str(value) if isinstance(value, str) else [str(one) if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
+    return _refusing("split_list", plain, str(name), None if allowed is None else [str(one) for one in allowed], bool(may_be_empty))
+
+
+def checked_commands(value, name):
+    """Commands, each a list of words: of a list, or of a text with commas between commands."""
+    return _refusing("split_commands", json.loads(json.dumps(value, default=str)), str(name))
+
+
+def checked_rows(value, name):
+    """A list of mappings."""
+    return _refusing("list_of_rows", json.loads(json.dumps(value, default=str)), str(name))
+
+
+def _refusing(check, *given):
+    from unhang.errors import UserError
+    from unhang.rollout import given_lists
+
     try:
-        return split_list(plain, str(name), None if allowed is None else [str(one) for one in allowed], bool(may_be_empty))
+        return getattr(given_lists, check)(*given)
     except UserError as problem:
         raise AnsibleFilterError(str(problem)) from None
 
@@ -39,4 +54,4 @@ class FilterModule:
 
     def filters(self):
         """Filters by name."""
-        return {"unhang_list": checked_list, "unhang_limit_faults": limit_faults}
+        return {"unhang_list": checked_list, "unhang_commands": checked_commands, "unhang_rows": checked_rows, "unhang_limit_faults": limit_faults}

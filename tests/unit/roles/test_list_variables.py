@@ -10,7 +10,8 @@ import yaml
 
 PROJECT = Path(__file__).resolve().parents[3]
 # Lists of commands or mappings cannot stand in a text with commas; they are checked for being lists.
-NAMED_FILTER = {"str": "unhang_list", "list": "unhang_commands", "dict": "unhang_commands"}
+FILTERS = {"list": "unhang_commands", "dict": "unhang_rows"}
+CONDITIONS = ("when", "that", "until", "failed_when", "changed_when")
 
 
 def list_variables():
@@ -29,19 +30,29 @@ def read(path):
 
 
 def uses_of(name):
-    """(place, text) of every template and bare condition that reads a variable, in roles and playbooks."""
+    """(place, expression) of every template and condition that reads a variable, in roles and playbooks."""
     for path in sorted([*(PROJECT / "roles").glob("*/*/*.yml"), *(PROJECT / "playbooks").rglob("*.yml")]):
-        if path.parent.name == "meta":
-            continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            text = line.partition(" # ")[0]
-            if re.search(rf"(?<![\w'\"-]){name}(?![\w'\"]|:)", text) and not text.lstrip().startswith("#"):
-                yield f"{path.relative_to(PROJECT)}:{number}", text
+        if path.parent.name != "meta":
+            for expression in expressions(yaml.safe_load(path.read_text())):
+                if re.search(rf"(?<![\w'\"]){name}(?![\w'\"])", expression):
+                    yield str(path.relative_to(PROJECT)), expression
+
+
+def expressions(value, key=""):
+    """Every expression of a YAML document."""
+    if isinstance(value, dict):
+        for inner, part in value.items():
+            yield from expressions(part, inner)
+    elif isinstance(value, list):
+        for part in value:
+            yield from expressions(part, key)
+    elif isinstance(value, str):
+        yield from [value] if key in CONDITIONS else re.findall(r"{{.*?}}", value, re.DOTALL)
 
 
 @pytest.mark.parametrize(("role", "name", "kind"), [pytest.param(*row, id=row[1]) for row in list_variables()])
 def test_no_list_variable_is_used_as_it_was_given(role, name, kind):
-    checked = re.compile(rf"\b{name} \| {NAMED_FILTER[kind]}\('{name}'")
+    checked = re.compile(rf"\b{name} \| {FILTERS.get(kind, 'unhang_list')}\('{name}'")
     used = list(uses_of(name))
     assert used, f"{name} is used nowhere"
     assert [place for place, text in used if not checked.search(text)] == []
@@ -51,5 +62,10 @@ def test_the_playbooks_lists_are_read_through_the_filter():
     names = ("unhang_roles", "unhang_severities", "unhang_packages", "preprovision_severities")
     used = {name: list(uses_of(name)) for name in names}
     assert all(used.values())
-    raw = [place for name, rows in used.items() for place, text in rows if not re.search(rf"{name} \| (default\(.*\) \| )?unhang_(list|gate)", text)]
+    raw = [
+        place
+        for name, rows in used.items()
+        for place, text in rows
+        if not re.search(rf"{name} \| (default\(.*\) \| )?unhang_list|unhang_gate_\w+\(.*\b{name}\b", text)
+    ]
     assert raw == []

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.rollout.given_lists import split_list
+
 # The module's options; a host or group sets each as unhang_<option>.
 OPTIONS = (
     "gather_subset",
@@ -23,6 +25,7 @@ OPTIONS = (
     "deadline_s",
     "first_handle_s",
 )
+LIST_OPTIONS = frozenset(("gather_subset", "rootfs", "torch_environments", "nccl_roots"))
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,12 @@ def policy_of(task_vars: Mapping[str, Any], template: Callable[[Any], Any], orig
 
 
 def options_of(arguments: Mapping[str, Any], task_vars: Mapping[str, Any], policy: Mapping[str, Any], template: Callable[[Any], Any]) -> dict[str, Any]:
-    """The module's options: the task's own, else the host's variables, else what the policy names."""
+    """The module's options: the task's own, else the host's variables, else what the policy names. Raises UserError for a list that is none."""
     options = dict(arguments)
     for option in OPTIONS:
         if option not in options and f"unhang_{option}" in task_vars:
-            options[option] = template(task_vars[f"unhang_{option}"])
+            value = template(task_vars[f"unhang_{option}"])
+            options[option] = split_list(value, f"unhang_{option}", may_be_empty=True) if option in LIST_OPTIONS else value
     torch = policy.get("torch")
     if "torch_environments" not in options and isinstance(torch, Mapping) and torch.get("environments"):
         options["torch_environments"] = torch["environments"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from unhang.errors import UserError
 
@@ -22,3 +24,32 @@ def split_list(value: object, name: str, allowed: Collection[str] | None = None,
     if not members and not may_be_empty:
         raise UserError(f"{name}: expected {f'some of {chr(44).join(allowed)}' if allowed else 'at least one'}, found an empty list")
     return members
+
+
+def split_commands(value: object, name: str) -> list[list[str]]:
+    """Commands, each a list of words. One that is a text is split as a shell does. Raises UserError naming the variable."""
+    if value is None:
+        value = []
+    if isinstance(value, str):
+        value = split_list(value, name, may_be_empty=True)
+    if not isinstance(value, Sequence):
+        raise UserError(f"{name}: expected a list of commands, found {value!r}")
+    return [_words(one, name) for one in value]
+
+
+def _words(command: object, name: str) -> list[str]:
+    try:
+        words = shlex.split(command) if isinstance(command, str) else command
+    except ValueError as problem:
+        raise UserError(f"{name}: expected a command, found {command!r}: {problem}") from None
+    if not isinstance(words, Sequence) or not words or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{name}: expected a command as a list of words, found {command!r}")
+    return [str(word) for word in words]
+
+
+def list_of_rows(value: object, name: str) -> list[dict[str, Any]]:
+    """A list of mappings, which no text on the command line can be. Raises UserError naming the variable."""
+    rows = [] if value is None else value
+    if isinstance(rows, str) or not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
+        raise UserError(f'{name}: expected a list of mappings, such as -e \'{{"{name}": [{{"name": "…"}}]}}\', found {value!r}')
+    return [dict(row) for row in rows]

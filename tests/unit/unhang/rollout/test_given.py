@@ -9,7 +9,7 @@ from ansible.errors import AnsibleFilterError
 from fakes.role_play import PROJECT
 
 from unhang.errors import UserError
-from unhang.rollout.given_lists import split_list
+from unhang.rollout.given_lists import list_of_rows, split_commands, split_list
 from unhang.rollout.limit_readings import ambiguous_ranges
 
 SEVERITIES = ("critical", "error", "warning", "info")
@@ -30,6 +30,23 @@ def test_what_nobody_knows_and_an_empty_list_are_refused_by_name(given):
 
 def test_a_list_that_may_be_empty_says_so():
     assert split_list("", "nccl_profile_hcas", may_be_empty=True) == []
+
+
+@pytest.mark.parametrize("given", ["nvidia-smi -L, /opt/check 'a b'", ["nvidia-smi -L", ["/opt/check", "a b"]], [["nvidia-smi", "-L"], ["/opt/check", "a b"]]])
+def test_commands_may_be_a_text_with_commas_between(given):
+    assert split_commands(given, "kernel_checks") == [["nvidia-smi", "-L"], ["/opt/check", "a b"]]
+
+
+@pytest.mark.parametrize("given", [3, [[]], [["a", 1]], ["'a"], {"a": "b"}, [None]])
+def test_what_is_no_command_is_refused_by_name(given):
+    with pytest.raises(UserError, match=r"^kernel_checks: expected a"):
+        split_commands(given, "kernel_checks")
+
+
+@pytest.mark.parametrize("given", ["a,b", ["a"], {"a": "b"}, 3])
+def test_a_list_of_mappings_is_never_a_text(given):
+    with pytest.raises(UserError, match=r"^build_toolchain_prebuild: expected a list of mappings"):
+        list_of_rows(given, "build_toolchain_prebuild")
 
 
 @pytest.mark.parametrize("limit", ["gpu[001-003]", "all:gpu[001-003]", "login,gpu[001-003]", "!gpu[001-003]", "&gpu[001-003]"])
