@@ -61,7 +61,7 @@ def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], kno
 def _sorted(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> RoleRemedies:
     """sort_remedies, once for all nodes that are alike in what it looks at."""
     present = present_in(node.sections)
-    about = [(one["rule"], one["scope"], [(one.get("where") or {}).get(key) for key in LOOKED_AT], one["remedy"]) for one in findings]
+    about = [(one["rule"], one["severity"], one["scope"], [(one.get("where") or {}).get(key) for key in LOOKED_AT], one["remedy"]) for one in findings]
     key = (_encode((node.policy, about)), present)
     if key not in knowledge.sorted_before:
         knowledge.sorted_before[key] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known)

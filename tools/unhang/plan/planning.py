@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,9 +84,11 @@ def knowledge_of(rules: Catalogue, day: str) -> Knowledge:
 
 def _run(findings: Mapping[str, Any]) -> PlannedRun:
     run = findings["run"]
-    if not run.get("started"):
-        raise UserError("expected the time when the run began in findings.json, found none: how old a plan is could not be told; audit again")
-    return PlannedRun(run["id"], run["started"], run.get("finished"))
+    try:
+        started = datetime.datetime.fromisoformat(run.get("started") or "").astimezone(datetime.UTC)
+    except ValueError:
+        raise UserError(f"expected the time when the run began in findings.json, found {run.get('started')!r}: it would have no age; audit again") from None
+    return PlannedRun(run["id"], started.isoformat().replace("+00:00", "Z"), run.get("finished"))
 
 
 def _by_host(findings: Sequence[Mapping[str, Any]], only: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.judge.rules import SEVERITIES
 from unhang.plan.departures import Present, departs, reads_version
 from unhang.plan.nccl_known import Known
-from unhang.plan.resolved_policy import Proposal, resolve_policy, value_at
+from unhang.plan.resolved_policy import resolve_policy, value_at
 from unhang.text import visible
+from unhang.triage.remedies import Wish
 
 # As playbooks/remediate.yml plays them: kernel first, for a driver is built for it; what must not drift is held last.
 ROLE_ORDER = ("kernel", "gpu_driver", "fabric_manager", "nccl_profile", "build_toolchain", "gpu_binding", "host_tuning", "package_hold")
@@ -51,9 +53,9 @@ def sort_remedies(findings: Iterable[Mapping[str, Any]], policy: Mapping[str, An
 
     policy: of the inventory. present: what the node has. reads: rule -> paths of facts and policy that decide it.
     """
-    rows = [{**one, "remedy": one.get("remedy") or {}} for one in findings]
+    rows = [{**one, "remedy": one.get("remedy") or {}} for one in sorted(findings, key=lambda one: (SEVERITIES.index(one["severity"]), one["rule"]))]
     with_role = [one for one in rows if one["remedy"].get("role") in ROLE_ORDER and _is_reachable(one)]
-    proposals = [Proposal(one["rule"], one["remedy"]["policy"]) for one in with_role if one["remedy"].get("policy")]
+    proposals = [Wish(one["rule"], one["remedy"]["policy"]) for one in with_role if one["remedy"].get("policy")]
     resolved = resolve_policy(policy, proposals)
     conflicts = [one for one in with_role if one["rule"] in resolved.conflicts]
     open_ones = [one for one in with_role if one["rule"] not in resolved.conflicts]
@@ -63,8 +65,8 @@ def sort_remedies(findings: Iterable[Mapping[str, Any]], policy: Mapping[str, An
     by_role = {role: tuple(sorted({one["rule"] for one in planned if one["remedy"]["role"] == role})) for role in ROLE_ORDER}
     return RoleRemedies(
         {role: rules for role, rules in by_role.items() if rules},
-        resolve_policy(policy, [one for one in proposals if one.rule in chosen]).policy,
-        tuple(sorted({f"{one['rule']}: {resolved.conflicts[one['rule']]}; mend unhang_policy" for one in conflicts})),
+        resolve_policy(policy, [one for one in proposals if one.because in chosen]).policy,
+        tuple(sorted({f"{one['rule']}: {resolved.conflicts[one['rule']]}" for one in conflicts})),
         tuple(sorted({(one["rule"], person_text(one, _lacking(one, resolved.policy, reads))) for one in rows if id(one) not in kept})),
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.plan.resolved_policy import Proposal, resolve_policy
+from unhang.plan.resolved_policy import resolve_policy
+from unhang.triage.remedies import Wish
 
 
 def merged(policy, *proposals):
-    return resolve_policy(policy, [Proposal(f"rule-{number}", one) for number, one in enumerate(proposals, 1)])
+    return resolve_policy(policy, [Wish(f"rule-{number}", one) for number, one in enumerate(proposals, 1)])
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,8 @@ def merged(policy, *proposals):
         ({}, [{"driver": {"min": "580.65.06"}}, {"driver": {"min": "595.91.07"}}], {"driver": {"min": "595.91.07"}}),
         ({}, [{"driver": {"min": "595.91.07"}}, {"driver": {"min": "580.65.06"}}], {"driver": {"min": "595.91.07"}}),
         ({"driver": {"min": "535.1"}}, [{"driver": {"min": "580.65.06"}}], {"driver": {"min": "580.65.06"}}),
-        ({"driver": {"version": "580.159.04"}}, [{"driver": {"min": "580.65.06"}}], {"driver": {"version": "580.159.04"}}),
+        ({"driver": {"version": "580.159.04"}}, [{"driver": {"min": "580.65.06"}}], {"driver": {"version": "580.159.04", "min": "580.65.06"}}),
+        ({"limits": {"nofile": 65536}}, [{"limits": {"nofile": 131072}}], {"limits": {"nofile": 131072}}),
         ({"driver": {"max": "590.99"}}, [{"driver": {"max": "580.999.99"}}], {"driver": {"max": "580.999.99"}}),
         ({"kernel": {"min": "6.8.0-9-generic"}}, [{"kernel": {"min": "6.8.0-10"}}], {"kernel": {"min": "6.8.0-10"}}),
         (
@@ -36,40 +38,41 @@ def test_proposals_that_agree_are_merged(policy, proposals, result):
 
 
 @pytest.mark.parametrize(
-    ("policy", "proposal", "says"),
+    ("policy", "proposal", "wants"),
     [
-        (
-            {"driver": {"version": "545.23.08"}},
-            {"driver": {"min": "580.65.06"}},
-            "unhang_policy.driver.version is 545.23.08, and the remedy is driver.min 580.65.06",
-        ),
-        ({"driver": {"version": "595.91.07"}}, {"driver": {"max": "580.999.99"}}, "unhang_policy.driver.version is 595.91.07"),
-        ({"driver": {"max": "550.1"}}, {"driver": {"min": "580.65.06"}}, "unhang_policy.driver.max is 550.1"),
-        ({"host": {"iommu": "off"}}, {"host": {"iommu": "passthrough"}}, "unhang_policy.host.iommu is off, and the remedy is passthrough"),
-        ({"driver": {"held": False}}, {"driver": {"min": "580.65.06", "held": True}}, "unhang_policy.driver.held is False"),
-        ({"nccl": {"settings": {"NCCL_DEBUG": "INFO"}}}, {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}}, "unhang_policy.nccl.settings.NCCL_DEBUG is INFO"),
-        ({"driver": {"version": "no version"}}, {"driver": {"min": "580.65.06"}}, "unhang_policy.driver.version is no version"),
+        ({"driver": {"version": "545.23.08"}}, {"driver": {"min": "580.65.06"}}, "driver.version: 545.23.08"),
+        ({"driver": {"version": "595.91.07"}}, {"driver": {"max": "580.999.99"}}, "driver.version: 595.91.07"),
+        ({"driver": {"max": "550.1"}}, {"driver": {"min": "580.65.06"}}, "driver.max: 550.1"),
+        ({"host": {"iommu": "off"}}, {"host": {"iommu": "passthrough"}}, "host.iommu: off"),
+        ({"driver": {"held": False}}, {"driver": {"min": "580.65.06", "held": True}}, "driver.held: false"),
+        ({"nccl": {"settings": {"NCCL_DEBUG": "INFO"}}}, {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}}, "nccl.settings.NCCL_DEBUG: INFO"),
     ],
 )
-def test_the_inventory_is_not_overruled(policy, proposal, says):
+def test_the_inventory_is_not_overruled(policy, proposal, wants):
     found = merged(policy, proposal)
     assert found.policy == policy
-    assert says in found.conflicts["rule-1"]
+    assert f"unhang_policy wants {wants}" in found.conflicts["rule-1"]
+    assert "unhang_policy decides what a role installs" in found.conflicts["rule-1"]
 
 
-def test_two_rules_that_contradict_are_both_named():
-    found = merged({}, {"driver": {"max": "550.1"}}, {"driver": {"min": "580.65.06"}})
-    assert found.policy == {"driver": {"max": "550.1"}}
-    assert found.conflicts == {"rule-2": "driver.max as rule-1 has it is 550.1, and the remedy is driver.min 580.65.06"}
+def test_two_rules_that_contradict_are_both_left_out_and_named():
+    found = merged({}, {"driver": {"max": "550.1", "held": True}}, {"driver": {"min": "580.65.06"}}, {"host": {"persistence": True}})
+    assert found.policy == {"host": {"persistence": True}}
+    assert set(found.conflicts) == {"rule-1", "rule-2"}
+    assert "rule-2 wants driver.min: 580.65.06, and rule-1 wants driver.max: 550.1" in found.conflicts["rule-1"]
 
 
 def test_a_proposal_counts_as_a_whole():
-    found = merged({"driver": {"held": False}}, {"driver": {"min": "580.65.06", "held": True}})
-    assert "min" not in found.policy["driver"]
+    assert merged({"driver": {"held": False}}, {"driver": {"min": "580.65.06", "held": True}}).policy == {"driver": {"held": False}}
 
 
-def test_the_order_of_findings_changes_nothing_and_nothing_given_is_changed():
-    policy = {"driver": {"held": True}}
-    given = [Proposal("b", {"driver": {"min": "580.65.06"}}), Proposal("a", {"driver": {"max": "550.1"}})]
-    assert resolve_policy(policy, given) == resolve_policy(policy, given[::-1])
-    assert policy == {"driver": {"held": True}}
+def test_what_is_left_is_looked_at_again():
+    found = merged({"driver": {"held": False}}, {"driver": {"max": "550.1", "held": True}}, {"driver": {"min": "580.65.06"}}, {"driver": {"max": "560.1"}})
+    assert set(found.conflicts) == {"rule-1", "rule-2", "rule-3"}
+    assert found.policy == {"driver": {"held": False}}
+
+
+def test_nothing_given_is_changed():
+    policy = {"driver": {"min": "535.1"}}
+    resolve_policy(policy, [Wish("a", {"driver": {"min": "580.65.06"}})])
+    assert policy == {"driver": {"min": "535.1"}}

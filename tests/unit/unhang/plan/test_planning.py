@@ -1,0 +1,208 @@
+"""A whole run becomes a plan: the fleet with the five situations, and limits that cannot be kept."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import sys
+
+import five_situations
+import fleets
+import pytest
+
+from unhang.cli import main
+from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.plan.plan_document import read_plan, render_plan, write_plan
+from unhang.plan.plan_table import render_plan_table
+from unhang.plan.planning import PlanOptions, plan_run
+from unhang.run_folder import file_stem
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+
+CATALOGUE = load_catalogue()
+
+
+def write_fleet(folder, change=None, chance=None):
+    """The run folder of the fleet, its files named as the audit names them. chance: shuffles what has no order."""
+    findings, nodes = copy.deepcopy(five_situations.fleet())
+    for one in findings["findings"]:  # this setting is told as a policy that takes it away, which no policy can say
+        if one["rule"] == "nccl-timeout-does-nothing":
+            one["remedy"] = {"role": "nccl_profile", "policy": {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}}}
+    if change:
+        change(findings, nodes)
+    if chance:
+        chance.shuffle(findings["findings"])
+        chance.shuffle(nodes)
+    fleets.write_run(folder, findings, nodes)
+    for path in (folder / "nodes").iterdir():
+        path.unlink()
+    for node in nodes:
+        (folder / "nodes" / f"{file_stem(node['host'])}.json").write_text(json.dumps(node))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_fleet(tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture(scope="module")
+def plan(folder):
+    return plan_run(folder, CATALOGUE)
+
+
+def test_what_a_role_repairs_is_planned_and_all_else_is_named(folder, plan):
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    for one in findings:
+        if one["verdict"] != "fail":
+            continue
+        for host in one.get("hosts") or [one["host"]]:
+            entry = plan.for_host(host)
+            by_role = [remedy.role for remedy in entry.remedies if one["rule"] in remedy.because]
+            by_person = [row for row in entry.person if row.rule == one["rule"] and row.what]
+            refused = [row for row in entry.refused if one["rule"] in row.why]
+            assert (by_role and by_role == [one["remedy"]["role"]]) or by_person or refused, (host, one["rule"])
+
+
+def test_the_five_situations_come_out_as_they_should(plan):
+    roles = {entry.host: entry.roles for entry in plan.hosts if entry.remedies}
+    assert roles == {
+        **{f"dev{number:02d}": ["gpu_driver"] for number in range(1, 9)},
+        **{f"gpu{number:03d}": ["nccl_profile"] for number in (1, 5, 6, 10, 13, 14)},
+        "gpu002": ["gpu_binding"],
+    }
+    dev = plan.for_host("dev01").remedies[0]
+    assert (dev.before, dev.after, dev.policy) == ("545.23.08", "535.154.05", {"driver": {"version": "535.154.05", "held": True}})
+    assert [row.rule for row in plan.for_host("gpu004").person] == ["nvlink-inactive"]
+    assert [row.rule for row in plan.for_host("gpu009").person] == ["node-unreachable"]
+    assert "found of its family" not in plan.for_host("ws1").refused[0].why
+    assert plan.for_host("ws1").refused[0].why.startswith("role kernel (for kernel-below-5-5)")
+
+
+def test_a_waived_finding_and_one_that_is_not_known_are_not_planned(plan):
+    assert plan.for_host("gpu003") is None
+    assert all("acs-breaks-p2p" not in remedy.because for entry in plan.hosts for remedy in entry.remedies)
+
+
+def test_the_plan_follows_its_schema_and_is_read_again(plan, tmp_path):
+    assert list(check_schema(json.loads(render_plan(plan)), read_schema("plan-1"))) == []
+    assert read_plan(write_plan(tmp_path, plan)) == plan
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_same_findings_in_another_order_give_the_same_bytes(plan, tmp_path, seed):
+    assert render_plan(plan_run(write_fleet(tmp_path / "run", chance=random.Random(seed)), CATALOGUE)) == render_plan(plan)
+
+
+def test_another_day_or_run_is_another_plan(plan, tmp_path):
+    later = plan_run(write_fleet(tmp_path / "run", lambda findings, nodes: findings["run"].update(judged="2026-03-03")), CATALOGUE)
+    assert (later.day, later.waves) == ("2026-03-03", plan.waves)
+    assert render_plan(later) != render_plan(plan)
+
+
+def test_waves_begin_with_one_of_each_kind_within_the_limit(plan):
+    assert plan.limits.max_unavailable == 2
+    assert [(wave.name, wave.hosts) for wave in plan.waves[:2]] == [("canary 1", ("dev01", "gpu001")), ("wave 1", ("dev02", "dev03"))]
+
+
+def test_only_one_rule_and_all_but_some_hosts(folder):
+    plan = plan_run(folder, CATALOGUE, PlanOptions(only=["driver-545-23-08-p2p-deadlock"], except_=["dev[01-06]"]))
+    assert [entry.host for entry in plan.hosts] == ["dev07", "dev08"]
+    assert (plan.limits.only, len(plan.limits.except_)) == (("driver-545-23-08-p2p-deadlock",), 6)
+
+
+def test_limits_of_groups_and_the_floor_are_kept(folder):
+    plan = plan_run(folder, CATALOGUE, PlanOptions(max_unavailable="100%", floor="20", group_limits=["development=1", "production=50%"]))
+    assert plan.limits.max_unavailable == 5
+    assert [(one.group, one.max_unavailable) for one in plan.limits.groups] == [("development", 1), ("production", 7)]
+    for wave in plan.waves:
+        assert len(wave.hosts) <= 5
+        assert sum(host.startswith("dev") for host in wave.hosts) <= 1
+
+
+def test_a_run_without_a_beginning_has_no_age(tmp_path):
+    folder = write_fleet(tmp_path / "run")
+    findings = json.loads((folder / "findings.json").read_text())
+    (folder / "findings.json").write_text(json.dumps({**findings, "run": {**findings["run"], "started": "yesterday"}}))
+    with pytest.raises(UserError, match=r"expected the time when the run began.*found 'yesterday'"):
+        plan_run(folder, CATALOGUE)
+
+
+def test_the_table_fits_80_columns_and_folds_nodes(plan):
+    table = render_plan_table(plan, 80, next_step="unhang remediate RUN")
+    assert max(map(len, table.splitlines())) <= 80
+    assert "WAVE 1 to 3: 2 nodes each\n  where       dev[02-07]\n  role        gpu_driver: 545.23.08 -> 535.154.05\n" in table
+    assert "reboot      if it is rolled back: back to what was loaded before" in table
+    assert "minutes     unknown" in table
+    assert "FOR A PERSON\n  dev[01-08]\n    decide which driver" in table
+    assert table.endswith("next: unhang remediate RUN\n")
+
+
+def test_a_plan_of_nothing_says_so(tmp_path):
+    def nothing(findings, nodes):
+        findings["findings"].clear()
+
+    plan = plan_run(write_fleet(tmp_path / "run", nothing), CATALOGUE)
+    assert (plan.hosts, plan.waves) == ((), ())
+    assert "no role has anything to repair" in render_plan_table(plan)
+
+
+def test_what_a_node_says_steers_no_terminal(tmp_path):
+    def hostile(findings, nodes):
+        for one in findings["findings"]:
+            if one["rule"] == "nvlink-inactive":
+                one["remedy"] = {"person": "look \x1b[2J\x1b]0;x\x07 here\nand there"}
+
+    table = render_plan_table(plan_run(write_fleet(tmp_path / "run", hostile), CATALOGUE))
+    assert table.isprintable() or set(table) - {"\n"} == {letter for letter in table if letter.isprintable()}
+    assert "\\x1b[2J" in table
+
+
+def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["unhang"])
+    assert main(["plan", str(folder)]) == 0
+    assert "CANARY 1: 2 nodes" in capsys.readouterr().out
+    assert (folder / "plan.json").read_text() == render_plan(plan)
+    assert main(["plan", str(folder), "--format", "json"]) == 0
+    assert capsys.readouterr().out == render_plan(plan)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--floor", "25"], "expected a floor below the 25 nodes that answered"),
+        (["--group-limit", "rack*=1"], "expected a group of the inventory with nodes that answered"),
+        (["--max-unavailable", "many"], "--max-unavailable: expected a number of nodes"),
+        (["--only", "no-such-rule"], "--only: expected the id of a rule"),
+        (["--except", "gpu[900-901]"], "--except gpu[900-901]: expected hosts or groups of the run"),
+        (["--max-age", "0"], "--max-age: expected hours above 0"),
+        (["--max-age", "nan"], "--max-age: expected hours above 0"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line_and_code_2(tmp_path, capsys, arguments, says):
+    folder = write_fleet(tmp_path / "run")
+    assert main(["plan", str(folder), *arguments]) == 2
+    told = capsys.readouterr()
+    assert says in told.err
+    assert told.err.count("\n") == 1
+    assert not (folder / "plan.json").exists()
+
+
+def test_a_run_that_was_not_judged_says_what_judges_it(tmp_path, capsys):
+    folder = write_fleet(tmp_path / "run")
+    (folder / "findings.json").unlink()
+    assert main(["plan", str(folder)]) == 2
+    assert "next: unhang judge" in capsys.readouterr().err
+
+
+def test_a_plan_whose_rollout_has_begun_is_not_replaced(tmp_path, capsys):
+    folder = write_fleet(tmp_path / "run")
+    assert main(["plan", str(folder)]) == 0
+    before = (folder / "plan.json").read_text()
+    (folder / "journal.jsonl").write_text("{}\n")
+    assert main(["plan", str(folder)]) == 0
+    assert main(["plan", str(folder), "--except", "dev01"]) == 2
+    assert "a rollout of this run's plan has begun" in capsys.readouterr().err
+    assert (folder / "plan.json").read_text() == before
