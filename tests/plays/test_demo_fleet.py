@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.plan.plan_document import render_plan
+from unhang.plan.planning import PlanOptions, plan_run
 from unhang.report.screen import render_screen
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -147,3 +150,24 @@ def test_the_first_screen_of_the_demo_is_one_screen_at_80_columns(run):
     told = "\n".join(lines)
     for cause in findings["causes"]:
         assert f"[{cause['rule']}]" in told or not (cause["severity"] == "critical" or cause["unread"])
+
+
+def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(run, findings):
+    options = PlanOptions(max_unavailable="2", group_limits=["workstations=1"])
+    plan = plan_run(run.resolve(), load_catalogue(), options)
+    assert {entry.host: entry.roles for entry in plan.hosts if entry.remedies} == {
+        "fsdp01": ["nccl_profile"],
+        "fsdp02": ["nccl_profile"],
+        "llmc01": ["gpu_binding"],
+        "mega01": ["build_toolchain"],
+        "ws-3090-1": ["gpu_driver", "package_hold"],
+        "ws-3090-2": ["gpu_driver", "package_hold"],
+        "ws-a6000": ["nccl_profile", "host_tuning"],
+    }
+    for finding in (one for one in findings if one["verdict"] == "fail"):
+        for entry in map(plan.for_host, hosts_of(finding)):
+            planned = {rule for remedy in entry.remedies for rule in remedy.because}
+            named = {row.rule for row in entry.person if row.what}
+            assert finding["rule"] in planned | named or any(finding["rule"] in row.why for row in entry.refused), (entry.host, finding["rule"])
+    assert all(len({"ws-3090-1", "ws-3090-2", "ws-a6000"}.intersection(wave.hosts)) <= 1 for wave in plan.waves)
+    assert render_plan(plan_run(run.resolve(), load_catalogue(), options)) == render_plan(plan)
