@@ -30,6 +30,7 @@ COMMANDS = {
     "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
     "smoke": "prove that a group of GPUs can train together, or say who is to blame",
     "preprovision": "decide which nodes may join: audit, smoke test alone and together",
+    "policy": "write a policy from nodes that are known to be good",
     "verify": "say of an admission record whether it is the gate's, of this node and still true",
     "diagnose": "say from logs what happened and what most probably caused it",
     "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",

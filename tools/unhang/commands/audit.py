@@ -29,6 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 could not look."""
+    folder = read_nodes(arguments)
+    if run_folder.read_run(folder).document.get("finished") is None:
+        return 2  # the run callback has said why, and how to judge what was seen
+    return judge.run(_judge_arguments(as_typed(folder), arguments))
+
+
+def read_nodes(arguments: argparse.Namespace) -> Path:
+    """Runs playbooks/audit.yml and gives the new run folder. arguments: inventory, limit, forks, out, ansible. Raises UserError when none came out."""
     home = project.find_project()
     project.link_pynvml(home)
     runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(home)).absolute()
@@ -46,9 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not (folder / "run.json").is_file():
         raise UserError(why_no_run(played.output, arguments.inventory, arguments.limit))
     sys.stderr.write(played.output)
-    if run_folder.read_run(folder).document.get("finished") is None:
-        return 2  # the run callback has said why, and how to judge what was seen
-    return judge.run(_judge_arguments(as_typed(folder), arguments))
+    return folder
 
 
 def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:

@@ -1,0 +1,34 @@
+"""`unhang policy --from HOSTS` audits the hosts first, and writes nothing when they could not be read."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import yaml
+from local_fleet import PROJECT, envelope, run
+
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
+START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+FACTS = (PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text()
+
+
+def policy(fleet, *arguments):
+    """A finished `unhang policy`."""
+    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "policy", *arguments, "-i", fleet.inventory]
+    return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)}, fleet.folder)
+
+
+def test_hosts_are_audited_and_their_policy_written_once(fleet):
+    for name in ("gpu001", "gpu002"):
+        fleet.answering(name, envelope(node_facts=FACTS))
+    fleet.answering("broken", "no JSON")
+    refused = policy(fleet, "--from", "broken", "--out", fleet.folder / "policy.yml")
+    assert refused.returncode == 2, refused.stdout
+    assert "found broken without facts" in refused.stderr
+    assert not (fleet.folder / "policy.yml").exists()
+    done = policy(fleet, "--from", "gpu[001-002]", "--out", fleet.folder / "policy.yml")
+    assert done.returncode == 0, done.stderr
+    text = (fleet.folder / "policy.yml").read_text()
+    assert text.startswith("# Written by unhang policy from gpu[001-002] (run ")
+    assert yaml.safe_load(text)["unhang_policy"]["gpu"]["count"] == 8

@@ -1,0 +1,119 @@
+"""`unhang policy --from HOSTS|RUN`: writes a policy from nodes that are known to be good."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang import run_folder
+from unhang.commands import audit
+from unhang.errors import UserError
+from unhang.nodeset import expand_limit, fold_hosts
+from unhang.plan.policy_from_nodes import Draft, bandwidth_lines, policy_from_nodes, render_policy
+from unhang.smoke.baselines import read_baselines
+from unhang.text import visible
+from unhang.triage.run_judging import judge_folder
+
+SERIOUS = ("critical", "error")
+MOST_SHOWN = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which nodes, and what about them is accepted."""
+    parser.add_argument("--from", dest="source", metavar="HOSTS|RUN", required=True, help="a run folder or its id; or nodes, which are audited now")
+    parser.add_argument("--limit", metavar="HOSTS", help="of a run, only these: names and node sets (gpu[001-016])")
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="where HOSTS are: inventory file or folder (default: this machine)")
+    accept = "write the policy although this critical or error finding speaks against the nodes; may be given again"
+    parser.add_argument("--accept", action="append", default=[], metavar="RULE", help=accept)
+    parser.add_argument(
+        "--smoke", action="append", default=[], metavar="RESULT", help="a smoke test's result (JSON) on these nodes: what they reached is written down"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write it there, where no file is yet (default: standard output)")
+    parser.set_defaults(forks=None, ansible=[])
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 with the policy; UserError where the nodes are not good or could not be read."""
+    bandwidth = bandwidth_lines(read_baselines(arguments.smoke))
+    out = Path(arguments.out) if arguments.out else None
+    if out and out.exists():
+        raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")
+    source = source_run(arguments)
+    nodes = good_nodes(source, arguments.limit)
+    draft = policy_from_nodes({host: node["facts"]["sections"] for host, node in nodes.items()})
+    text = render_policy(draft, head_lines(source.name, list(nodes), arguments.accept), bandwidth)
+    refuse_bad_nodes(source, nodes, text, arguments.accept)
+    if out:
+        run_folder.write_atomically(out, text)
+        print(f"{out}: {summary_of(draft)}")
+    else:
+        print(text, end="")
+    return 0
+
+
+def source_run(arguments: argparse.Namespace) -> Path:
+    """The run folder that is named, or a new one of the nodes that are. Raises UserError."""
+    try:
+        return run_folder.find_run(arguments.source)
+    except UserError:
+        if "/" in arguments.source:
+            raise
+    given = argparse.Namespace(inventory=arguments.inventory, limit=arguments.source, forks=arguments.forks, out=None, ansible=arguments.ansible)
+    return audit.read_nodes(given)
+
+
+def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
+    """host -> node document, of those that were meant. Raises UserError when one of them was not read, or none is left."""
+    wanted = set(expand_limit(limit)) if limit else None
+    nodes = {str(node.get("host")): node for node in map(run_folder.read_node, run_folder.node_files(folder))}
+    if wanted is not None and (missing := sorted(wanted - set(nodes))):
+        raise UserError(f"--limit: expected hosts of {folder}, found {fold_hosts(missing)}, which it does not have")
+    chosen = {host: node for host, node in sorted(nodes.items()) if wanted is None or host in wanted}
+    unread = [host for host, node in chosen.items() if node.get("status") != "ok" or not isinstance(node.get("facts"), dict)]
+    if unread or not chosen:
+        found = f"{fold_hosts(unread)} without facts" if unread else "none"
+        raise UserError(f"expected nodes that were read in {folder}, found {found}; choose others with --limit, or audit them again")
+    return chosen
+
+
+def refuse_bad_nodes(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str, accepted: Sequence[str]) -> None:
+    """Judges these nodes under the policy that was made of them. Raises UserError for findings that are critical or errors and not accepted."""
+    found = [row for row in judged(folder, nodes, policy) if row["verdict"] == "fail" and row["severity"] in SERIOUS and row["rule"] not in accepted]
+    if not found:
+        return
+    lines = [f"  {row['severity']}: {row['rule']}: {visible(row['title'], 200)} ({fold_hosts(row.get('hosts') or [row['host']])})" for row in found]
+    more = [f"  and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
+    options = " ".join(f"--accept {rule}" for rule in dict.fromkeys(row["rule"] for row in found))
+    told = "\n".join([*lines[:MOST_SHOWN], *more])
+    raise UserError(f"expected nodes that the catalogue finds good, found:\n{told}\nmend them first, choose others with --limit, or add: {options}")
+
+
+def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[dict[str, Any]]:
+    """Findings of these nodes alone under a policy; the run itself is not touched."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    with tempfile.TemporaryDirectory(prefix="unhang-policy-") as place:
+        copy = Path(place, "run")
+        (copy / "nodes").mkdir(parents=True)
+        run_folder.write_document(copy / "run.json", {**run_folder.read_run(folder).document, "hosts": list(nodes)})
+        for host, node in nodes.items():
+            run_folder.write_document(copy / "nodes" / f"{run_folder.file_stem(host)}.json", node)
+        Path(place, "policy.yml").write_text(policy, encoding="utf-8")
+        judge_folder(copy, [], str(Path(place, "policy.yml")), today)
+        found: list[dict[str, Any]] = json.loads((copy / "findings.json").read_text(encoding="utf-8"))["findings"]
+        return found
+
+
+def head_lines(run: str, hosts: list[str], accepted: Sequence[str]) -> list[str]:
+    """Where the policy comes from."""
+    lines = [f"Written by unhang policy from {fold_hosts(hosts)} (run {run}): what these nodes share. Read it before it is used; every key may be left out."]
+    return lines + ([f"Accepted although found on these nodes: {', '.join(accepted)}."] if accepted else [])
+
+
+def summary_of(draft: Draft) -> str:
+    """One line for people."""
+    return f"{len(draft.pins)} keys pinned, {len(draft.left_open)} left open"

@@ -1,0 +1,227 @@
+"""A policy written from nodes that are known to be good: what all of them share is pinned, the rest is left open. Values in, values out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang_node.versions.compare import check_version
+
+Sections = Mapping[str, Any]
+UNLIMITED = -1
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a policy. read: sections of a node -> its value, None for none. least: the smallest of all nodes is the measure, and they need not agree."""
+
+    section: str
+    name: str
+    read: Callable[[Sections], Any]
+    why: str
+    least: bool = False
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A key that is written, with the reason as its comment."""
+
+    section: str
+    name: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True)
+class LeftOpen:
+    """A key that is not written, and why: the nodes differ, or a person has to decide."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a policy would say of the nodes that it was taken from."""
+
+    pins: tuple[Pin, ...]
+    left_open: tuple[LeftOpen, ...]
+
+
+def policy_from_nodes(nodes: Mapping[str, Sections]) -> Draft:
+    """nodes: host -> sections of its facts (unhang/node-facts/1), at least one."""
+    pins: list[Pin] = []
+    left_open: list[LeftOpen] = []
+    for key in KEYS:
+        values = {host: key.read(sections) for host, sections in nodes.items()}
+        decided = _decide(key, values)
+        if isinstance(decided, Pin):
+            pins.append(decided)
+        elif decided is not None:
+            left_open.append(decided)
+    return Draft(tuple(pins), (*left_open, *BY_HAND))
+
+
+def _decide(key: Key, values: Mapping[str, Any]) -> Pin | LeftOpen | None:
+    path, known = f"{key.section}.{key.name}", [value for value in values.values() if value is not None]
+    if not known:
+        return None
+    if len(known) < len(values):
+        lacking = sorted(host for host, value in values.items() if value is None)
+        return LeftOpen(path, f"no value on {', '.join(lacking[:5])}")
+    if key.least:
+        return Pin(key.section, key.name, _least(known), key.why)
+    distinct = {json.dumps(value): value for value in known}
+    if len(distinct) > 1:
+        told = "; ".join(f"{value} on {', '.join(_hosts_with(values, value)[:5])}" for value in distinct.values())
+        return LeftOpen(path, f"the nodes differ: {told}")
+    [value] = distinct.values()
+    if key.version and (problem := check_version(value, key.version)):
+        return LeftOpen(path, f"{value!r} has no order that could be compared: {problem}")
+    return Pin(key.section, key.name, value, key.why)
+
+
+def policy_of(draft: Draft) -> dict[str, Any]:
+    """The policy itself (unhang/policy/1)."""
+    policy: dict[str, Any] = {}
+    for pin in draft.pins:
+        policy.setdefault(pin.section, {})[pin.name] = pin.value
+    return policy
+
+
+def render_policy(draft: Draft, head: Sequence[str], tail: Sequence[str] = ()) -> str:
+    """YAML with comments, as group_vars take it. head, tail: lines of comment before and after."""
+    lines = [*(f"# {line}" for line in head), "unhang_policy:"]
+    section = ""
+    for pin in draft.pins:
+        lines += [f"  {pin.section}:"] if pin.section != section else []
+        section = pin.section
+        lines.append(f"    {pin.name}: {json.dumps(pin.value, ensure_ascii=False)} # {pin.why}")
+    if not draft.pins:
+        lines[-1] = "unhang_policy: {}"
+    lines += ["  # Left open:", *(f"  #   {one.key}: {_one_line(one.why)}" for one in draft.left_open)]
+    return "\n".join([*lines, *(f"  # {line}" for line in tail)]) + "\n"
+
+
+def bandwidth_lines(results: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What smoke tests (unhang/smoke/1) reached on these nodes, as lines of comment; [] when none measured any."""
+    rows = [row for result in results if result.get("verdict") == "pass" for row in result.get("collectives") or [] if row.get("measures") == "bandwidth"]
+    if not rows:
+        return []
+    told = [f"  {row['op']} of {row['size_bytes'] / 1e6:.0f} MB: {row['busbw_gb_s']:.1f} GB/s (busbw)" for row in rows]
+    return ["Measured on these nodes; unhang smoke --baseline FILE holds later runs against it, from three runs that passed on:", *told]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _hosts_with(values: Mapping[str, Any], value: Any) -> list[str]:
+    return sorted(host for host, other in values.items() if other == value)
+
+
+def _least(values: Sequence[Any]) -> Any:
+    """The smallest; -1 stands for no limit, and so for the largest."""
+    limited = [value for value in values if value != UNLIMITED]
+    return min(limited) if limited else UNLIMITED
+
+
+def _at(*path: str) -> Callable[[Sections], Any]:
+    """Reads one place; None where something on the way is not there."""
+
+    def read(sections: Sections) -> Any:
+        value: Any = sections
+        for name in path:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        return value
+
+    return read
+
+
+def _rows(sections: Sections, *path: str) -> list[Mapping[str, Any]]:
+    found = _at(*path)(sections)
+    return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
+
+
+def _least_of_gpus(*path: str) -> Callable[[Sections], Any]:
+    def read(sections: Sections) -> Any:
+        values = [_at(*path)(row) for row in _rows(sections, "gpus", "devices")]
+        return min(values) if values and None not in values else None
+
+    return read
+
+
+def _compute_mode(sections: Sections) -> Any:
+    modes = {row.get("compute_mode") for row in _rows(sections, "gpus", "devices")}
+    return modes.pop() if len(modes) == 1 and modes <= {"default", "exclusive_process", "prohibited"} else None
+
+
+def _links(sections: Sections) -> Any:
+    counts = [row.get("nvlinks_active") for row in _rows(sections, "interconnect", "by_gpu")]
+    known = [count for count in counts if isinstance(count, int)]
+    return (min(known) or None) if known and len(known) == len(counts) else None
+
+
+def _nccl(sections: Sections) -> Any:
+    return next((row.get("version") for row in _rows(sections, "nccl", "libraries") if row.get("is_loader_default")), None)
+
+
+def _held(sections: Sections) -> Any:
+    packages = _rows(sections, "driver", "packages")
+    return True if packages and all(row.get("held") for row in packages) else None
+
+
+def _active_ports(sections: Sections) -> Any:
+    ports = [port for row in _rows(sections, "network", "rdma") for port in row.get("ports") or []]
+    return sum(port.get("state") == "active" for port in ports) or None
+
+
+def _limit(name: str) -> Callable[[Sections], Any]:
+    """The least that a daemon which starts jobs allows; the collector's own is nobody's."""
+
+    def read(sections: Sections) -> Any:
+        values = [row.get(name) for row in _rows(sections, "limits", "scopes") if row.get("scope") != "collector"]
+        return _least(values) if values and None not in values else None
+
+    return read
+
+
+def _iommu(sections: Sections) -> Any:
+    mode = _at("interconnect", "iommu", "mode")(sections)
+    return mode if mode in ("passthrough", "off") and _at("node", "virtualization", "is_vm")(sections) is False else None
+
+
+KEYS = (
+    Key("driver", "version", _at("driver", "loaded", "version"), "exactly this one: nodes of one job with two drivers hang", version="driver"),
+    Key("driver", "flavour", _at("driver", "loaded", "flavour"), "kernel modules as they are loaded"),
+    Key("driver", "held", _held, "no unattended upgrade moves it"),
+    Key("kernel", "min", _at("kernel", "release"), "this one or newer; kernel.version would pin it", version="kernel"),
+    Key("nccl", "min", _nccl, "of the library that the loader takes; environments bring their own", version="nccl"),
+    Key(
+        "fabric_manager", "match_driver", lambda sections: _at("fabric_manager", "nvswitch_present")(sections) or None,
+        "the daemon that programs the NVSwitches has the driver's full version",
+    ),
+    Key("gpu", "model", _at("gpus", "model"), "part of the name that the driver gives"),
+    Key("gpu", "count", _at("gpus", "count"), "a node with fewer is a finding"),
+    Key("gpu", "compute_mode", _compute_mode, "as it is on every GPU"),
+    Key("nvlink", "links_per_gpu", _links, "active on the GPU that has the fewest", least=True),
+    Key("pcie", "generation", _least_of_gpus("pcie", "generation_max"), "of the slowest GPU, slot and card together", least=True),
+    Key("pcie", "width", _least_of_gpus("pcie", "width_now"), "of the narrowest GPU", least=True),
+    Key("network", "infiniband", lambda sections: _at("network", "has_infiniband")(sections) or None, "each node has it"),
+    Key("network", "rdma_ports", _active_ports, "active ones on the node that has the fewest; storage adapters count too", least=True),
+    Key("limits", "memlock_bytes", _limit("memlock_hard_bytes"), "the least that a daemon which starts jobs allows; -1 is unlimited", least=True),
+    Key("limits", "shm_bytes", _at("limits", "shm", "size_bytes"), "shared memory of the node that has the least", least=True),
+    Key("limits", "nofile", _limit("nofile_hard"), "the least that a daemon which starts jobs allows", least=True),
+    Key("host", "iommu", _iommu, "as these nodes were booted"),
+    Key("host", "numa_balancing", _at("limits", "numa_balancing"), "as it is set"),
+)  # fmt: skip
+BY_HAND = (
+    LeftOpen("driver.min, driver.max", "the version above is exact; take it away to allow a range"),
+    LeftOpen("cuda, torch", "environments bring their own; name folders under torch.environments to have them read"),
+    LeftOpen("nccl.settings", "which settings jobs need is no property of a node"),
+    LeftOpen("network.interfaces", "which of them training may use, a person knows"),
+    LeftOpen("waivers, thresholds", "a good node needs none"),
+)
