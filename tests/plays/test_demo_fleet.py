@@ -6,6 +6,7 @@ import filecmp
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.plan.plan_document import render_plan
 from unhang.plan.planning import PlanOptions, plan_run
 from unhang.report.screen import render_screen
+from unhang.triage.actions import Setting
 
 PROJECT = Path(__file__).resolve().parents[2]
 RECORDED = PROJECT / "inventory" / "demo" / "recorded"
@@ -171,3 +173,36 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
             assert finding["rule"] in planned | named or any(finding["rule"] in row.why for row in entry.refused), (entry.host, finding["rule"])
     assert all(len({"ws-3090-1", "ws-3090-2", "ws-a6000"}.intersection(wave.hosts)) <= 1 for wave in plan.waves)
     assert render_plan(plan_run(run.resolve(), load_catalogue(), options)) == render_plan(plan)
+
+
+@pytest.mark.parametrize(
+    ("host", "rule", "explained"),
+    [
+        ("gpu007", "xid-fatal", {"gpu-gives-no-handle", "group-nvlinks-differ"}),
+        ("gpu006", "nvlink-some-inactive", {"policy-nvlinks", "group-nvlinks-differ", "gpu-not-as-its-model-should-be"}),
+        ("gpu004", "policy-nccl-version", {"group-nccl-differs", "group-nccl-build-differs", "nccl-several-versions-on-host"}),
+        ("fsdp03", "group-torch-differs", {"group-torch-nccl-differs", "group-torch-cuda-differs", "group-nccl-in-environments-differs"}),
+    ],
+)
+def test_one_fault_of_the_demo_is_one_grave_cause(run, host, rule, explained):
+    causes = [cause for cause in json.loads((run / "findings.json").read_text())["causes"] if host in cause["nodes"]]
+    (cause,) = [cause for cause in causes if cause["rule"] == rule]
+    assert explained <= set(cause["explains"])
+    assert not explained & {one["rule"] for one in causes}
+
+
+def test_no_node_of_the_demo_is_told_to_set_what_another_finding_takes_away(run):
+    causes = [cause for cause in json.loads((run / "findings.json").read_text())["causes"] if "ws-3090-2" in cause["nodes"] and cause["severity"] != "info"]
+    assert [cause["rule"] for cause in causes] == ["driver-545-23-08-p2p-deadlock"]
+    assert "nccl-p2p-disabled" in causes[0]["explains"]
+
+
+def test_the_readme_shows_the_first_screen_of_the_demo(run):
+    setting = Setting(".venv/bin/unhang", ".venv/bin/ansible-playbook", inventories=("inventory/demo",))
+    findings = json.loads((run / "findings.json").read_text())
+    printed = render_screen(findings, 100, run="RUN", program=".venv/bin/unhang", setting_of=lambda cause: setting).splitlines()
+    page = (PROJECT / "README.md").read_text().partition("$ make demo\n")[2].partition("```")[0]
+    shown = re.sub(r"runs/[0-9TZ]+-[0-9a-f]{10}", "RUN", page).splitlines()
+    own = 2  # lines that name the run and its time
+    counts = re.compile(r"^[\d,]+ checks|[\d,]+ more causes: .*")  # any new rule changes them
+    assert [counts.sub("N", line) for line in shown[own:]] == [counts.sub("N", line) for line in printed[own:]]

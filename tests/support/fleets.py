@@ -9,6 +9,7 @@ from typing import Any
 
 from unhang.triage.causes import NodeNote, triage
 from unhang.triage.found import Found
+from unhang.triage.grouping import Explaining
 
 UNREAD = ("node-unreachable", "node-timeout", "node-answer-invalid", "node-missing", "node-failed")
 H200, A6000, RTX3090 = "NVIDIA H200", "NVIDIA RTX A6000", "NVIDIA GeForce RTX 3090"
@@ -65,7 +66,7 @@ def document(
         "totals_by_rule": by_rule,
         "findings": findings,
     }
-    return made | triage(failures(findings), explains or {}, notes(findings, sum(nodes.values())))
+    return made | triage(failures(findings), Explaining(explains or {}), notes(findings, sum(nodes.values())))
 
 
 def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:

@@ -87,7 +87,9 @@ def _foot(findings: Mapping[str, Any], run: str, program: str) -> list[Line]:
         lines.append(("", f"{counted(int(totals['unknown']), 'check')} could not be made: facts were not read", "bold magenta"))
     if totals.get("waived"):
         lines.append(("", f"{counted(int(totals['waived']), 'finding')} waived", "bold cyan"))
-    return [*lines, ("", f"next: {program} report {run} --format wide, or html for the page", "bold")]
+    planned = any(cause["remedy"]["role"] for cause in findings["causes"])
+    lines.append(("", f"every finding: {program} report {run} -v", ""))
+    return [*lines, ("", f"next: {program} plan {run}" if planned else f"next: {program} report {run} --format html", "bold")]
 
 
 def _rest(left: Sequence[Mapping[str, Any]], width: int) -> list[Line]:

@@ -14,7 +14,7 @@ from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import natural
 from unhang.triage.actions import command
 from unhang.triage.found import Found
-from unhang.triage.grouping import Share, shares_of
+from unhang.triage.grouping import Explaining, Share, shares_of
 from unhang.triage.remedies import INVENTORY, Merged, Wish, merge_wishes
 
 VERDICTS = ("critical", "error", "warning", "unread", "healthy")
@@ -43,9 +43,9 @@ class _Kind(NamedTuple):
     unread: bool
 
 
-def triage(findings: Iterable[Found], explains: Mapping[str, frozenset[str]], nodes: Mapping[str, NodeNote]) -> dict[str, Any]:
+def triage(findings: Iterable[Found], explaining: Explaining, nodes: Mapping[str, NodeNote]) -> dict[str, Any]:
     """What triage adds to a findings document: `node_verdicts` and `causes`, each as the schema findings-1 has it. nodes: every host that was meant."""
-    shares = shares_of(findings, explains)
+    shares = shares_of(findings, explaining)
     merged = _merged_by_host(shares, nodes)
     kinds: dict[_Kind, list[Share]] = {}
     for share in shares:
@@ -147,22 +147,24 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int]) -> di
 
 
 def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
-    """What a ticket needs to name: GPU, UUID and PCI address, as far as the findings of a cause say them."""
-    told: dict[tuple[str, Any], dict[str, Any]] = {}
+    """What a ticket needs to name: GPU, UUID and PCI address, as far as the findings of a cause say them; one that is named twice stands once."""
+    told: list[dict[str, Any]] = []
+    known: dict[tuple[str, str, Any], dict[str, Any]] = {}
     for share in shares:
         for one in share.members:
-            where = one.where
-            uuid, address = where.get("uuid"), where.get("pci_address")
-            if uuid is None and address is None:
+            names = {"gpu": one.where.get("index", one.where.get("gpu")), "uuid": one.where.get("uuid"), "pci_address": one.where.get("pci_address")}
+            if names["uuid"] is None and names["pci_address"] is None:
                 continue
-            gpu = where.get("index", where.get("gpu"))
-            key = (share.host, gpu if gpu is not None else uuid or address)
-            row = told.setdefault(key, {"host": share.host, "gpu": None, "uuid": None, "pci_address": None})
-            for name, value in (("gpu", gpu), ("uuid", uuid), ("pci_address", address)):
-                row[name] = row[name] if row[name] is not None else value
-            if len(told) >= MOST_DEVICES:
-                return list(told.values())
-    return list(told.values())
+            keys = [(share.host, name, value) for name, value in names.items() if value is not None]
+            row = next((known[key] for key in keys if key in known), None)
+            if row is None:
+                if len(told) >= MOST_DEVICES:
+                    return told
+                row = {"host": share.host, "gpu": None, "uuid": None, "pci_address": None}
+                told.append(row)
+            row |= {name: value for name, value in names.items() if row[name] is None}
+            known |= dict.fromkeys(keys, row)
+    return told
 
 
 def _number(causes: Sequence[dict[str, Any]]) -> None:

@@ -24,8 +24,21 @@ class Share(NamedTuple):
     members: list[Found]
 
 
-def shares_of(findings: Iterable[Found], explains: Mapping[str, frozenset[str]]) -> list[Share]:
-    """Roots, host by host, in the order of the findings. explains: rule id -> the rules that it accounts for, through as many as it takes."""
+class Explaining(NamedTuple):
+    """rules: rule id -> the rules that its row names; where: rule id -> what its finding's place must say for that, such as {"code": [79]}."""
+
+    rules: Mapping[str, frozenset[str]]
+    where: Mapping[str, Mapping[str, Sequence[Any]]] = {}
+
+
+def explaining_of(rows: Mapping[str, Mapping[str, Any]]) -> Explaining:
+    """`explains` and `explains_where` of the catalogue's rows."""
+    named = {rule: frozenset(row["explains"]) for rule, row in rows.items() if row.get("explains")}
+    return Explaining(named, {rule: rows[rule]["explains_where"] for rule in named if rows[rule].get("explains_where")})
+
+
+def shares_of(findings: Iterable[Found], explaining: Explaining) -> list[Share]:
+    """Roots, host by host, in the order of the findings."""
     of_nodes: dict[str, list[Found]] = {}
     of_groups: list[Found] = []
     for one in findings:
@@ -36,31 +49,32 @@ def shares_of(findings: Iterable[Found], explains: Mapping[str, frozenset[str]])
     shares: dict[tuple[int, str], Share] = {}
     known: dict[frozenset[str], dict[str, list[str]]] = {}
     for host, on_host in of_nodes.items():
-        _share_node(host, on_host, explains, known, shares)
+        _share_node(host, on_host, explaining, known, shares)
     by_host: dict[str, list[Share]] = {}
     for share in shares.values():
         by_host.setdefault(share.host, []).append(share)
-    for one in sorted(of_groups, key=lambda group: (_height(group.rule, explains), group.number)):
-        _share_group(one, explains, by_host, shares)
+    for one in _causes_first(of_groups, explaining):
+        _share_group(one, explaining, by_host, shares)
     return sorted(shares.values(), key=lambda share: (share.root.number, share.host))
 
 
-def _height(rule: str, explains: Mapping[str, frozenset[str]]) -> int:
-    """Rules that account for more come first, so that a comparison finds the one that explains it."""
-    return -len(explains.get(rule, ()))
+def _causes_first(findings: Sequence[Found], explaining: Explaining) -> list[Found]:
+    """Comparisons in an order in which each comes after those that may account for it."""
+    reach = {one.rule: len(_reached(one.rule, frozenset(), explaining.rules)) for one in findings}
+    return sorted(findings, key=lambda one: (-reach[one.rule], one.number))
 
 
 def _share_node(
-    host: str, findings: Sequence[Found], explains: Mapping[str, frozenset[str]], known: dict[frozenset[str], dict[str, list[str]]],
-    shares: dict[tuple[int, str], Share],
-) -> None:  # fmt: skip
+    host: str, findings: Sequence[Found], explaining: Explaining, known: dict[frozenset[str], dict[str, list[str]]], shares: dict[tuple[int, str], Share]
+) -> None:
     rules = frozenset(one.rule for one in findings)
     if rules not in known:
-        known[rules] = _explainers(rules, explains)
+        known[rules] = _explainers(rules, explaining.rules)
     causes = known[rules]
     by_rule: dict[str, list[Found]] = {}
     for one in findings if causes else ():
-        by_rule.setdefault(one.rule, []).append(one)
+        if _may_explain(one, explaining):
+            by_rule.setdefault(one.rule, []).append(one)
     for one in findings:
         root = _root(one, causes, by_rule) if causes else one
         share = shares.setdefault((root.number, host), Share(root, host, [root]))
@@ -68,18 +82,34 @@ def _share_node(
             share.members.append(one)
 
 
+def _may_explain(one: Found, explaining: Explaining) -> bool:
+    return all(one.where.get(name) in values for name, values in explaining.where.get(one.rule, {}).items())
+
+
 def _explainers(rules: frozenset[str], explains: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
     """Rule -> the rules among those that failed on the same node which account for it."""
     found: dict[str, list[str]] = {}
-    for cause in sorted(rules):
-        for one in explains.get(cause, frozenset()) & rules:
+    for cause in sorted(rules & explains.keys()):
+        for one in _reached(cause, rules, explains) & rules:
             found.setdefault(one, []).append(cause)
     return found
 
 
+def _reached(cause: str, failed: frozenset[str], explains: Mapping[str, frozenset[str]]) -> set[str]:
+    """What a rule accounts for, through rules that did not fail: past one that did, its finding says whether it is about the same thing."""
+    reached: set[str] = set()
+    waiting = list(explains.get(cause, ()))
+    while waiting:
+        one = waiting.pop()
+        if one not in reached:
+            reached.add(one)
+            waiting += explains.get(one, ()) if one not in failed else ()
+    return reached
+
+
 def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, list[Found]]) -> Found:
     """Follows what accounts for a finding to its end; no rule explains itself, so there is one."""
-    above = [cause for rule in causes.get(one.rule, ()) for cause in by_rule[rule] if same_thing(cause.where, one.where)]
+    above = [cause for rule in causes.get(one.rule, ()) for cause in by_rule.get(rule, ()) if same_thing(cause.where, one.where)]
     if not above:
         return one
     return _root(min(above, key=lambda cause: (cause.rule in causes, _RANK[cause.severity], cause.number)), causes, by_rule)
@@ -98,13 +128,9 @@ def _named(where: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((where[name] for name in names if where.get(name) is not None), None)
 
 
-def _share_group(one: Found, explains: Mapping[str, frozenset[str]], by_host: dict[str, list[Share]], shares: dict[tuple[int, str], Share]) -> None:
+def _share_group(one: Found, explaining: Explaining, by_host: dict[str, list[Share]], shares: dict[tuple[int, str], Share]) -> None:
     """A comparison of nodes: folded under the causes on its hosts when without those hosts all others are alike, else a root on the hosts left."""
-    above: dict[str, Share] = {}
-    for host in one.hosts:
-        share = next((share for share in by_host.get(host, ()) if any(one.rule in explains.get(member.rule, ()) for member in share.members)), None)
-        if share is not None:
-            above[host] = share
+    above = {host: share for host in one.hosts if (share := _explained_on(one, by_host.get(host, ()), explaining)) is not None}
     left = [host for host in one.hosts if host not in above]
     if above and (not left or not _still_apart(one, above)):
         for share in above.values():
@@ -113,6 +139,14 @@ def _share_group(one: Found, explains: Mapping[str, frozenset[str]], by_host: di
     for host in left or one.hosts or ("",):
         share = shares[one.number, host] = Share(one, host, [one])
         by_host.setdefault(host, []).append(share)
+
+
+def _explained_on(one: Found, shares: Iterable[Share], explaining: Explaining) -> Share | None:
+    """The cause on a host of which some finding accounts for a comparison."""
+    for share in shares:
+        if any(one.rule in _reached(member.rule, frozenset(), explaining.rules) and _may_explain(member, explaining) for member in share.members):
+            return share
+    return None
 
 
 def _still_apart(one: Found, without: Mapping[str, Any]) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.catalogue.explains import explained_by
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.findings import Entry
@@ -18,6 +17,7 @@ from unhang.judge.rules import Rule
 from unhang.judge.run_input import RunInput, read_run_input
 from unhang.triage.causes import NodeNote, triage
 from unhang.triage.found import found_of_entries
+from unhang.triage.grouping import explaining_of
 
 MOST_STOPPED = 5
 SHOWN_FAULTS = 20
@@ -39,12 +39,11 @@ def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str
 
 def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None) -> Conclude:
     """What the judge calls once every finding is there, for the keys of findings.json that triage adds. judged_by: as the schema findings-1 has it."""
-    rows = {rule.id: rule.row for rule in rules}
-    explains = {rule: explained_by(rows, rule) for rule, row in rows.items() if row.get("explains")}
+    explaining = explaining_of({rule.id: rule.row for rule in rules})
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
         notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key) for host, node in nodes.items()}
-        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(found_of_entries(entries), explains, notes)}
+        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(found_of_entries(entries), explaining, notes)}
 
     return conclude
 

@@ -22,8 +22,11 @@ def test_two_rules_that_explain_each_other_are_a_fault():
 
 
 @pytest.mark.parametrize("rule", [rule for rule, row in ROWS.items() if row.get("explains")])
-def test_a_rule_explains_rules_of_its_own_scope(rule):
-    assert {ROWS[other]["scope"] for other in explained_by(ROWS, rule)} == {ROWS[rule]["scope"]}
+def test_a_comparison_explains_no_finding_on_a_node_and_groups_do_not_explain_fleets(rule):
+    heights = {"node": 0, "group": 1, "fleet": 2}
+    own = ROWS[rule]["scope"]
+    assert all(heights[ROWS[other]["scope"]] >= heights[own] for other in explained_by(ROWS, rule))
+    assert own == "node" or {ROWS[other]["scope"] for other in explained_by(ROWS, rule)} == {own}
 
 
 def test_one_fault_is_told_by_one_finding_once_those_that_it_explains_are_set_aside():

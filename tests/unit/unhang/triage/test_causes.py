@@ -10,12 +10,13 @@ import pytest
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang.triage.causes import NodeNote, triage
+from unhang.triage.grouping import Explaining
 
 
 def told(findings, nodes=None, explains=None):
     """What triage adds, for nodes that were all read unless said otherwise."""
     hosts = {host for one in findings for host in one.get("hosts") or [one["host"]]}
-    return triage(fleets.failures(findings), explains or {}, nodes or {host: NodeNote(True) for host in hosts})
+    return triage(fleets.failures(findings), Explaining(explains or {}), nodes or {host: NodeNote(True) for host in hosts})
 
 
 def finding(rule, host, severity="error", **more):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from unhang.triage.found import Found
-from unhang.triage.grouping import same_thing, shares_of
+from unhang.triage.grouping import Explaining, same_thing, shares_of
 
 EXPLAINS = {
     "gpu-lost": frozenset({"xid", "count", "links-differ"}),
     "link-down": frozenset({"links-few", "links-differ"}),
-    "a": frozenset({"b", "c"}),
+    "a": frozenset({"b"}),
     "b": frozenset({"c"}),
+    "driver": frozenset({"setting"}),
+    "setting": frozenset({"setting-kept"}),
+    "coded": frozenset({"xid"}),
 }
 
 
@@ -20,7 +23,10 @@ def found(number, rule, *hosts, severity="error", where=None, apart=()):
 
 def told(*findings):
     """(root's number, host, numbers of what it accounts for) of each share."""
-    return [(share.root.number, share.host, sorted(one.number for one in share.members)) for share in shares_of(findings, EXPLAINS)]
+    return [
+        (share.root.number, share.host, sorted(one.number for one in share.members))
+        for share in shares_of(findings, Explaining(EXPLAINS, {"coded": {"code": [79]}}))
+    ]
 
 
 def test_a_finding_is_folded_under_the_one_that_explains_it_on_its_own_node_alone():
@@ -29,6 +35,20 @@ def test_a_finding_is_folded_under_the_one_that_explains_it_on_its_own_node_alon
 
 def test_what_explains_is_followed_to_its_end():
     assert told(found(0, "c", "n1"), found(1, "b", "n1"), found(2, "a", "n1")) == [(2, "n1", [0, 1, 2])]
+
+
+def test_a_rule_between_that_did_not_fail_hides_nothing():
+    assert told(found(0, "a", "n1"), found(1, "c", "n1")) == [(0, "n1", [0, 1])]
+
+
+def test_past_a_rule_that_failed_only_what_is_about_the_same_thing_follows():
+    kept = found(1, "setting-kept", "n1", where={"name": "NCCL_ALGO"}), found(2, "setting", "n1", where={"name": "NCCL_P2P_DISABLE"})
+    assert told(found(0, "driver", "n1"), *kept) == [(0, "n1", [0, 2]), (1, "n1", [1])]
+
+
+def test_what_holds_for_one_code_alone_holds_for_no_other():
+    coded = [found(0, "coded", "n1", where={"code": 79}), found(1, "xid", "n1"), found(2, "coded", "n2", where={"code": 48}), found(3, "xid", "n2")]
+    assert told(*coded) == [(0, "n1", [0, 1]), (2, "n2", [2]), (3, "n2", [3])]
 
 
 def test_a_link_of_one_gpu_does_not_account_for_another_gpu():
