@@ -49,6 +49,53 @@ def test_what_a_module_changes_is_saved_where_it_can_be(role):
     assert [f"{name}: {task['name']}" for name, task, module in acting if "fencing" not in task[module]] == [], "a run that lost the node has to be stopped"
 
 
+FENCED = {path.stem for path in (PROJECT / "library").glob("*.py") if '"fencing": {' in path.read_text()}
+CHANGING = ("file", "copy", "template", "lineinfile", "systemd_service", "service", "package", "command", "shell", "reboot")
+
+
+def lists_of_tasks(tasks):
+    """Every list of tasks, those of blocks too."""
+    yield tasks
+    for task in tasks:
+        for part in ("block", "rescue", "always"):
+            yield from lists_of_tasks(task.get(part, []))
+
+
+def rows_of(places):
+    """(place, task, the tasks before it in its list) of task files and playbooks."""
+    for path in places:
+        document = yaml.safe_load(path.read_text()) or []
+        for tasks in [one for play in document for one in lists_of_tasks(play.get("tasks", []))] + list(lists_of_tasks(document)):
+            yield from ((f"{path.relative_to(PROJECT)}: {task.get('name')}", task, tasks[:place]) for place, task in enumerate(tasks))
+
+
+def acting_files():
+    """Task files of the roles that change a node, of their frame, and of the playbooks."""
+    roles = [path for role in ROLES if role.name not in ("smoke_test", "drain") for path in sorted((role / "tasks").glob("*.yml"))]
+    return roles + sorted((PROJECT / "playbooks").rglob("*.yml"))
+
+
+def test_every_module_that_acts_is_given_the_locks_number():
+    without = []
+    for place, task, _ in rows_of(acting_files()):
+        for module in FENCED & task.keys():
+            if not only_looks(task, module) and task[module].get("state") not in ("listed", "inspected") and "fencing" not in task[module]:
+                without.append(place)
+    assert without == []
+
+
+def test_what_ansibles_own_modules_change_has_the_lock_demanded_before():
+    bare = []
+    for place, task, before in rows_of(acting_files()):
+        module = next((name for name in CHANGING if f"ansible.builtin.{name}" in task), None)
+        if module is None or "delegate_to" in task or task.get("changed_when") is False:
+            continue
+        wanted = [{"before_reboot"}, before[-1:]] if module == "reboot" else [{"step", "before_reboot"}, before]
+        if not any(frame_part(one) in wanted[0] for one in wanted[1]):
+            bare.append(place)
+    assert bare == [], "saved_state and node_lock stop a run that lost the node; Ansible's own modules do not"
+
+
 def only_looks(task, module):
     """True for a task that never changes anything."""
     return task.get("check_mode") is True or task[module].get("state") == "inspected"
