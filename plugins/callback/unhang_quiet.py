@@ -28,7 +28,30 @@ for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
         sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
 
 from unhang.ansible.plays import audits
-from unhang.ansible.text import clean
+from unhang.ansible.text import clean, printable_parts, without_controls
+
+
+class PrintableDisplay:
+    """Ansible's display, before which nothing comes that a terminal would act upon: warnings, errors and differences hold what a node says."""
+
+    def __init__(self, display):
+        self.display_of_ansible = display
+
+    def __getattr__(self, name):
+        return getattr(self.display_of_ansible, name)
+
+    def display(self, msg, *arguments, **more):
+        """A text with Ansible's own colours."""
+        self.display_of_ansible.display(without_controls(str(msg)), *arguments, **more)
+
+    def _warning(self, warning, *arguments, **more):
+        self.display_of_ansible._warning(printable_parts(warning), *arguments, **more)
+
+    def _deprecated(self, deprecation, *arguments, **more):
+        self.display_of_ansible._deprecated(printable_parts(deprecation), *arguments, **more)
+
+    def _error(self, error, *arguments, **more):
+        self.display_of_ansible._error(printable_parts(error), *arguments, **more)
 
 
 class CallbackModule(DefaultOutput):
@@ -40,6 +63,7 @@ class CallbackModule(DefaultOutput):
 
     def __init__(self):
         super().__init__()
+        self._display = PrintableDisplay(self._display)
         self.mute = False
         self.said = set()
 
@@ -83,6 +107,10 @@ class CallbackModule(DefaultOutput):
             if message not in self.said:
                 self.said.add(message)
                 self._display.display(f"unhang: {message}", stderr=True)
+
+    def _get_diff(self, difflist):
+        """Without what would set a colour: a display cannot tell Ansible's colours from a file's."""
+        return super()._get_diff(printable_parts(difflist))
 
     def v2_playbook_on_stats(self, stats):
         """The recap."""
