@@ -14,7 +14,8 @@ POLICY = {"driver": {"version": "580.159.04", "held": True}}
 
 @pytest.fixture
 def equipped(fleet, tmp_path):
-    """A node with the old driver's packages, and an apt repository in which the new one waits."""
+    """A node with the old driver's packages, and an apt repository in which the new one waits; without the holds that another test may have left on it."""
+    fleet.shell(NODE, "rm -f /etc/apt/preferences.d/unhang-package-hold /etc/apt/apt.conf.d/52unhang-package-hold")
     serve(fleet, NODE, [build_package(tmp_path, name, version) for name in NAMES for version in (OLD, NEW)])
     fleet.shell(NODE, f"{APT} install " + " ".join(f"{name}={OLD}" for name in NAMES))
     return fleet
