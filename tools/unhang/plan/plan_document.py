@@ -190,7 +190,10 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
     document = _read(path)
     if digest_of(document) != document["digest"]:
         raise UserError(f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since (its digest differs); next: unhang plan RUN")
-    plan = _to_plan(document)
+    try:
+        plan = _to_plan(document)
+    except msgspec.ValidationError as problem:
+        raise UserError(f"{path}: {visible(str(problem), 300)}; next: unhang plan RUN") from None
     _check_hosts(plan, path)
     gone = sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts)) if known_hosts is not None else []
     if gone:

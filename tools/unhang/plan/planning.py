@@ -58,7 +58,7 @@ def plan_run(folder: Path, rules: Catalogue, options: PlanOptions | None = None)
     about = _by_host(findings["findings"], only)
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
     hosts = sorted({*run.document["hosts"], *run.files}, key=natural)
-    left_out = named_hosts(options.except_, hosts, fleet.all_members, "--except")
+    left_out = named_hosts(options.except_, set(hosts), fleet.all_members, "--except")
     entries = tuple(sorted((one for one in fleet.entries if one.host not in left_out), key=lambda one: natural(one.host)))
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
     most, floor = most_unavailable(options.max_unavailable, options.floor, fleet.answered) if fleet.answered else (1, 0)
@@ -85,9 +85,10 @@ def knowledge_of(rules: Catalogue, day: str) -> Knowledge:
 def _run(findings: Mapping[str, Any]) -> PlannedRun:
     run = findings["run"]
     try:
-        started = datetime.datetime.fromisoformat(run.get("started") or "").astimezone(datetime.UTC)
+        told = datetime.datetime.fromisoformat(run.get("started") or "")
     except ValueError:
         raise UserError(f"expected the time when the run began in findings.json, found {run.get('started')!r}: it would have no age; audit again") from None
+    started = told.astimezone(datetime.UTC) if told.tzinfo else told.replace(tzinfo=datetime.UTC)
     return PlannedRun(run["id"], started.isoformat().replace("+00:00", "Z"), run.get("finished"))
 
 
