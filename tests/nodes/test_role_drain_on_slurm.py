@@ -169,6 +169,31 @@ def test_a_node_whose_slurmd_does_not_answer_stays_drained_until_it_does(slurm, 
     assert (code, result["drained"]) == (0, False)
 
 
+def test_a_drain_stays_over_a_reboot_until_it_is_released(slurm, role):
+    assert role("drain", "cpu01")[0] == 0
+    slurm.run("kill", (slurm.folder / "slurmd-cpu01.pid").read_text().strip())
+    audits.wait_until(lambda: "NOT_RESPONDING" in slurm.state("cpu01")[0], "slurmctld misses the slurmd of cpu01")
+    slurm.run("slurmd", "-b", "-N", "cpu01")  # tells slurmctld that the node has booted
+    audits.wait_until(lambda: "NOT_RESPONDING" not in slurm.state("cpu01")[0], "slurmctld has its slurmd again")
+    states, reason = slurm.state("cpu01")
+    assert "DRAIN" in states
+    assert reason.startswith("unhang r1: ")
+    code, result, _said = role("release", "cpu01")
+    assert (code, result["drained"]) == (0, False)
+
+
+def test_a_node_that_slurm_is_to_reboot_for_somebody_is_refused(slurm, role):
+    slurm.start_job("gpu001")
+    slurm.run("scontrol", "reboot", "ASAP", "nextstate=RESUME", "reason=alice", "gpu001")
+    before = slurm.state("gpu001")
+    code, result, said = role("drain", "gpu001")
+    slurm.run("scontrol", "cancel_reboot", "gpu001")
+    assert "REBOOT_REQUESTED" in before[0]
+    assert code != 0
+    assert (result["owned"], len(result["jobs"])) == (False, 1)
+    assert "that ends every drain" in said
+
+
 @pytest.mark.parametrize("name", ["gpu[001-004]", "ALL", "gpu001,gpu002", "-a", ""])
 def test_a_name_that_scontrol_takes_for_more_than_one_node_is_refused(slurm, role, name):
     before = slurm.run("sinfo", "-h", "-N", "-o", "%N %T")

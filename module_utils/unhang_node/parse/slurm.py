@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from ..named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, List, Tuple
+    from typing import Any, Dict, FrozenSet, List, Tuple
 
 # Symbols that older releases put behind a state, in the words of newer ones: sinfo(1), NODE STATE CODES.
 SUFFIXES = {
@@ -81,6 +82,44 @@ def parse_nodes(text: str) -> List[SlurmNode]:
         elif line.strip():
             raise ValueError(f"expected NodeName= at the start of a node, found {line.strip()[:80]!r}")
     return [_node(record) for record in records]
+
+
+def parse_nodes_json(text: str) -> List[SlurmNode]:
+    """Nodes out of `scontrol --json show nodes` (23.02 on), or `sinfo --json` before. Raises ValueError for anything else.
+
+    States are a list, in older releases one word in small letters with the flags beside it. Fields are those that parse_nodes has too.
+    """
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"expected JSON with nodes, found {text.strip()[:80]!r}") from None
+    rows = given.get("nodes") if isinstance(given, dict) else None
+    if not isinstance(rows, list):
+        raise ValueError("expected JSON with a list of nodes, found none")
+    return [_json_node(row) for row in rows]
+
+
+def _json_node(row: Any) -> SlurmNode:
+    name = row.get("name") if isinstance(row, dict) else None
+    states = row.get("state") if isinstance(row, dict) else None
+    words = [*(states if isinstance(states, list) else [states]), *(row.get("state_flags") or [])] if isinstance(row, dict) else []
+    if not isinstance(name, str) or not name or not words or not all(isinstance(word, str) and word for word in words):
+        raise ValueError(f"expected a node with a name and its states, found {str(row)[:80]}")
+    places = {"Gres": "gres", "ActiveFeatures": "active_features", "Partitions": "partitions", "NodeAddr": "address"}
+    values = {key: row.get(place) for key, place in places.items()}
+    fields = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
+    return SlurmNode(
+        name=name,
+        states=parse_states("+".join(words)),
+        reason=_line(row.get("reason")),
+        by=_line(row.get("reason_set_by_user")),
+        fields={key: value for key, value in fields.items() if isinstance(value, str) and value not in NONE},
+    )
+
+
+def _line(value: Any) -> str:
+    """A text on one line; "" for none."""
+    return " ".join(value.split()) if isinstance(value, str) and value not in NONE else ""
 
 
 def _node(record: str) -> SlurmNode:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from unhang_node.parse.slurm import parse_jobs, parse_nodes, parse_reservations, parse_states
+from unhang_node.parse.slurm import parse_jobs, parse_nodes, parse_nodes_json, parse_reservations, parse_states
 
 HEAD = (
     "NodeName=gpu001 Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=2 CPUTot=2 CPULoad=5.56 AvailableFeatures=h200,ib ActiveFeatures=h200,ib "
@@ -89,6 +91,35 @@ def test_states_of_older_releases():
     assert parse_states("IDLE*+DRAIN") == {"IDLE", "DRAIN", "NOT_RESPONDING"}
     assert parse_states("MIXED+DRAIN@") == {"MIXED", "DRAIN", "REBOOT_REQUESTED"}
     assert parse_states("idle~") == {"IDLE", "POWERED_DOWN"}
+
+
+# `sinfo --json` of 22.05.8 printed this of a drained node; `scontrol --json` came with 23.02, where the states are a list, by its documentation.
+JSON_22 = {
+    "name": "gpu003", "address": "10.213.9.1", "hostname": "vm", "state": "idle", "state_flags": ["DRAIN"], "features": "h200,ib", "active_features": "h200,ib",
+    "gres": "gpu:h200:2", "partitions": ["all", "train"], "operating_system": "Linux 6.1.0 #1 SMP", "reason": "bad DIMM Comment=x State=IDLE",
+    "reason_changed_at": 1795207515, "reason_set_by_user": "root", "comment": "unhang r1: x", "slurmd_version": "22.05.8",
+}  # fmt: skip
+JSON_23 = {key: value for key, value in JSON_22.items() if key != "state_flags"} | {"state": ["IDLE", "DRAIN"], "active_features": ["h200", "ib"]}
+
+
+@pytest.mark.parametrize("row", [JSON_22, JSON_23], ids=["22.05", "23.02"])
+def test_json_says_the_same_as_text(row):
+    [node] = parse_nodes_json(json.dumps({"meta": {}, "errors": [], "nodes": [row]}))
+    assert (node.name, node.states, node.reason, node.by) == ("gpu003", {"IDLE", "DRAIN"}, "bad DIMM Comment=x State=IDLE", "root")
+    assert node.fields == {"Gres": "gpu:h200:2", "ActiveFeatures": "h200,ib", "Partitions": "all,train", "NodeAddr": "10.213.9.1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", "[" * 100_000, '{"nodes": {}}', '{"nodes": [7]}', '{"nodes": [{"name": "a"}]}', '{"nodes": [{"name": "a", "state": []}]}',
+        '{"nodes": [{"name": "a", "state": [7]}]}',
+        '{"nodes": [{"name": "", "state": "idle"}]}', '{"nodes": [{"name": "a", "state": null, "state_flags": ["DRAIN"]}]}',
+    ],
+)  # fmt: skip
+def test_json_of_another_form_is_refused(text):
+    with pytest.raises(ValueError, match="expected"):
+        parse_nodes_json(text)
 
 
 RESERVATION = (

@@ -7,7 +7,7 @@ import re
 import time
 
 from ...named_tuple import NamedTuple
-from ...parse.slurm import parse_jobs, parse_nodes, parse_reservations
+from ...parse.slurm import parse_jobs, parse_nodes, parse_nodes_json, parse_reservations
 from ...process import FOLDERS, run_process
 from .reasons import DrainRefused, reason_for
 from .slurm_decisions import Asked, Standing, answer_of, decide_drain, decide_release, decide_wait
@@ -129,7 +129,11 @@ STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": insp
 
 def read_standing(name: str) -> Standing:
     """The node, its jobs and the reservations that it is in, now. Raises SlurmAway, ValueError, OSError."""
-    nodes = parse_nodes(_call(["scontrol", "-o", "show", "node", check_name(name)]))
+    check_name(name)
+    if "--json" in _call(["scontrol", "--help"]):  # since 23.02; asks no slurmctld
+        nodes = parse_nodes_json(_call(["scontrol", "--json", "show", "node", name]))
+    else:
+        nodes = parse_nodes(_call(["scontrol", "-o", "show", "node", name]))
     if [node.name for node in nodes] != [name]:
         raise ValueError(f"expected one node {name} from scontrol, found {', '.join(node.name for node in nodes)[:200] or 'none'}")
     if "UNKNOWN" in nodes[0].states:  # a slurmctld that has just started: it has not heard of the node yet, and so of its jobs neither

@@ -1,0 +1,49 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of the role drain. The work is done by unhang.rollout, which knows nothing of Ansible."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+
+
+def kubernetes_step(nodes, step, pods, run, why="", takes_over=""):
+    """What to do with a node of Kubernetes, as unhang.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info."""
+    from unhang.rollout.kubernetes_drain import plan_drain, plan_release
+
+    nodes, pods = json.loads(json.dumps([nodes, pods], default=str))
+    if len(nodes) != 1:
+        raise AnsibleFilterError(
+            f"expected one node of Kubernetes with this name, found {len(nodes)}; drain_node names it where the inventory has another name"
+        )
+    try:
+        if step == "release":
+            found = plan_release(nodes[0], pods, str(run), str(takes_over))
+        else:
+            found = plan_drain(nodes[0], pods, str(run), str(why), str(takes_over))
+    except ValueError as problem:
+        raise AnsibleFilterError(str(problem)) from None
+    return {**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)}, "answer": found.answer._asdict()}
+
+
+def kubernetes_jobs(pods):
+    """Those of the pods whose work would be lost, by namespace and name."""
+    from unhang.rollout.kubernetes_drain import is_job
+
+    return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in json.loads(json.dumps(pods, default=str)) if is_job(pod)]
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        return {"unhang_kubernetes_step": kubernetes_step, "unhang_kubernetes_jobs": kubernetes_jobs}

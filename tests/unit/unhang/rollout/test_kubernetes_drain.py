@@ -1,0 +1,106 @@
+"""What may be done to a node of Kubernetes, and which of its pods are work that would be lost."""
+
+from __future__ import annotations
+
+import pytest
+from fakes.kubernetes_api import make_node, make_pod
+
+from unhang.rollout.kubernetes_drain import ANNOTATION, answer_of, driver_by, is_job, plan_drain, plan_release
+
+OURS, EARLIER = "unhang r1: driver", "unhang r0: driver"
+
+
+def node(mark=None, cordoned=False):
+    made = make_node("gpu001")
+    made["metadata"]["annotations"] |= {ANNOTATION: mark} if mark else {}
+    made["spec"] |= {"unschedulable": True} if cordoned else {}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("mark", "cordoned", "act", "owned"),
+    [
+        (None, False, True, False),
+        (OURS, True, False, True),
+        (OURS, False, True, False),  # somebody has uncordoned it since
+        (None, True, False, False),
+        (EARLIER, True, False, False),
+        (EARLIER, False, True, False),
+        ("somebody's own note", True, False, False),
+    ],
+)
+def test_what_is_cordoned_and_what_is_left_alone(mark, cordoned, act, owned):
+    step = plan_drain(node(mark, cordoned), [], "r1", "driver")
+    assert (step.act, step.answer.owned, step.refused) == (act, owned, "")
+    assert bool(step.patch) is act
+
+
+def test_mark_and_cordon_are_one_change_that_the_api_can_refuse():
+    metadata = {"name": "gpu001", "resourceVersion": "1", "annotations": {ANNOTATION: OURS}}
+    assert plan_drain(node(), [], "r1", "driver").patch == {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": True}}
+    undone = plan_release(node(OURS, True), [], "r1").patch
+    assert (undone["metadata"]["annotations"], undone["spec"]) == ({ANNOTATION: None}, {"unschedulable": None})
+
+
+@pytest.mark.parametrize(
+    ("mark", "cordoned", "takes_over", "act"),
+    [
+        (OURS, True, "", True),
+        (None, True, "", False),
+        (EARLIER, True, "", False),
+        (EARLIER, True, "r0", True),
+        (None, False, "", False),
+        (OURS, False, "", True),
+    ],
+)
+def test_only_what_this_run_cordoned_is_uncordoned(mark, cordoned, takes_over, act):
+    assert plan_release(node(mark, cordoned), [], "r1", takes_over).act is act
+
+
+def test_a_node_that_is_not_ready_is_not_uncordoned():
+    sick = node(OURS, True)
+    sick["status"]["conditions"] = [{"type": "Ready", "status": "False"}, "rubbish"]
+    assert "stays cordoned" in plan_release(sick, [], "r1").refused
+
+
+@pytest.mark.parametrize(
+    ("pod", "job"),
+    [
+        (make_pod("a", "gpu001"), False),
+        (make_pod("a", "gpu001", "StatefulSet"), False),
+        (make_pod("a", "gpu001", "ReplicaSet", gpus=8), True),
+        (make_pod("a", "gpu001", "Job"), True),
+        (make_pod("a", "gpu001", "PyTorchJob"), True),
+        (make_pod("a", "gpu001", None), True),
+        (make_pod("a", "gpu001", None, phase="Succeeded"), False),
+        (make_pod("a", "gpu001", "DaemonSet", gpus=1), False),
+        (make_pod("a", "gpu001", "Job", phase="Pending"), True),
+    ],
+)
+def test_which_pods_are_waited_for(pod, job):
+    assert is_job(pod) is job
+
+
+def test_static_pods_and_claims_of_devices():
+    static, claims = make_pod("a", "gpu001", None), make_pod("a", "gpu001")
+    static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
+    claims["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    assert (is_job(static), is_job(claims)) == (False, True)
+
+
+def test_the_gpu_operators_driver():
+    assert driver_by(node(), [make_pod("web", "gpu001")]) == ""
+    assert driver_by(node(), [make_pod("nvidia-driver-daemonset-x7", "gpu001", "DaemonSet")]) == "GPU operator (work/nvidia-driver-daemonset-x7)"
+    labelled = make_node("gpu001", **{"nvidia.com/gpu.deploy.driver": "true"})
+    assert driver_by(labelled, []) == "GPU operator (node label nvidia.com/gpu.deploy.driver)"
+
+
+@pytest.mark.parametrize("document", [{}, {"metadata": None}, {"metadata": {"name": 7, "resourceVersion": "1"}}, {"metadata": {"name": "gpu001"}}])
+def test_a_document_that_is_no_node_is_refused(document):
+    with pytest.raises(ValueError, match="expected a node with a name"):
+        plan_drain(document, [], "r1", "x")
+
+
+def test_rubbish_in_pods_is_a_job_and_not_a_crash():
+    answer = answer_of(node(), [{}, {"metadata": [], "spec": {"containers": "x"}, "status": 7}], "r1")
+    assert len(answer.jobs) == 2

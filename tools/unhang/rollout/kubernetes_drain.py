@@ -1,0 +1,141 @@
+"""What may be done to a node of Kubernetes, from what its API says of the node and its pods. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang_node.change.drain.reasons import DrainAnswer, is_ours, reason_for, run_of
+
+ANNOTATION = "unhang-drain"
+FINISHED = ("Succeeded", "Failed")
+MIRROR = "kubernetes.io/config.mirror"
+# Whose pods start again elsewhere when they are evicted; every other pod is work that would be lost.
+MOVABLE = ("ReplicaSet", "StatefulSet", "ReplicationController")
+GPU_RESOURCES = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/")
+DRIVER_POD = "nvidia-driver-daemonset"
+DRIVER_COMPONENT = "nvidia-driver"
+
+
+@dataclass(frozen=True)
+class Step:
+    """answer: how the node stands; act: something is to be changed; patch: what it is; refused, note: "" for nothing; driver_by: whose the driver is."""
+
+    answer: DrainAnswer
+    act: bool
+    patch: dict[str, Any]
+    refused: str
+    note: str
+    driver_by: str
+
+
+def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, why: str, takes_over: str = "") -> Step:
+    """Whether to cordon. Raises ValueError for a document that is no node."""
+    answer, reason = answer_of(node, pods, run), reason_for(run, why)
+    cordoned, marked = _is_cordoned(node), _mark(node)
+    if cordoned and not is_ours(marked, (run, takes_over)):
+        note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so, and stays so afterwards"
+        return Step(answer, False, {}, "", note, driver_by(node, pods))
+    act = not (cordoned and is_ours(marked, (run,)))
+    note = f"{_name(node)} is to be cordoned as {reason!r}" if act else ""
+    return Step(answer, act, _patch(node, reason, True) if act else {}, "", note, driver_by(node, pods))
+
+
+def plan_release(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, takes_over: str = "") -> Step:
+    """Whether to uncordon: only what this run cordoned, and once the node is ready. Raises ValueError for a document that is no node."""
+    answer, marked = answer_of(node, pods, run), _mark(node)
+    if not is_ours(marked, (run, takes_over)):
+        note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so" if answer.drained else ""
+        return Step(answer, False, {}, "", note, driver_by(node, pods))
+    refused = "" if _is_ready(node) else f"expected {_name(node)} Ready, found that it is not: look at its kubelet; it stays cordoned until then"
+    return Step(answer, True, _patch(node, None, None), refused, f"{_name(node)} is to be uncordoned", driver_by(node, pods))
+
+
+def answer_of(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str) -> DrainAnswer:
+    """The node as it is now. Jobs are pods whose work would be lost; who marked the node is told by the mark."""
+    cordoned, marked = _is_cordoned(node), _mark(node)
+    jobs = [_job(pod) for pod in pods if is_job(pod)]
+    by = "unhang" if cordoned and run_of(marked) else ""
+    return DrainAnswer(cordoned, by, (marked or "cordoned") if cordoned else "", jobs, cordoned and is_ours(marked, (run,)))
+
+
+def is_job(pod: Mapping[str, Any]) -> bool:
+    """True for a pod that is not finished and either has GPUs or would not start again elsewhere."""
+    if _part(pod, "status").get("phase") in FINISHED or MIRROR in _part(pod, "metadata", "annotations") or "DaemonSet" in _owners(pod):
+        return False
+    return uses_gpus(pod) or not any(kind in MOVABLE for kind in _owners(pod))
+
+
+def uses_gpus(pod: Mapping[str, Any]) -> bool:
+    """True when a container of the pod asks for a GPU, or the pod claims devices."""
+    spec = _part(pod, "spec")
+    containers = [row for key in ("containers", "initContainers") for row in spec.get(key) or [] if isinstance(row, Mapping)]
+    names = [name for row in containers for key in ("limits", "requests") for name in _part(row, "resources", key)]
+    return any(str(name).startswith(GPU_RESOURCES) for name in names) or bool(spec.get("resourceClaims"))
+
+
+def driver_by(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> str:
+    """The container in which NVIDIA's GPU operator brings the driver, as namespace/pod; "" where the driver is the node's own."""
+    for pod in pods:
+        labels, name = _part(pod, "metadata", "labels"), str(_part(pod, "metadata").get("name", ""))
+        if labels.get("app.kubernetes.io/component") == DRIVER_COMPONENT or str(labels.get("app", name)).startswith(DRIVER_POD):
+            return f"GPU operator ({_part(pod, 'metadata').get('namespace', '')}/{name})"
+    return "GPU operator (node label nvidia.com/gpu.deploy.driver)" if _part(node, "metadata", "labels").get("nvidia.com/gpu.deploy.driver") == "true" else ""
+
+
+def _patch(node: Mapping[str, Any], reason: str | None, cordoned: bool | None) -> dict[str, Any]:
+    """Mark and cordon as one change, which the API refuses when the node has changed since it was read."""
+    given = _part(node, "metadata")
+    metadata = {"name": given["name"], "resourceVersion": given["resourceVersion"], "annotations": {ANNOTATION: reason}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": cordoned}}
+
+
+def _name(node: Mapping[str, Any]) -> str:
+    name = _part(node, "metadata").get("name")
+    if not isinstance(name, str) or not isinstance(_part(node, "metadata").get("resourceVersion"), str):
+        raise ValueError("expected a node with a name and a resourceVersion from the API, found none")
+    return name
+
+
+def _part(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """A mapping within a document; an empty one where there is none."""
+    for key in keys:
+        inner = value.get(key)
+        value = inner if isinstance(inner, Mapping) else {}
+    return value
+
+
+def _mark(node: Mapping[str, Any]) -> str:
+    mark = _part(node, "metadata", "annotations").get(ANNOTATION)
+    return mark if isinstance(mark, str) else ""
+
+
+def _is_cordoned(node: Mapping[str, Any]) -> bool:
+    _name(node)
+    return _part(node, "spec").get("unschedulable") is True
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    rows = _part(node, "status").get("conditions") or []
+    return any(isinstance(row, Mapping) and row.get("type") == "Ready" and row.get("status") == "True" for row in rows)
+
+
+def _owners(pod: Mapping[str, Any]) -> list[str]:
+    rows = _part(pod, "metadata").get("ownerReferences") or []
+    return [str(row.get("kind")) for row in rows if isinstance(row, Mapping)]
+
+
+def _who(marked: str) -> str:
+    run = run_of(marked)
+    return f"unhang's run {run} ({marked})" if run else "somebody else"
+
+
+def _job(pod: Mapping[str, Any]) -> dict[str, str]:
+    given = _part(pod, "metadata")
+    return {
+        "id": f"{given.get('namespace', '')}/{given.get('name', '')}",
+        "user": ",".join(_owners(pod)) or "nobody",
+        "state": str(_part(pod, "status").get("phase", "Unknown")),
+        "ends": "",
+    }
