@@ -24,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", action="append", default=[], type=Path, metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--severities", default=",".join(SERIOUS), help="severities that keep a node from being healthy")
     parser.add_argument("--baseline", default="null", metavar="JSON", help="the baseline that the node has kept")
-    parser.add_argument("--about", default="{}", metavar="JSON", help="what is written beside the proof; roles: those that were played")
+    parser.add_argument(
+        "--about",
+        default="{}",
+        metavar="JSON",
+        help="what is written beside the proof; roles: those that were played; for_a_person: rules that the plan leaves to a person",
+    )
     parser.add_argument("--rolled-back", action="store_true", help="the node was brought back, and not to its policy")
     parser.add_argument("--found-by-this-run", action="store_true", help="the baseline is not from before the changes that were rolled back")
 
@@ -46,5 +51,11 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.step == "lost":
         return lost_since(arguments.run, arguments.host, baseline)
     severities = split_list(arguments.severities, "--severities", SEVERITIES)
-    asked = Asked(severities=severities, roles=about.get("roles", ()), rolled_back=arguments.rolled_back, found_by_this_run=arguments.found_by_this_run)
+    asked = Asked(
+        severities=severities,
+        roles=about.get("roles", ()),
+        rolled_back=arguments.rolled_back,
+        found_by_this_run=arguments.found_by_this_run,
+        for_a_person=about.get("for_a_person", ()),
+    )
     return prove_node(arguments.run, arguments.host, arguments.rules, today, about, asked, baseline)

@@ -16,7 +16,8 @@ class Asked:
     """What was done, and what counts. severities: of findings that keep a node from being healthy; roles: those just played.
 
     policy_rules: rules that read the policy. rolled_back: the node was brought back, and not to its policy. found_by_this_run: the baseline is not from before
-    the changes that were rolled back, so that what a role could bring about may have been there before them.
+    the changes that were rolled back, so that what a role could bring about may have been there before them. for_a_person: rules that the plan names for a person
+    on this host, for no role changes there what they have found.
     """
 
     severities: Collection[str] = SERIOUS
@@ -24,6 +25,7 @@ class Asked:
     policy_rules: Collection[str] = ()
     rolled_back: bool = False
     found_by_this_run: bool = False
+    for_a_person: Collection[str] = ()
 
 
 def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, asked: Asked | None = None, lost: Iterable[str] = ()) -> dict[str, Any]:
@@ -54,7 +56,7 @@ def prove(baseline: Baseline, after: Iterable[Mapping[str, Any]], host: str, ask
 
 def _counts(one: Mapping[str, Any], baseline: Baseline, asked: Asked) -> bool:
     """Whether a finding keeps the node from being healthy."""
-    of_a_role = bool(one["remedy"].get("role"))
+    of_a_role = bool(one["remedy"].get("role")) and one["rule"] not in asked.for_a_person
     if asked.rolled_back:
         return key_of(one) not in baseline.failed and not (of_a_role and asked.found_by_this_run)
     return key_of(one) not in baseline.failed or of_a_role

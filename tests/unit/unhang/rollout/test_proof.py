@@ -117,3 +117,12 @@ def test_a_rollback_brings_back_what_a_role_had_repaired():
     assert not healthy([], [bad], rolled_back=True)
     assert healthy([], [bad], rolled_back=True, found_by_this_run=True)
     assert not healthy([], [link], rolled_back=True, found_by_this_run=True)
+
+
+def test_what_the_plan_left_to_a_person_and_was_there_before_stops_nothing():
+    library = finding("nccl-stops-jobs", remedy={"role": "nccl_profile", "person": "bring its environment to a newer NCCL"})
+    assert not healthy([library], [library])
+    proof = proof_of([library], [library], for_a_person=["nccl-stops-jobs"])
+    assert (proof["healthy"], proof["left"]) == (True, ["nccl-stops-jobs"])
+    assert proof["person"][0].startswith("for a person: nccl-stops-jobs (error)")
+    assert not healthy([], [library], for_a_person=["nccl-stops-jobs"])
