@@ -2,7 +2,7 @@
 
     python tests/bench/bench_plan.py [--nodes N]
 
-The documents are those of bench_judge.py with another driver, limits that are too low and persistence off; they go with their temporary folder. CPU and
+The documents are those of bench_judge.py with other drivers than the policy's and NUMA balancing on; they go with their temporary folder. CPU and
 memory are those of the child that does the work.
 """
 
@@ -39,7 +39,7 @@ def write_run(folder: Path, count: int) -> int:
     for number, (host, document) in enumerate(bench_judge.documents(count)):
         sections = document["facts"]["sections"]
         sections["driver"]["loaded"] = {**sections["driver"]["loaded"], "version": DRIVERS[number % len(DRIVERS)]}
-        sections["limits"]["scopes"] = [{**scope, "memlock_soft_bytes": 65536, "memlock_hard_bytes": 65536} for scope in sections["limits"]["scopes"]]
+        sections["limits"]["numa_balancing"] = True
         hosts.append(host)
         size += (folder / "nodes" / f"{host}.json").write_text(json.dumps(document, separators=(",", ":")))
     run = {"schema": "unhang/run/1", "id": "bench", "started": "2026-01-01T00:00:00Z", "finished": None, "hosts": hosts}

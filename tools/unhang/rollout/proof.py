@@ -16,8 +16,8 @@ class Asked:
     """What was done, and what counts. severities: of findings that keep a node from being healthy; roles: those just played.
 
     policy_rules: rules that read the policy. rolled_back: the node was brought back, and not to its policy. found_by_this_run: the baseline is not from before
-    the changes that were rolled back, so that what a role could bring about may have been there before them. for_a_person: rules that the plan names for a person
-    on this host, for no role changes there what they have found.
+    the changes that were rolled back, so that what a role could bring about may have been there before them. for_a_person: rules that the plan leaves to a
+    person on this host, for no role changes there what they have found.
     """
 
     severities: Collection[str] = SERIOUS
