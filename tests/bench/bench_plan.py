@@ -15,6 +15,7 @@ import resource
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from unhang.judge.judging import judge_run
 from unhang.judge.run_input import read_run_input
 from unhang.plan.plan_document import render_plan
 from unhang.plan.planning import PlanOptions, plan_run
+from unhang.triage.run_judging import conclusion
 
 DAY = "2026-11-20"
 DRIVERS = ("545.23.08", "570.133.20", "580.159.04")
@@ -52,22 +54,27 @@ def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        started = time.monotonic()
-        answer = work()
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        answer |= {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started, "peak_mb": used.ru_maxrss / 1000}
-        os.write(writer, json.dumps(answer).encode())
-        os._exit(0)
+        try:
+            started = time.monotonic()
+            answer = work()
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            answer |= {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started, "peak_mb": used.ru_maxrss / 1000}
+            os.write(writer, json.dumps(answer).encode())
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
     os.close(writer)
     with open(reader, "rb") as source:
-        answer = json.loads(source.read())
-    os.waitpid(child, 0)
-    return answer
+        said = source.read()
+    assert os.waitpid(child, 0)[1] == 0, "the work failed; see above"
+    return json.loads(said)
 
 
 def judged(folder: Path) -> dict[str, Any]:
     """Judges the run."""
-    head = judge_run(read_run_input(folder), load_catalogue(), DAY)
+    catalogue = load_catalogue()
+    head = judge_run(read_run_input(folder), catalogue, DAY, conclude=conclusion(catalogue.rules))
     return {"findings": head["totals"]["fail"], "waves": "", "reboots": "", "megabytes": (folder / "findings.json").stat().st_size / 1e6}
 
 

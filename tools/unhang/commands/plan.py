@@ -15,6 +15,7 @@ from unhang.plan.plan_document import FILE, Plan, render_plan
 from unhang.plan.plan_table import render_plan_table
 from unhang.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions, plan_run
 from unhang.project import program_as_typed
+from unhang.report.run import read_findings
 from unhang.report.table import terminal_shape
 from unhang.text import ascii_only
 
@@ -35,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     of_group = f"nodes of an inventory group out of service at once: 'rack*=1', 'debug=50%%'{again}"
     parser.add_argument("--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group)
     parser.add_argument("--max-age", type=float, default=MAX_AGE_S / 3600, metavar="HOURS", help="an older plan is applied to no node (default: %(default)g)")
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help=f"a folder of further rules, as the run was judged by it{again}")
+    parser.add_argument(
+        "--rules", action="append", default=[], metavar="DIR", help=f"a folder of further rules (default: those that the run was judged by){again}"
+    )
     parser.add_argument("--format", choices=FORMATS, default="table", help="what to print: table (default), json")
 
 
@@ -47,7 +50,9 @@ def run(arguments: argparse.Namespace) -> int:
     options = PlanOptions(
         arguments.max_unavailable, arguments.floor, arguments.group_limit, arguments.only, arguments.except_, max(1, round(arguments.max_age * 3600))
     )
-    plan = plan_run(folder, load_catalogue([Path(one) for one in arguments.rules]), options)
+    findings = read_findings(folder)
+    further = arguments.rules or (findings.get("judged_by") or {}).get("rules") or ()
+    plan = plan_run(folder, load_catalogue([Path(one) for one in further]), options, findings)
     text = render_plan(plan)
     _keep(folder, text)
     deliver(text if arguments.format == "json" else _table(plan, arguments.run), "-")

@@ -23,6 +23,7 @@ from unhang.plan.policy_check import PolicyJudge
 from unhang.plan.waves import WaveLimits, plan_waves
 from unhang.report.folding import hosts_of
 from unhang.report.run import read_findings
+from unhang.text import visible
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
 MAX_AGE_S = 24 * 3600
@@ -51,9 +52,13 @@ class _Fleet:
     all_members: dict[str, list[str]] = field(default_factory=dict)
 
 
-def plan_run(folder: Path, rules: Catalogue, options: PlanOptions | None = None) -> Plan:
-    """The plan of a run folder. The day is the one that the run was judged on: same findings, same plan. Raises UserError, OSError."""
-    options, run, findings = options or PlanOptions(), read_run_input(folder), read_findings(folder)
+def plan_run(folder: Path, rules: Catalogue, options: PlanOptions | None = None, findings: Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a run folder. findings: of its findings.json, where they were read already. Raises UserError, OSError.
+
+    The day is the one that the run was judged on: same findings, same plan.
+    """
+    options, run, findings = options or PlanOptions(), read_run_input(folder), findings or read_findings(folder)
+    refuse_another_policy(findings)
     only = known_rules(options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {}))
     about = _by_host(findings["findings"], only)
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
@@ -74,6 +79,16 @@ def plan_run(folder: Path, rules: Catalogue, options: PlanOptions | None = None)
     )
     waves = plan_waves(kinds, WaveLimits(most, tuple((limited[one.group], frozenset(fleet.members[one.group])) for one in limits.groups)))
     return Plan(_run(findings), findings["run"]["judged"], limits, entries, tuple(waves))
+
+
+def refuse_another_policy(findings: Mapping[str, Any]) -> None:
+    """Roles bring nodes to the inventory's policy, and are proved by it: findings by another one are not what they repair. Raises UserError."""
+    other = (findings.get("judged_by") or {}).get("policy")
+    if other:
+        raise UserError(
+            f"expected findings by the inventory's own unhang_policy, found a run that was judged by {visible(other, 200)}; "
+            "write that policy into the inventory and audit again, or judge the run without --policy"
+        )
 
 
 def knowledge_of(rules: Catalogue, day: str) -> Knowledge:

@@ -130,6 +130,25 @@ def test_a_run_without_a_beginning_has_no_age(tmp_path):
         plan_run(folder, CATALOGUE)
 
 
+def test_findings_by_another_policy_are_not_planned(folder):
+    findings = {**json.loads((folder / "findings.json").read_text()), "judged_by": {"policy": "strict.yml", "rules": []}}
+    with pytest.raises(UserError, match=r"found a run that was judged by strict\.yml"):
+        plan_run(folder, CATALOGUE, findings=findings)
+
+
+def test_the_rules_that_the_run_was_judged_by_are_known(tmp_path, capsys):
+    (tmp_path / "rules").mkdir()
+    own = (
+        "rules:\n  - {id: own-numa, title: t, severity: warning, scope: node, when: limits.numa_balancing, expected: e, found: f, confidence: reported,"
+        " remedy: {person: look},\n     sources: [{url: https://example.org, says: s}],"
+        " examples: {match: [{limits: {numa_balancing: true}}], near_miss: [{limits: {numa_balancing: false}}]}}\n"
+    )
+    (tmp_path / "rules" / "own.yml").write_text(own)
+    folder = write_fleet(tmp_path / "run", lambda findings, nodes: findings.update(judged_by={"policy": None, "rules": [str(tmp_path / "rules")]}))
+    assert main(["plan", str(folder), "--only", "own-numa"]) == 0
+    assert "rules own-numa alone" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_table_fits_80_columns_and_folds_nodes(plan):
     table = render_plan_table(plan, 80, next_step="unhang remediate RUN")
     assert max(map(len, table.splitlines())) <= 80
