@@ -50,6 +50,9 @@ def test_a_node_is_drained_and_released_and_a_second_time_changes_nothing(slurm,
     assert states == "IDLE+DRAIN"
     assert reason.startswith("unhang r1: driver 580.95.05 [root@")
     assert "changed=0" in role("drain", "gpu001")[2]
+    kept = role("drain", "gpu001", drain_why="not proved: a link is down")[1]
+    assert (kept["reason"], kept["owned"]) == ("unhang r1: not proved: a link is down", True)
+    assert role("drain", "gpu001")[1] == result
     assert role("wait", "gpu001")[:2] == (0, result)
     code, result, _said = role("release", "gpu001")
     assert (code, result["drained"], result["owned"]) == (0, False, False)

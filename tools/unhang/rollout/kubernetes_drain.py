@@ -37,7 +37,7 @@ def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: 
     if cordoned and not is_ours(marked, (run, takes_over)):
         note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so, and stays so afterwards"
         return Step(answer, False, {}, "", note, driver_by(node, pods))
-    act = not (cordoned and is_ours(marked, (run,)))
+    act = not (cordoned and marked == reason)
     note = f"{_name(node)} is to be cordoned as {reason!r}" if act else ""
     return Step(answer, act, _patch(node, reason, True) if act else {}, "", note, driver_by(node, pods))
 

@@ -45,7 +45,7 @@ def reason_for(run: str, why: str) -> str:
     text = "".join(letter if letter.isprintable() else " " for letter in why)
     # What a scheduler prints behind the reason, or could take for another field, must not stand in it.
     text = " ".join(re.sub(r"[\[\]=\"'\\]", " ", text).split())
-    return f"{MARK} {run}: {text or 'maintenance'}"[:MAX_CHARACTERS]
+    return f"{MARK} {run}: {text or 'maintenance'}"[:MAX_CHARACTERS].rstrip()
 
 
 def run_of(reason: str) -> Optional[str]:

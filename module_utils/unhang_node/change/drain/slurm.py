@@ -66,7 +66,7 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """(how the node stands, whether anything was or would be changed, what to say). Raises DrainRefused, SlurmAway, OSError, ValueError."""
     reason = reason_for(target.asked.run, target.why)
     standing = _patiently(target.waits, lambda: read_standing(target.node))
-    decision = decide_drain(standing, target.asked)
+    decision = decide_drain(standing, target.asked._replace(reason=reason))
     if decision.refused:
         raise DrainRefused(decision.refused, answer_of(standing, target.asked))
     if not decision.act or target.preview:

@@ -26,11 +26,15 @@ class Standing(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """run: whose reason is ours; takes_over: a run that is over, whose drain may be taken over; reservations: in which a node may be drained."""
+    """run: whose reason is ours; takes_over: a run that is over, whose drain may be taken over; reservations: in which a node may be drained.
+
+    reason: what Slurm is to show; "" leaves a reason of ours as it is.
+    """
 
     run: str
     takes_over: str = ""
     reservations: Sequence[str] = ()
+    reason: str = ""
 
 
 class Decision(NamedTuple):
@@ -57,7 +61,7 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
     """Whether to drain. What somebody else took out of service, reserved, or has Slurm reboot stays as it is."""
     node = standing.node
     if "DRAIN" in node.states and is_ours(node.reason, (asked.run,)):
-        return Decision()
+        return Decision(act=asked.reason not in ("", node.reason))  # the same drain, for another reason
     rebooting = [state for state in REBOOTING if state in node.states]
     if rebooting:
         return Decision(refused=f"expected no reboot under way, found {rebooting[0]}: Slurm reboots {node.name} for somebody, and that ends every drain")

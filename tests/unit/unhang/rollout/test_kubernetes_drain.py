@@ -22,6 +22,7 @@ def node(mark=None, cordoned=False):
     [
         (None, False, True, False),
         (OURS, True, False, True),
+        ("unhang r1: another reason", True, True, True),
         (OURS, False, True, False),  # somebody has uncordoned it since
         (None, True, False, False),
         (EARLIER, True, False, False),

@@ -49,6 +49,12 @@ def test_what_is_drained_refused_and_left_alone(states, reason, act, refused, no
     assert bool(found.refused) is bool(refused)
 
 
+def test_the_same_run_may_give_another_reason():
+    assert decide_drain(standing("IDLE+DRAIN", OURS), Asked("r1", reason="unhang r1: not proved: a link is down")).act
+    assert not decide_drain(standing("IDLE+DRAIN", OURS), Asked("r1", reason=OURS)).act
+    assert not decide_drain(standing("IDLE+DRAIN", OTHERS), Asked("r1", reason=OURS)).act
+
+
 def test_a_run_that_is_over_is_taken_over_only_by_name():
     assert decide_drain(standing("IDLE+DRAIN", EARLIER), Asked("r1", takes_over="r0")).act
     assert not decide_drain(standing("IDLE+DRAIN", OTHERS), Asked("r1", takes_over="r0")).act
