@@ -13,6 +13,7 @@ from unhang.diagnose.weights import WEIGHTS
 
 ENDINGS = ("crash", "host_lost")
 REPORTS = ("root_cause", "failed_exit", "killed", "interrupted")  # what a launcher says of a failure, or how a failed job is swept away
+HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
 _RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
 
 
@@ -49,10 +50,20 @@ def first_failure(facts: Facts) -> Event | None:
     ended = [
         event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
     ]
+    explained = _explained_by_hardware(facts, telling)
     for event in sorted(ended, key=lambda one: (one.file, one.line)):
+        if (event.file, event.line) in explained:
+            continue
         if not any(comes_before(other, event) for other in [*telling, *ended] if other is not event):
             return event
     return None
+
+
+def _explained_by_hardware(facts: Facts, telling: Sequence[Event]) -> set[tuple[str, int]]:
+    """Places where a CUDA kernel failed, in a job on whose hardware the kernel's log speaks; that log may stand anywhere."""
+    if not any(HARDWARE & set(event.signature.for_) for event in telling):
+        return set()
+    return {(event.file, event.line) for event in facts.events if event.signature.id == "cuda-kernel-failed"}
 
 
 def _is_swept(facts: Facts, event: Event) -> bool:

@@ -186,3 +186,12 @@ def test_job_of_several_nodes_that_ends_in_silence_has_its_usual_causes_as_remar
     text = "$ torchrun --nnodes=2 --nproc_per_node=8 a.py\nh:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>"
     _code, answer = run(tmp_path, capsys, text)
     assert answer["causes"][0]["cause"] == "wrong_interface" and {one["severity"] for one in answer["causes"]} == {"info"}
+
+
+def test_failed_kernel_beside_a_kernel_log_that_names_the_hardware_is_no_fault_of_the_rank(tmp_path, capsys):
+    crash = "[rank5]: torch.AcceleratorError: CUDA error: unspecified launch failure"
+    xid = "[ 9123.1] NVRM: Xid (PCI:0000:ab:00): 94, pid=991, name=python, Contained: SM (0x1). RST: No, D-RST: No"
+    _code, answer = run(tmp_path, capsys, f"{crash}\n{xid}\n{timed_out(311, 812345, ranks=(0,))}")
+    assert answer["causes"][0]["cause"] == "xid_hardware"
+    _code, alone = run(tmp_path, capsys, f"{crash}\n{timed_out(311, 812345, ranks=(0,))}")
+    assert alone["causes"][0]["cause"] == "rank_failed"
