@@ -59,6 +59,8 @@ def test_group_names_and_ansible_patterns_pass(four):
         (["-i", "empty.yml"], "expected hosts in empty.yml, found none"),
         (["-i", "one.yml", "--limit", "other"], "expected hosts in one.yml that --limit other matches, found none"),
         (["-i", "one.yml", "--limit", "gpu[1-"], "expected a node set such as gpu[001-016], found 'gpu[1-'"),
+        (["-i", "one.yml", "--policy", "low.yml"], "low.yml:1: driver.version: '535.154.05' is below driver.min"),
+        (["-i", "one.yml", "--policy", "none.yml"], "none.yml"),
         (["-i", "one.yml", "--", "--no-such-option"], "unrecognized arguments: --no-such-option"),
         (["-i", "broken.yml"], "expected an inventory in broken.yml, found YAML that cannot be read at BROKEN:3:1: "),
         (["-i", "group.yml"], "expected host names that are no group of every inventory, found a host named all: Ansible would audit it alone; rename it"),
@@ -67,6 +69,7 @@ def test_group_names_and_ansible_patterns_pass(four):
 def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, words):
     (fleet.folder / "empty.yml").write_text("all:\n  hosts: {}\n")
     (fleet.folder / "one.yml").write_text("all:\n  hosts: {gpu001: {}}\n")
+    (fleet.folder / "low.yml").write_text("driver: {version: 535.154.05, min: 580.65.06}\n")
     (fleet.folder / "broken.yml").write_text("all: [\n  hosts: {\n")
     (fleet.folder / "group.yml").write_text("training:\n  hosts: {gpu001: {}, all: {}, gpu002: {}}\n")
     done = audit(fleet, *arguments)
@@ -74,6 +77,17 @@ def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, words)
     assert words.replace("BROKEN", str(fleet.folder / "broken.yml")) in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+    assert not fleet.runs.exists()
+
+
+def test_rules_are_checked_before_a_node_is_asked(fleet):
+    fleet.answering("gpu001", envelope())
+    (fleet.folder / "own").mkdir()
+    (fleet.folder / "own" / "rules.yml").write_text("rules: [\n")
+    done = audit(fleet, "-i", fleet.inventory, "--rules", "own")
+    assert done.returncode == 2
+    assert "rules.yml:2: YAML" in done.stderr
+    assert "no node was asked" in done.stderr
     assert not fleet.runs.exists()
 
 

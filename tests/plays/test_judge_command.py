@@ -70,6 +70,32 @@ def test_a_policy_file_judges_the_run_again(run, tmp_path, capsys):
     assert "policy-gpu-count" in rules
 
 
+def test_another_policy_is_judged_beside_the_record_and_never_over_it(run, tmp_path, capsys):
+    policy = tmp_path / "next.yml"
+    policy.write_text("gpu: {count: 8}\n")
+    main(["judge", str(run)])
+    before = {name: (run / name).read_bytes() for name in ("findings.json", "report.html")}
+    capsys.readouterr()
+    main(["judge", str(run), "--policy", str(policy)])
+    assert {name: (run / name).read_bytes() for name in before} == before
+    beside = json.loads((run / "findings-by-next.json").read_text())
+    assert beside["judged_by"] == {"policy": str(policy), "rules": []}
+    assert "policy-gpu-count" in {cause["rule"] for cause in beside["causes"]}
+    assert (run / "report-by-next.html").is_file()
+    assert f"policy {policy}" in " ".join(capsys.readouterr().out.split())
+    assert main(["report", str(run / "findings-by-next.json")]) == 1
+    assert "policy-gpu-count" in capsys.readouterr().out
+
+
+def test_out_says_where_the_findings_go(run, tmp_path):
+    main(["judge", str(run)])
+    before = (run / "findings.json").read_bytes()
+    main(["judge", str(run), "--now", "2026-06-01", "--out", str(tmp_path / "own.json")])
+    assert json.loads((tmp_path / "own.json").read_text())["run"]["judged"] == "2026-06-01"
+    assert (tmp_path / "own.html").is_file()
+    assert (run / "findings.json").read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -12,6 +12,7 @@ from unhang.commands import judge
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.showing import add_format
 from unhang.errors import UserError
+from unhang.triage.run_judging import check_rules_and_policy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 could not look."""
+    check_rules_and_policy([Path(one) for one in arguments.rules or []], arguments.policy)
     folder = read_nodes(arguments)
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the run callback has said why, and how to judge what was seen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from typing import Any
 
 from unhang.judge.rules import SEVERITIES
 
@@ -14,10 +15,18 @@ def add_fail_on(parser: argparse.ArgumentParser) -> None:
     """Adds the option."""
     parser.add_argument(
         "--fail-on", choices=SEVERITIES[::-1], default=DEFAULT, metavar="SEVERITY",
-        help=f"exit with 1 from this severity on: {', '.join(SEVERITIES)} (default: {DEFAULT})",
+        help=f"exit with 1 from this severity on: {', '.join(SEVERITIES)} (default: {DEFAULT}); a node that was not read counts as an error",
     )  # fmt: skip
 
 
-def exit_code(failed: Mapping[str, int], fail_on: str) -> int:
-    """1 when any finding is at or above the severity, else 0. failed: severity -> number of findings."""
-    return int(any(failed.get(severity) for severity in SEVERITIES[: SEVERITIES.index(fail_on) + 1]))
+def exit_code(findings: Mapping[str, Any], fail_on: str) -> int:
+    """2 when no node was read, 1 when a finding is at or above the severity or a node was not read (which counts as an error), else 0.
+
+    findings: the object of findings.json, or its head.
+    """
+    verdicts = findings["node_verdicts"]
+    unread = len(verdicts["unread"])
+    if unread and unread == sum(map(len, verdicts.values())):
+        return 2
+    counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
+    return int((unread and "error" in counted) or any(findings["totals_by_severity"].get(severity) for severity in counted))

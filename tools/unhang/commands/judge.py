@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang import run_folder
+from unhang.ansible.playbook_command import as_typed
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.showing import add_format, show
 from unhang.errors import UserError
+from unhang.given_files import checked_output
 from unhang.judge.values import printable
 from unhang.report.html import render_html
 from unhang.report.run import read_findings
@@ -23,23 +25,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, by which rules and policy, and how to show it."""
     parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
-    parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own")
+    parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own; the findings lie beside the run's")
+    parser.add_argument("--out", metavar="FILE", help="write the findings there, and their page beside it; those of the run stay as they are")
     add_format(parser)
     add_fail_on(parser)
     parser.add_argument("--now", metavar="DATE", help="the day that waivers are checked against, such as 2026-12-31 (default: today)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings at or above --fail-on; what cannot be judged raises UserError."""
+    """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 not the whole answer. Raises UserError when there is none."""
     folder = run_folder.find_run(arguments.run)
     today = _day(arguments.now)
-    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today)
-    run_folder.write_atomically(folder / "report.html", render_html(folder, run_name=arguments.run))
-    show(folder, read_findings(folder), arguments)
+    out = _findings_file(folder, arguments)
+    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out)
+    if out is not None:
+        arguments.run = as_typed(out)
+    page = _page_beside(out) if out is not None else folder / "report.html"
+    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out))
+    show(folder, read_findings(folder, out), arguments, page=page)
     if problems := list(_problems(head)):
         print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)
         return 2
-    return exit_code(head["totals_by_severity"], arguments.fail_on)
+    return exit_code(head, arguments.fail_on)
+
+
+def _page_beside(findings: Path) -> Path:
+    """findings-by-next.json has report-by-next.html."""
+    page = findings.with_name(findings.name.replace("findings", "report", 1)).with_suffix(".html")
+    return page if page != findings else findings.with_suffix(".page.html")
+
+
+def _findings_file(folder: Path, arguments: argparse.Namespace) -> Path | None:
+    """Where the findings go when they are not the run's own: what another policy makes of a run lies beside its record, never in its place."""
+    if arguments.out:
+        return checked_output(arguments.out).absolute()
+    return folder / f"findings-by-{run_folder.file_stem(Path(arguments.policy).stem)}.json" if arguments.policy else None
 
 
 def _problems(head: dict[str, Any]) -> Iterator[str]:
@@ -51,7 +71,7 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
         yield f"{len(refused)} rules or files of rules were not used{more}; the findings of the others stand; next: unhang catalogue --check DIR"
     for rule in head["catalogue"]["stopped"]:
         yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
-    if head["host_count"] and not head["nodes"].get("ok"):
+    if head["host_count"] and len(head["node_verdicts"]["unread"]) == head["host_count"]:
         yield "no node was read"
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,12 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
 
 
-def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None) -> None:
-    """Writes a judged run in the format asked for to standard output, or whole to the file `out`. html goes into the run folder unless told."""
+def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None, page: Path | None = None) -> None:
+    """Writes a judged run in the format asked for to standard output, or whole to the file `out`. page: where html goes unless told: into the run folder."""
+    given = Path(arguments.run)
     if arguments.format == "html":
-        out = out or str((Path(arguments.run) if Path(arguments.run).is_dir() else folder) / "report.html")
-        deliver(render_html(folder, run_name=arguments.run), out)
+        out = out or str(page or (given if given.is_dir() else folder) / "report.html")
+        deliver(render_html(folder, run_name=arguments.run, beside=given if given.is_file() else None), out)
         if out != "-":
             print(out)
         return
@@ -63,7 +65,7 @@ def _settings(folder: Path, run: str) -> Callable[[Mapping[str, Any]], Setting]:
     def setting_of(cause: Mapping[str, Any]) -> Setting:
         if not needs_list(cause):
             return fixed
-        path = (Path(run) if Path(run).is_dir() else folder) / LISTS / f"{cause['id']}.txt"
+        path = (Path(run) if Path(run).is_dir() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
             run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))
@@ -72,6 +74,11 @@ def _settings(folder: Path, run: str) -> Callable[[Mapping[str, Any]], Setting]:
         return Setting(fixed.program, fixed.ansible_playbook, fixed.playbook, fixed.inventories, _short(str(path)))
 
     return setting_of
+
+
+def _digest(hosts: Sequence[str]) -> str:
+    """A list of hosts never takes the place of another one that somebody may be about to use."""
+    return hashlib.sha256(" ".join(hosts).encode("utf-8", "replace")).hexdigest()[:8]
 
 
 def _short(path: str) -> str:

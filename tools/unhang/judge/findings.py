@@ -77,14 +77,14 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
     )
 
 
-def write_findings(folder: Path, head: dict[str, Any], entries: list[Entry]) -> None:
-    """findings.json of a run folder, streamed: memory does not grow with the file. Raises OSError; then the old file stands."""
-    temporary = folder / f".findings-{secrets.token_hex(6)}.tmp"
+def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> None:
+    """A findings document, streamed: memory does not grow with the file. Raises OSError; then the old file stands."""
+    temporary = path.parent / f".findings-{secrets.token_hex(6)}.tmp"
     try:
         with temporary.open("xb") as target:
             for piece in _pieces(head, entries):
                 target.write(piece)
-        temporary.replace(folder / "findings.json")
+        temporary.replace(path)
     finally:
         with suppress(OSError):
             temporary.unlink()

@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -115,9 +116,9 @@ def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
 
 def judge_run(
     run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
-    without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {},
+    without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {}, out: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Judges a run and writes its findings.json. without: ids of rules that had to be stopped. Gives the document without its findings."""
+    """Judges a run and writes its findings.json, or the file `out`. without: ids of rules that had to be stopped. Gives the document without its findings."""
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
     view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
@@ -140,7 +141,7 @@ def judge_run(
         _add_stopped(state, stopped.values())
         entries = in_order(state.entries)
         head = _head(run, state, catalogue, sorted(stopped)) | conclude(entries, state.hosts)
-        write_findings(run.folder, head, entries)
+        write_findings(out or run.folder / "findings.json", head, entries)
     finally:
         gc.enable()
     return head

@@ -14,7 +14,7 @@ from unhang.nodeset import expand_limit
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import Shape, nearest, policy_shape, read_schema
 from unhang.strict_yaml import YamlFault, load_yaml
-from unhang_node.versions.compare import check_version
+from unhang_node.versions.compare import check_version, compare_versions, holds
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tupl
     if found:
         return found
     found = list(_bad_versions(policy, policy_shape(), ()))
+    found += _bad_bounds(policy) if not found else ()
     found += _bad_waivers(policy.get("waivers", ()))
     known = sorted(threshold_names)
     for name in policy.get("thresholds", ()) if known else ():
@@ -55,6 +56,17 @@ def _bad_versions(value: Any, shape: Shape, path: tuple) -> Iterator[tuple[tuple
         yield path, f"found {value!r} with blanks around it; write {value.strip()!r}"
     elif shape.version and (problem := check_version(value, shape.version)):
         yield path, problem
+
+
+def _bad_bounds(policy: Mapping[str, Any]) -> Iterator[tuple[tuple, str]]:
+    """Exact versions and bounds that no version satisfies."""
+    for part in ("driver", "kernel", "cuda", "nccl"):
+        wanted = policy.get(part) or {}
+        for low, high in (("min", "version"), ("version", "max"), ("min", "max")):
+            if low in wanted and high in wanted and holds(compare_versions(wanted[low], wanted[high], part), ">"):
+                lower, upper = (low, high) if high != "version" else (high, low)
+                words = "is below" if high == "version" else "is above"
+                yield (part, lower), f"{wanted[lower]!r} {words} {part}.{upper}, which is {wanted[upper]!r}: no {part} satisfies both"
 
 
 def _bad_waivers(waivers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple, str]]:

@@ -47,9 +47,9 @@ class Joined:
     troubles: tuple[str, ...]
 
 
-def render_html(run_dir: Path, *, run_name: str = "runs/latest") -> str:
-    """The page of one run folder. Raises run.Unreadable when there is no findings.json in it."""
-    findings, run, nodes = read_findings(run_dir), read_run(run_dir), list(read_nodes(run_dir))
+def render_html(run_dir: Path, *, run_name: str = "runs/latest", beside: Path | None = None) -> str:
+    """The page of one run folder, or of another judgement of it in the file `beside`. Raises run.Unreadable when there is no findings.json in it."""
+    findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
     return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name)
 
 

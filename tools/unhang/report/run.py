@@ -42,9 +42,9 @@ class NodeSummary:
     topology: Topology | None
 
 
-def read_findings(run_dir: Path) -> dict[str, Any]:
-    """The object of findings.json."""
-    path = run_dir / "findings.json"
+def read_findings(run_dir: Path, beside: Path | None = None) -> dict[str, Any]:
+    """The object of findings.json, or of the file `beside` it that another judgement wrote."""
+    path = beside or run_dir / "findings.json"
     if not run_dir.is_dir():
         raise Unreadable(f"expected a run folder at {run_dir}, found {'a file' if run_dir.exists() else 'nothing'}; make one with: unhang audit")
     if not path.is_file():

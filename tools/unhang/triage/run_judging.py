@@ -23,18 +23,35 @@ MOST_STOPPED = 5
 SHOWN_FAULTS = 20
 
 
-def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None) -> dict[str, Any]:
-    """Writes findings.json and gives it without its findings. A rule that must be stopped is left out and named. Raises UserError, OSError."""
+def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None) -> dict[str, Any]:
+    """Writes findings.json (or `out`) and gives it without its findings. A rule that must be stopped is left out and named. Raises UserError, OSError."""
     run_input = read_run_input(folder)
     limits = limits or _limits(len(run_input.files))
     stopped: list[str] = []
     while True:
-        found = run_limited(_work(run_input, rules, policy, today, list(stopped)), limits)
+        found = run_limited(_work(run_input, rules, policy, today, list(stopped), out), limits)
         if not isinstance(found, Stopped):
             return found
         if not found.at or found.at in stopped or len(stopped) >= MOST_STOPPED:
             raise UserError(f"judging was stopped: it used up its {found.by} ({limits}); last at {found.at or 'reading the rules'}")
         stopped.append(found.at)
+
+
+def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
+    """Raises UserError for rules or a policy that could not be used, before anything is done that they would be needed for."""
+
+    def work(mark: Callable[[str], None]) -> list[str]:
+        catalogue = load_catalogue(rules)
+        if policy:
+            load_policy(Path(policy), thresholds_of(catalogue.rules))
+        return list(catalogue.faults)
+
+    faults = run_limited(work, Limits()) if rules or policy else []
+    if isinstance(faults, Stopped):
+        raise UserError(f"reading the rules was stopped: it used up its {faults.by}")
+    if faults:
+        more = [f"and {len(faults) - SHOWN_FAULTS} more"] if len(faults) > SHOWN_FAULTS else []
+        raise UserError("\n".join([*faults[:SHOWN_FAULTS], *more, "no node was asked; check rules with: unhang catalogue --check DIR"]))
 
 
 def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None) -> Conclude:
@@ -53,7 +70,9 @@ def _limits(nodes: int) -> Limits:
     return Limits(60 + nodes // 50, (1 << 30) + nodes * 100_000, 600 + nodes // 5)
 
 
-def _work(run_input: RunInput, rules: list[Path], policy: str | None, today: str, without: list[str]) -> Callable[[Callable[[str], None]], Any]:
+def _work(
+    run_input: RunInput, rules: list[Path], policy: str | None, today: str, without: list[str], out: Path | None
+) -> Callable[[Callable[[str], None]], Any]:
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules]}
 
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
@@ -61,6 +80,6 @@ def _work(run_input: RunInput, rules: list[Path], policy: str | None, today: str
         if not catalogue.rules:
             raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
         chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
-        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by))
+        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by), out)
 
     return work

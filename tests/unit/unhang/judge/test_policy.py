@@ -34,6 +34,13 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         ({"waivers": [{**WAIVER, "hosts": ["gpu[001-"]}]}, "waivers.0.hosts.0: "),
         ({"waivers": [{**WAIVER, "hosts": ["gpu[1-999999999]"]}]}, "at most 100000 hosts"),
         ([], "unhang_policy: expected a map, found a list"),
+        (
+            {"driver": {"version": "535.154.05", "min": "580.65.06"}},
+            "driver.version: '535.154.05' is below driver.min, which is '580.65.06': no driver satisfies both",
+        ),
+        ({"driver": {"version": "595.91.07", "max": "580.999.99"}}, "driver.version: '595.91.07' is above driver.max, which is '580.999.99'"),
+        ({"nccl": {"version": "2.9.6", "min": "2.18.3"}}, "nccl.version: '2.9.6' is below nccl.min"),
+        ({"driver": {"min": "595.45.04", "max": "580.999.99"}}, "driver.min: '595.45.04' is above driver.max"),
     ],
 )
 def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, words):
@@ -56,7 +63,17 @@ def test_a_threshold_that_no_rule_reads_is_a_fault_once_the_rules_are_known():
     assert "did you mean temperature_c?" in one_line(found)
 
 
-@pytest.mark.parametrize("policy", [{}, {"driver": {"version": "535.154.05", "held": True}}, {"waivers": [WAIVER]}, {"limits": {"memlock_bytes": -1}}])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {},
+        {"driver": {"version": "535.154.05", "held": True}},
+        {"waivers": [WAIVER]},
+        {"limits": {"memlock_bytes": -1}},
+        {"driver": {"version": "580.65.06", "min": "580.65.06", "max": "580.999.99"}},
+        {"kernel": {"version": "6.8.0-1008-nvidia", "min": "6.8.0-45-generic"}},
+    ],
+)
 def test_a_good_policy_has_no_fault(policy):
     assert policy_faults(policy) == []
 
