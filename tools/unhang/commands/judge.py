@@ -16,6 +16,7 @@ from unhang.commands.showing import add_format, show
 from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.judge.values import printable
+from unhang.plan.plan_view import plan_view
 from unhang.report.html import render_html
 from unhang.report.run import read_findings
 from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
@@ -41,7 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
     if out is not None:
         arguments.run = as_typed(out)
     page = _page_beside(out) if out is not None else folder / "report.html"
-    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out))
+    plan = plan_view(folder) if out is None else None
+    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, plan=plan))
     show(folder, read_findings(folder, out), arguments, page=page)
     if problems := list(_problems(head)):
         print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)

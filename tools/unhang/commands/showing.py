@@ -14,6 +14,7 @@ from typing import Any
 from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed
 from unhang.errors import UserError
+from unhang.plan.plan_view import plan_view
 from unhang.report.html import render_html
 from unhang.report.json import render_json
 from unhang.report.run import read_run
@@ -36,7 +37,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
     given = Path(arguments.run)
     if arguments.format == "html":
         out = out or str(page or (given if given.is_dir() else folder) / "report.html")
-        deliver(render_html(folder, run_name=arguments.run, beside=given if given.is_file() else None), out)
+        beside = given if given.is_file() else None
+        deliver(render_html(folder, run_name=arguments.run, beside=beside, plan=None if beside else plan_view(folder)), out)
         if out != "-":
             print(out)
         return

@@ -47,13 +47,23 @@ class Joined:
     troubles: tuple[str, ...]
 
 
-def render_html(run_dir: Path, *, run_name: str = "runs/latest", beside: Path | None = None) -> str:
-    """The page of one run folder, or of another judgement of it in the file `beside`. Raises run.Unreadable when there is no findings.json in it."""
+def render_html(run_dir: Path, *, run_name: str = "runs/latest", beside: Path | None = None, plan: Mapping[str, Any] | None = None) -> str:
+    """The page of one run folder, or of another judgement of it in the file `beside`. plan: of plan.plan_view, where there is one.
+
+    Raises run.Unreadable when there is no findings.json in it.
+    """
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
-    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name)
+    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, plan=plan)
 
 
-def render_page(findings: Mapping[str, Any], run: Mapping[str, Any], nodes: Sequence[NodeSummary], *, run_name: str = "runs/latest") -> str:
+def render_page(
+    findings: Mapping[str, Any],
+    run: Mapping[str, Any],
+    nodes: Sequence[NodeSummary],
+    *,
+    run_name: str = "runs/latest",
+    plan: Mapping[str, Any] | None = None,
+) -> str:
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes` one summary per node file."""
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
     for finding in findings.get("findings") or []:
@@ -73,6 +83,7 @@ def render_page(findings: Mapping[str, Any], run: Mapping[str, Any], nodes: Sequ
         folds=[_fold_view(number, fold, joined) for number, fold in enumerate(folds, start=1)],
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
         waived=waived,
+        plan=plan,
         panels=mapped,
         joined=joined[:MOST_DRAWINGS],
         undrawn=len(joined[MOST_DRAWINGS:]),

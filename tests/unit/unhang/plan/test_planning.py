@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import html
 import json
 import random
 import sys
@@ -14,9 +16,11 @@ import pytest
 from unhang.cli import main
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
-from unhang.plan.plan_document import read_plan, render_plan, write_plan
+from unhang.plan.plan_document import HostPlan, PersonNeeded, read_plan, render_plan, write_plan
 from unhang.plan.plan_table import render_plan_table
+from unhang.plan.plan_view import plan_view
 from unhang.plan.planning import PlanOptions, plan_run
+from unhang.report.html import render_html
 from unhang.run_folder import file_stem
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -177,6 +181,33 @@ def test_what_a_node_says_steers_no_terminal(tmp_path):
     table = render_plan_table(plan_run(write_fleet(tmp_path / "run", hostile), CATALOGUE))
     assert table.isprintable() or set(table) - {"\n"} == {letter for letter in table if letter.isprintable()}
     assert "\\x1b[2J" in table
+
+
+def test_the_page_of_a_run_shows_its_plan(folder, plan, tmp_path):
+    assert plan_view(tmp_path) is None
+    write_plan(tmp_path, plan)
+    page = " ".join(html.unescape(render_html(folder, plan=plan_view(tmp_path))).split())
+    assert '<h2 id="plan-title">Plan</h2>' in page
+    assert "Of findings judged on 2026-03-02: 8 waves over 15 nodes; 8 reboots at most, and 8 more if every node is rolled back" in page
+    assert "<td>wave 1 to 3<br><small>2 nodes each</small></td><td><code>dev[02-07]</code></td><td>gpu_driver: 545.23.08 -> 535.154.05" in page
+    assert "<td>for a person</td><td><code>dev[01-08]</code></td>" in page
+    assert 'id="plan"' not in render_html(folder)
+
+
+def test_markup_in_a_plan_is_text_on_the_page(folder, plan, tmp_path):
+    person = PersonNeeded("odd", "<script>alert(1)</script>")
+    write_plan(tmp_path, dataclasses.replace(plan, hosts=(*plan.hosts, HostPlan("zz", None, None, person=(person,)))))
+    page = render_html(folder, plan=plan_view(tmp_path))
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; (odd)" in page
+
+
+def test_a_plan_that_was_edited_is_named_on_the_page_and_not_shown(folder, plan, tmp_path):
+    path = write_plan(tmp_path, plan)
+    path.write_text(path.read_text().replace("535.154.05", "545.23.08"))
+    page = html.unescape(render_html(folder, plan=plan_view(tmp_path)))
+    assert "The plan beside this run is not shown: expected the plan as `unhang plan` wrote it, found one that was edited since" in page
+    assert "wave 1" not in page
 
 
 def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypatch):

@@ -1,0 +1,22 @@
+"""What the page of a run shows of the plan that lies beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from unhang.errors import UserError
+from unhang.plan.plan_document import FILE, read_plan
+from unhang.plan.telling import told_limits, told_persons, told_refusals, told_totals, told_waves
+
+
+def plan_view(folder: Path) -> dict[str, Any] | None:
+    """{fault, limits, totals, waves, refused, person} for the page's template; None where the run has no plan. fault: why its plan is not shown, else ""."""
+    if not (folder / FILE).is_file():
+        return None
+    try:
+        plan = read_plan(folder)
+    except UserError as problem:
+        return {"fault": str(problem).partition(": ")[2], "limits": "", "totals": "", "waves": [], "refused": {}, "person": {}}
+    told = {"waves": told_waves(plan), "refused": told_refusals(plan), "person": told_persons(plan)}
+    return {"fault": "", "limits": told_limits(plan), "totals": f"Of findings judged on {plan.day}: {told_totals(plan)}", **told}

@@ -1,0 +1,148 @@
+"""A plan told to people, whatever shows it: equal waves and equal nodes folded into one. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from unhang.nodeset import fold_hosts, shortened
+from unhang.plan.plan_document import HostPlan, Plan, Wave
+from unhang.text import counted, visible
+
+LONGEST_LIST = 400
+
+
+@dataclass(frozen=True)
+class Alike:
+    """Nodes of a wave to which the same happens. Every text is one line that can be shown."""
+
+    hosts: str
+    roles: tuple[str, ...]
+    because: str
+    reboots: tuple[str, ...]
+    jobs: str
+    minutes: str
+
+
+@dataclass(frozen=True)
+class ToldWaves:
+    """One wave, or several that follow each other and do the same: `canary 1`, `wave 2 to 9`."""
+
+    name: str
+    nodes: str
+    groups: tuple[Alike, ...]
+
+
+def told_waves(plan: Plan) -> list[ToldWaves]:
+    """All waves in order."""
+    return [_told(plan, waves) for waves in _equal_waves(plan)]
+
+
+def told_refusals(plan: Plan) -> dict[str, str]:
+    """Why -> hosts, those of most hosts first."""
+    return _folded((entry.host, visible(one.why)) for entry in plan.hosts for one in entry.refused)
+
+
+def told_persons(plan: Plan) -> dict[str, str]:
+    """What somebody has to look at, with its rule -> hosts, those of most hosts first."""
+    return _folded((entry.host, f"{visible(one.what)} ({one.rule})") for entry in plan.hosts for one in entry.person)
+
+
+def told_totals(plan: Plan) -> str:
+    """How much there is to do, in one line."""
+    planned = [one for one in plan.hosts if one.remedies]
+    forward = sum(one.step != "rollback" for entry in planned for one in entry.reboots)
+    back = sum(one.step == "rollback" for entry in planned for one in entry.reboots)
+    waves = f"{counted(len(plan.waves), 'wave')} over {counted(len(planned), 'node')}" if planned else "no role has anything to repair"
+    refused, person = (sum(bool(rows) for rows in found) for found in ((one.refused for one in plan.hosts), (one.person for one in plan.hosts)))
+    text = f"{waves}; {counted(forward, 'reboot')} at most, and {back:,} more if every node is rolled back; "
+    return text + f"something is refused on {counted(refused, 'node')}; a person has to look at {counted(person, 'node')}"
+
+
+def told_limits(plan: Plan) -> str:
+    """What the waves keep to, in one line."""
+    limits = plan.limits
+    parts = [f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out of service at once"]
+    parts += [f"{limits.floor:,} at least stay in service"] if limits.floor else []
+    by_limit: dict[int, list[str]] = {}
+    for one in limits.groups:
+        by_limit.setdefault(one.max_unavailable, []).append(one.group)
+    parts += [f"{limit} of each of {shortened(fold_hosts(groups), LONGEST_LIST)}" for limit, groups in sorted(by_limit.items())]
+    parts += [f"rules {', '.join(limits.only)} alone"] if limits.only else []
+    parts += [f"without {shortened(fold_hosts(limits.except_), LONGEST_LIST)}"] if limits.except_ else []
+    return "; ".join(parts)
+
+
+def _equal_waves(plan: Plan) -> list[list[Wave]]:
+    """Waves that follow each other and do the same to equally many nodes, told together."""
+    alike = [(len(wave.hosts), wave.is_canary, sorted({_what_happens(plan.by_host[host]) for host in wave.hosts})) for wave in plan.waves]
+    grouped: list[list[Wave]] = []
+    for number, wave in enumerate(plan.waves):
+        if number and alike[number] == alike[number - 1]:
+            grouped[-1].append(wave)
+        else:
+            grouped.append([wave])
+    return grouped
+
+
+def _what_happens(entry: HostPlan) -> tuple[str, ...]:
+    return (*_roles(entry), *_reboots(entry), _minutes(entry.minutes))
+
+
+def _told(plan: Plan, waves: Sequence[Wave]) -> ToldWaves:
+    """The waves' hosts, those to which the same happens together."""
+    alike: dict[tuple[str, ...], list[HostPlan]] = {}
+    for entry in (plan.by_host[host] for wave in waves for host in wave.hosts):
+        alike.setdefault(_what_happens(entry), []).append(entry)
+    several = len(waves) > 1
+    return ToldWaves(
+        waves[0].name + (f" to {waves[-1].name.split()[-1]}" if several else ""),
+        counted(len(waves[0].hosts), "node") + (" each" if several else ""),
+        tuple(_alike(entries) for entries in alike.values()),
+    )
+
+
+def _alike(entries: Sequence[HostPlan]) -> Alike:
+    example = entries[0]
+    return Alike(
+        shortened(fold_hosts(one.host for one in entries), LONGEST_LIST),
+        tuple(_roles(example)),
+        ", ".join(sorted({rule for one in entries for remedy in one.remedies for rule in remedy.because})),
+        tuple(_reboots(example)),
+        _jobs(entries),
+        _minutes(example.minutes),
+    )
+
+
+def _roles(entry: HostPlan) -> list[str]:
+    lines = []
+    for one in entry.remedies:
+        change = f": {visible(one.before or 'not read', 80)} -> {visible(one.after, 80)}" if one.after and one.after != one.before else ""
+        lines.append(one.role + change)
+    return lines
+
+
+def _reboots(entry: HostPlan) -> list[str]:
+    return [("if it is rolled back: " if one.step == "rollback" else "") + visible(one.why) for one in entry.reboots]
+
+
+def _minutes(minutes: float | None) -> str:
+    return "unknown, for not every step was measured" if minutes is None else f"{minutes:g} a node"
+
+
+def _jobs(entries: Sequence[HostPlan]) -> str:
+    unread = [one.host for one in entries if one.jobs is None]
+    busy = [one for one in entries if one.jobs]
+    found = [job for one in busy for job in one.jobs or ()]
+    users = ", ".join(sorted({visible(job.user or "?", 40) for job in found}))
+    parts = [f"{counted(len(found), 'process', 'processes')} of {users} on {fold_hosts(one.host for one in busy)}"] if busy else []
+    parts += [f"not read on {fold_hosts(unread)}"] if unread else []
+    return shortened("; ".join(parts), LONGEST_LIST) or "none when the nodes were read"
+
+
+def _folded(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Text -> its hosts as a node set, those of most hosts first."""
+    found: dict[str, list[str]] = {}
+    for host, text in rows:
+        found.setdefault(text, []).append(host)
+    return {text: shortened(fold_hosts(hosts), LONGEST_LIST) for text, hosts in sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))}
