@@ -10,6 +10,8 @@ import rpms
 from four_nodes import CACHE
 from testbed import Testbed
 
+from unhang_node.change.package.dnf.consistency import parse_checked
+
 OLD, NEW = "3:570.86.15-1.el9", "3:580.95.05-1.el9"
 NAMES = ("nvidia-driver", "nvidia-driver-cuda-libs")
 MORE = ("dnf", "rpm", "dnf-plugins-core")
@@ -21,6 +23,8 @@ def build_rpms(folder):
         bare = version.split(":")[1].split("-")[0]
         for name in NAMES:
             rpms.build(folder, name, bare, f"Requires: {NAMES[1]} = 3:{bare}" if name == NAMES[0] else "")
+    rpms.build(folder, "site-tool", "1.0", f"Requires: {NAMES[1]} >= {NEW.rsplit('-', 1)[0]}")
+    rpms.build(folder, "site-stray", "1.0", "Requires: nothing-has-this")
     return rpms.index(folder)
 
 
@@ -72,4 +76,31 @@ def test_a_driver_goes_up_and_down_and_comes_back(node):
     assert versions(node) == [NEW, NEW]
     node.nodes["rpm1"].shell("rm -r /srv/repository")
     assert call(node, "state_restore", id=state_id)["changed"]
+    assert versions(node) == [OLD, OLD]
+
+
+def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(node):
+    booted = node.nodes["rpm1"]
+    booted.shell("rpm --upgrade --nodeps /srv/repository/site-stray-*.rpm")  # not met before, and so no fault of a change
+    assert parse_checked(booted.shell("dnf -q check --dependencies || true")) == ["site-stray-3:1.0-1.el9.noarch: needs nothing-has-this"]
+    state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
+    done = call(node, "package_change", state_id=state_id, install={"nvidia-driver": NEW}, expect={NAMES[1]: NEW})
+    assert done["changed"], done
+    booted.shell("dnf -q -y install site-tool", timeout_s=rpms.DEADLINE_S)
+    for check in (True, False):
+        before = rpms.state_of(booted) if check else None
+        refused = call(node, "state_restore", check=check, id=state_id)
+        assert "expected a rollback that breaks no other package" in refused["msg"]
+        assert f"site-tool-3:1.0-1.el9.noarch: needs {NAMES[1]} >= 3:580.95.05" in refused["msg"]
+        assert "remove site-tool first" in refused["msg"]
+        assert versions(node) == [NEW, NEW]
+        assert before is None or rpms.state_of(booted) == before
+    booted.shell("rpm --erase site-tool")
+    kept = f"/var/lib/unhang/states/{state_id}/packages/old/{NAMES[1]}-{OLD.split(':')[1]}.noarch.rpm"
+    booted.shell(f"truncate -s 200 {kept} && mv /srv/repository /srv/away")
+    refused = call(node, "state_restore", id=state_id)
+    assert "found 200 bytes with SHA-256" in refused["msg"]
+    assert versions(node) == [NEW, NEW]
+    booted.shell("mv /srv/away /srv/repository")
+    assert call(node, "state_restore", id=state_id)["changed"], "a repository has the very file"
     assert versions(node) == [OLD, OLD]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import List
+from typing import List, Sequence
 
 from ...files import place_of
 from ...journal import saved_states
@@ -14,6 +14,7 @@ from ..saved import folder_of, forget_damaged, forget_fetched, mark, merge_rows,
 from ..unit import WORK, is_at_work, run_apart, wait_for_earlier
 from ..values import ChangeResult, Plan, Refused, Request
 from .commands import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, simulate
+from .consistency import unmet_dependencies
 from .modules import enabled_streams, file_of, switches
 
 
@@ -67,11 +68,12 @@ def apply_change(plan: Plan) -> ChangeResult:
         forget_fetched(rootfs, folder, f"nothing was touched: {problem}")
         return ChangeResult(stopped_at="fetching", message=str(problem))
     mark(rootfs, folder, "applying")
+    unmet_before = unmet_dependencies(rootfs)
     try:
         code, log = run_apart(rootfs, apply_commands(request, plan.streams), request.deadline_s, folder)
     finally:
         clear_work(rootfs)
-    result = _read_back(plan, code, log)._replace(fetched=fetched)
+    result = _read_back(plan, code, log, unmet_before)._replace(fetched=fetched)
     mark(rootfs, folder, "failed" if result.stopped_at else "done", result.message)
     return result
 
@@ -115,7 +117,7 @@ def _keep_old_packages(plan: Plan, folder: str) -> List[str]:
     return fetched
 
 
-def _read_back(plan: Plan, code: int, log: str) -> ChangeResult:
+def _read_back(plan: Plan, code: int, log: str, unmet_before: Sequence[str]) -> ChangeResult:
     installed = read_installed_rpms(plan.request.rootfs)
     after, wrong, unexpected = read_back(plan.request, plan.installed, plan.steps, installed)
     enabled = enabled_streams(plan.request.rootfs) if plan.streams else {}
@@ -124,6 +126,7 @@ def _read_back(plan: Plan, code: int, log: str) -> ChangeResult:
         for module, (_before, stream) in sorted(plan.streams.items())
         if enabled.get(module) != stream
     ]
+    wrong += [line for line in unmet_dependencies(plan.request.rootfs) if line not in unmet_before]
     lines = error_lines(log, 12)
     if not (code or wrong or unexpected):
         return ChangeResult(after=after, log=lines[-3:])

@@ -12,6 +12,7 @@ from ..unit import run_apart, wait_for_earlier
 from ..values import Row
 from .change import clear_work
 from .commands import fetch_again, read_installed_rpms, restore_commands
+from .consistency import broken_by, refuse_broken, unmet_dependencies
 from .output import action_of
 
 DEADLINE_S = 3600
@@ -32,11 +33,14 @@ def restore(request: RestoreRequest) -> List[Row]:
     saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
     steps = plan_restore(saved, installed, action_of)
     verify_kept(rootfs, folder, saved, steps, fetch_again, check)
+    refuse_broken(broken_by(rootfs, folder, saved, steps))
     if steps and not check:
         mark(rootfs, folder, "restoring")
+        unmet_before = unmet_dependencies(rootfs)
         _code, log = run_apart(rootfs, restore_commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
         clear_work(rootfs)
         problems = not_restored(plan_restore(saved, read_installed_rpms(rootfs), action_of))
+        problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
         if problems:
             message = f"expected every package as it was, found: {'; '.join(problems[:12])}; rpm: {' | '.join(error_lines(log))}"
             mark(rootfs, folder, "failed", message)
