@@ -14,6 +14,7 @@ from unhang.diagnose import network_rules as networks
 from unhang.diagnose import peer_rules as peers
 from unhang.diagnose import placement_rules as placement
 from unhang.diagnose import rank_rules as ranks
+from unhang.diagnose import stack_rules as stacks
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
 
@@ -62,6 +63,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     peers.several_gpus_hang_and_one_works,
     peers.busy_without_end,
     ranks.decided_by_each_rank,
+    stacks.stacks_stand_in_different_collectives,
     networks.sidecar_takes_connections,
     networks.gpudirect_and_protection_error,
     placement.some_ranks_never_started,
