@@ -48,8 +48,9 @@ bench: $(DEV_STAMP) collector ## The measurements of docs/benchmarks.md that nee
 bench-gpu: $(DEV_STAMP) collector ## Those that need GPUs, in nine minutes:  make bench-gpu ARGS='--python /opt/torch/bin/python'
 	$(PYTHON) tests/bench/gpu_bench.py $(ARGS)
 
-collector: $(STAMP) ## The one-file collector, dist/unhang-collect.pyz
+collector: $(STAMP) ## The one-file collector and the quick check, dist/unhang-collect.pyz and dist/unhang-quick.pyz
 	$(PYTHON) tools/collector/build.py
+	$(PYTHON) tools/collector/quick.py
 
 payload: $(STAMP) ## The smoke test's one file, from its parts
 	$(PYTHON) tools/payload/build.py

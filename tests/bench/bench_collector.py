@@ -74,16 +74,19 @@ sys.stdout.write(encode(document))
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pyz", nargs="?", default="dist/unhang-collect.pyz")
+    parser.add_argument("--quick", default="dist/unhang-quick.pyz", help="the one-file quick check, timed beside the collector")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     pyz = os.path.abspath(arguments.pyz)
     say(f"Machine: {describe_machine()}; Python {platform.python_version()}; {arguments.rounds} rounds, medians.\n")
     if shutil.which("nvidia-smi"):
-        compare_with_nvidia_smi(pyz, arguments.rounds)
+        compare_with_nvidia_smi(pyz, os.path.abspath(arguments.quick), arguments.rounds)
         split_into_phases(pyz, arguments.rounds)
     else:
         say("No nvidia-smi here: the part without NVML only.\n")
     time_without_nvml(pyz, arguments.rounds)
+    if os.path.exists(arguments.quick):
+        time_quick(pyz, os.path.abspath(arguments.quick), arguments.rounds)
 
 
 def say(text):
@@ -109,15 +112,17 @@ def lines_of(path):
         return source.read().splitlines()
 
 
-def timed(words, out=subprocess.DEVNULL):
-    """(wall s, CPU s of the process and all that it waited for)."""
+def timed(words, out=subprocess.DEVNULL, codes=(0,)):
+    """(wall s, CPU s of the process and all that it waited for). codes: exit codes that are answers."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(words, stdout=out, stderr=subprocess.DEVNULL, check=True)
+    done = subprocess.run(words, stdout=out, stderr=subprocess.DEVNULL, check=False)
+    if done.returncode not in codes:
+        raise SystemExit(f"{' '.join(words)}: expected exit code {codes}, found {done.returncode}")
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def compare_with_nvidia_smi(pyz, rounds):
+def compare_with_nvidia_smi(pyz, quick, rounds):
     """Prints the ratio that the bench is about."""
     commands = {
         "nvidia-smi -q": ["nvidia-smi", "-q"],
@@ -125,12 +130,13 @@ def compare_with_nvidia_smi(pyz, rounds):
         "unhang-collect.pyz": [sys.executable, pyz],
         "unhang-collect.pyz (python3 -I -S)": [sys.executable, "-I", "-S", pyz],
         "unhang-collect.pyz, GPUs and interconnect alone": [sys.executable, pyz, "--gather-subset", "!all,!min,gpus,interconnect"],
+        **({"unhang-quick.pyz": [sys.executable, quick]} if os.path.exists(quick) else {}),
         "python3 -I -S -c pass": [sys.executable, "-I", "-S", "-c", "pass"],
     }
     times = {name: [] for name in commands}
     for _ in range(rounds + 1):  # the first round warms caches and is not counted
         for name, words in commands.items():
-            times[name].append(timed(words))
+            times[name].append(timed(words, codes=(0, 1, 2) if quick in words else (0,)))
     wall = {name: statistics.median(row[0] for row in rows[1:]) * 1000 for name, rows in times.items()}
     cpu = {name: statistics.median(row[1] for row in rows[1:]) * 1000 for name, rows in times.items()}
     pair = wall["nvidia-smi -q"] + wall["nvidia-smi topo -m"]
@@ -178,6 +184,18 @@ def time_without_nvml(pyz, rounds):
         for name, times in rows.items():
             say(f"| {name} | {1000 * statistics.median(row[0] for row in times[1:]):.0f} | {1000 * statistics.median(row[1] for row in times[1:]):.0f} |")
         say(f"\nDocument: {len(json.dumps(document, separators=(',', ':')))} bytes without NVML.")
+
+
+def time_quick(pyz, quick, rounds):
+    """Prints what the quick check costs beside the collector that it holds, on whatever this machine is."""
+    commands = {"unhang-collect.pyz": [sys.executable, pyz], "unhang-quick.pyz": [sys.executable, quick]}
+    times = {name: [] for name in commands}
+    for _ in range(rounds + 1):
+        for name, words in commands.items():
+            times[name].append(timed(words, codes=(0, 1, 2)))
+    say("\n| on this machine | wall ms | CPU ms |\n| --- | --- | --- |")
+    for name, rows in times.items():
+        say(f"| `{name}` | {1000 * statistics.median(row[0] for row in rows[1:]):.0f} | {1000 * statistics.median(row[1] for row in rows[1:]):.0f} |")
 
 
 def write_library(path, banner):

@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -54,6 +54,11 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
     files["__main__.py"] = (HERE / "__main__.py").read_bytes()
+    return write_archive(target, files)
+
+
+def write_archive(target: Path, files: Mapping[str, bytes]) -> Path:
+    """Writes a program of these files to `target`, whole or not at all; the same files give the same bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     with partial.open("wb") as out:

@@ -1,0 +1,233 @@
+"""The one-file quick check gives the judge's own verdicts and words, on Python 3.8 where there is one, and answers each host program as it takes it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from healthy_nodes import HEALTHY
+
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.documents import to_fragment
+from unhang.judge.examples import catalogue_view
+from unhang.judge.node_rules import NodeView, judge_rule, node_world, words
+
+PROJECT = Path(__file__).resolve().parents[3]
+TODAY = "2026-11-20"
+DEADLINE_S = 280
+
+
+def interpreter(version):
+    """A Python of that version: on PATH, or among pyenv's; None without one."""
+    on_path = shutil.which(f"python{version}")
+    places = [on_path] if on_path and "shims" not in on_path else []
+    return next((str(place) for place in [*places, *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))]), None)
+
+
+PYTHON = interpreter("3.8") or interpreter("3.9") or sys.executable
+CONTEXT = ("policy", "host", "groups", "run_status", "message", "policy_error")
+# Runs on the node's Python: cases on standard input, [[verdicts of a case], …] on standard output.
+JUDGE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from unhang_quick.judging import judge
+cases = json.load(sys.stdin)
+print(json.dumps([judge(case["facts"], case["policy"], sys.argv[2], case["host"], case["groups"], case["rules"]) for case in cases]))
+"""
+
+
+@pytest.fixture(scope="module")
+def pyz(tmp_path_factory):
+    """The built file."""
+    target = tmp_path_factory.mktemp("quick") / "unhang-quick.pyz"
+    return build(target)
+
+
+def build(target):
+    """Builds it with this interpreter."""
+    done = subprocess.run(
+        [sys.executable, str(PROJECT / "tools/collector/quick.py"), str(target)], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+CATALOGUE = load_catalogue()
+CHOSEN = [
+    rule
+    for rule in CATALOGUE.rules
+    if rule.scope == "node" and rule.reads_facts and (rule.severity in ("critical", "error") or rule.id.startswith("admission-"))
+]
+
+
+def case_of(sections, rules=None, policy=None, host="example", groups=("gpu",)):
+    """What both sides are given."""
+    return {"facts": {"sections": sections}, "policy": policy or {}, "host": host, "groups": list(groups), "rules": rules}
+
+
+def recorded():
+    """Facts of the fixtures, and of healthy nodes of each kind, judged by every rule."""
+    found = {}
+    for path in sorted((PROJECT / "tests/fixtures").glob("*/*.json")):
+        document = json.loads(path.read_text())
+        if isinstance(document, dict) and document.get("schema") == "unhang/node-facts/1":
+            found[f"{path.parent.name}/{path.name}"] = case_of(document["sections"])
+    return {**found, **{name: case_of(make()["sections"]) for name, make in HEALTHY.items()}}
+
+
+def examples():
+    """Every example and near miss of the chosen rules, judged by its own rule."""
+    found = {}
+    for rule in CHOSEN:
+        for kind in ("match", "near_miss"):
+            for place, example in enumerate(rule.row["examples"][kind]):
+                sections = {name: {"probe": {"status": "ok"}, **one} if isinstance(one, dict) else one for name, one in example.items() if name not in CONTEXT}
+                if example.get("run_status", "ok") == "ok":
+                    given = {name: example[name] for name in ("policy", "host", "groups") if name in example}
+                    found[f"{rule.id} {kind}[{place}]"] = case_of(sections, [rule.id], **given)
+    return found
+
+
+def judges_own(case):
+    """The same rows from the judge itself."""
+    view = catalogue_view(CATALOGUE.tables, tuple(rule.id for rule in CATALOGUE.rules), TODAY)
+    node = NodeView(case["host"], tuple(case["groups"]), case["policy"], "ok", "", "", to_fragment(case["facts"]["sections"]))
+    world, rows = node_world(node, view), []
+    for rule in CHOSEN:
+        for judged in judge_rule(rule, world) if case["rules"] is None or rule.id in case["rules"] else ():
+            row = {
+                "rule": rule.id,
+                "severity": rule.severity,
+                "title": rule.row["title"],
+                "verdict": judged.verdict,
+                "where": judged.item,
+                "items": judged.items,
+            }
+            if judged.verdict in ("fail", "unknown"):
+                items = {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)} if rule.for_each else {}
+                told = words(rule, world, judged, items)
+                row |= {"expected": told.get("expected", ""), "found": told.get("found", ""), "do": told.get("remedy.person", "")}
+            rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize(("make", "met"), [(recorded, {"pass", "skip", "unknown"}), (examples, {"fail", "pass", "skip"})])
+def test_its_verdicts_and_words_are_the_judges_own(pyz, make, met):
+    cases = make()
+    assert len(cases) > 8
+    given = json.dumps(list(cases.values()))
+    done = subprocess.run([PYTHON, "-c", JUDGE, str(pyz), TODAY], input=given, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    verdicts = set()
+    for (name, case), found in zip(cases.items(), json.loads(done.stdout), strict=True):
+        wanted = judges_own(case)
+        assert found == json.loads(json.dumps(wanted)), name
+        verdicts |= {row["verdict"] for row in found}
+    assert met <= verdicts
+
+
+def test_it_holds_every_rule_of_severity_error_and_above_and_no_third_package(pyz):
+    look = "import sys; sys.path.insert(0, sys.argv[1]); from unhang_quick import data; print(*[row['id'] for row in data.RULES])"
+    done = subprocess.run([PYTHON, "-c", look, str(pyz)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [rule.id for rule in CHOSEN]
+    with zipfile.ZipFile(pyz) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist() if not name.startswith("code-")}
+    assert tops == {"__main__.py", "jinja2.py", "pynvml.py", "unhang", "unhang_node", "unhang_quick"}
+
+
+def test_the_same_sources_give_the_same_bytes(pyz, tmp_path):
+    assert build(tmp_path / "again.pyz").read_bytes() == pyz.read_bytes()
+
+
+H200 = PROJECT / "tests/fixtures/h200x8/facts.json"
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Files of facts: a good node, one with a fault, one of which a section was not read, and none at all."""
+    found = {"pass": tmp_path / "pass.json", "fail": tmp_path / "fail.json", "unknown": tmp_path / "unknown.json", "nothing": tmp_path / "missing.json"}
+    facts = json.loads(H200.read_text())
+    found["pass"].write_text(json.dumps(facts))
+    facts["sections"]["gpus"]["pci_count"] = 9
+    found["fail"].write_text(json.dumps(facts))
+    facts["sections"]["gpus"] = {"probe": {"status": "timeout", "error": "nvmlInit_v2 did not return"}}
+    found["unknown"].write_text(json.dumps(facts))
+    return found
+
+
+def quick(pyz, nodes, name, *options, **environment):
+    """The finished program."""
+    words = [PYTHON, str(pyz), "--facts", str(nodes[name]), "--node", "gpu001", *options]
+    return subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env={"PATH": "/nowhere", **environment})
+
+
+def test_by_itself_it_ends_with_0_1_or_2(pyz, nodes):
+    codes = {name: quick(pyz, nodes, name).returncode for name in nodes}
+    assert codes == {"pass": 0, "fail": 1, "unknown": 2, "nothing": 2}
+    assert "gpu-fell-off-the-bus" in quick(pyz, nodes, "fail").stdout
+    assert quick(pyz, nodes, "fail", "--fail-on", "critical").returncode in (0, 1)
+
+
+@pytest.mark.parametrize("program", ["slurm-prolog", "systemd", "cloud-init"])
+def test_only_a_fail_ends_with_1_where_that_drains_or_fails_a_unit(pyz, nodes, program):
+    codes = {name: quick(pyz, nodes, name, "--as", program).returncode for name in nodes}
+    assert codes == {"pass": 0, "fail": 1, "unknown": 0, "nothing": 0}
+
+
+def test_kubernetes_gets_0_1_or_2_and_a_short_line(pyz, nodes):
+    done = {name: quick(pyz, nodes, name, "--as", "kubernetes") for name in nodes}
+    assert {name: one.returncode for name, one in done.items()} == {"pass": 0, "fail": 1, "unknown": 2, "nothing": 2}
+    assert all(0 < len(one.stdout.strip()) <= 80 for one in done.values())
+
+
+def planted_scontrol(folder, code):
+    """A scontrol that writes its arguments down."""
+    place = folder / "bin" / "scontrol"
+    place.parent.mkdir()
+    place.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {folder}/asked\necho "slurm_update error: Unable to contact slurm controller" >&2\nexit {code}\n')
+    place.chmod(place.stat().st_mode | stat.S_IXUSR)
+    return str(place.parent)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_healthcheck_calls_scontrol_itself_and_always_ends_with_0(pyz, nodes, tmp_path, code):
+    path = planted_scontrol(tmp_path, code)
+    for name in ("pass", "unknown", "nothing"):
+        assert quick(pyz, nodes, name, "--as", "slurm-healthcheck", PATH=path).returncode == 0
+    assert not (tmp_path / "asked").exists()
+    done = quick(pyz, nodes, "fail", "--as", "slurm-healthcheck", PATH=path)
+    assert done.returncode == 0
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked[:3] == ["update", "NodeName=gpu001", "State=DRAIN"]
+    assert asked[3].startswith("Reason=unhang: gpu-fell-off-the-bus: ")
+    assert ("Unable to contact" in done.stderr) == bool(code)
+
+
+def test_without_scontrol_the_node_stays_and_it_is_said(pyz, nodes):
+    done = quick(pyz, nodes, "fail", "--as", "slurm-healthcheck")
+    assert done.returncode == 0
+    assert "could not run scontrol" in done.stderr
+
+
+@pytest.mark.parametrize(("program", "code"), [(["--as", "slurm-prolog"], 0), (["--as=slurm-healthcheck"], 0), (["--as", "kubernetes"], 2), ([], 2)])
+def test_wrong_use_and_an_old_python_drain_nobody(pyz, nodes, program, code):
+    wrong = quick(pyz, nodes, "pass", *program, "--no-such-option")
+    assert (wrong.returncode, wrong.stdout) == (code, "")
+    assert "unrecognized arguments" in wrong.stderr
+    pretend = "import sys, runpy; sys.version_info = (3, 6, 9, 'final', 0); sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    old = subprocess.run([sys.executable, "-c", pretend, str(pyz), *program], capture_output=True, text=True, check=False)
+    assert (old.returncode, old.stdout) == (code, "")
+    assert old.stderr.startswith("unhang-quick: expected Python 3.8 or newer, found 3.6 (")
+
+
+def test_it_reads_this_machine_when_no_facts_are_given(pyz):
+    done = subprocess.run([PYTHON, str(pyz), "--format", "json"], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    rows = json.loads(done.stdout)
+    assert {row["rule"] for row in rows} == {rule.id for rule in CHOSEN}
+    assert done.returncode in (0, 1, 2)

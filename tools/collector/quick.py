@@ -1,0 +1,219 @@
+"""Builds dist/unhang-quick.pyz: the collector, and the rules of severity error and above compiled beforehand, in one file for Python 3.8 or newer.
+
+    python tools/collector/quick.py [TARGET]
+
+The judge's own modules go in, and so its own verdicts come out: nothing of a rule is written twice. What they need beside themselves is replaced:
+Jinja's parser by the syntax trees that it made here, schemas in YAML by the same as JSON. Spellings that Python 3.8 lacks are rewritten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pynvml
+from jinja2 import nodes
+from jinja2.parser import Parser
+
+from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
+from unhang.judge.documents import STATUSES
+from unhang.judge.rules import Rule
+from unhang.schemas.shapes import Shape, read_schema
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
+from collector.build import HERE, PROJECT, compiled, packed_sources, trim_pynvml, used_names, write_archive
+
+PARTS = HERE / "quick_parts"
+JUDGE = (
+    "checks",
+    "closures",
+    "expression",
+    "expression_filters",
+    "expression_tests",
+    "functions",
+    "node_rules",
+    "rules",
+    "special_filters",
+    "syntax",
+    "values",
+)
+SEVERITIES = ("critical", "error")
+ROW_KEYS = ("id", "title", "scope", "severity", "applies", "for_each", "when", "expected", "found", "workaround")
+SCHEMAS = ("node-facts-1", "policy-1")
+ALWAYS = "admission-"  # what changed since admission belongs to a quick look, whatever its severity
+
+
+def build(target: Path, pythons: Iterable[str] = ()) -> Path:
+    """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
+    sources = {**packed_sources("unhang_node.command"), **packed_sources("unhang_node.versions.compare"), **judge_sources()}
+    sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "host_programs", "judging")}
+    sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue()), "jinja2.py": (PARTS / "jinja2.py").read_text("utf-8")}
+    sources["pynvml.py"] = trim_pynvml(Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values())))
+    files = {name: text.encode("utf-8") for name, text in sources.items()}
+    for python in [sys.executable, *pythons]:
+        files.update(compiled(python, sources))
+    files["__main__.py"] = entry_source().encode("utf-8")
+    return write_archive(target, files)
+
+
+def entry_source() -> str:
+    """The collector's entry, which starts another command; under a Python that is too old it drains nobody either."""
+    text = (HERE / "__main__.py").read_text("utf-8")
+    told = any_of("--as") + " and " + any_of("kubernetes").replace("any(", "not any(")
+    for old, new in (("unhang_node.command", "unhang_quick.command"), ("unhang-collect", "unhang-quick"), ("sys.exit(2)", f"sys.exit(0 if {told} else 2)")):
+        if text.count(old) < 1:
+            raise SystemExit(f"{HERE / '__main__.py'}: expected {old}, found none; tools/collector/quick.py replaces it")
+        text = text.replace(old, new)
+    return text
+
+
+def any_of(word: str) -> str:
+    """An expression of Python 2 and 3: whether a word of the command line holds this one."""
+    return f'any("{word}" in word for word in sys.argv)'
+
+
+def chosen_rules(catalogue: Catalogue) -> list[Rule]:
+    """Rules over one node of severity error and above, and those of the admission."""
+    return [rule for rule in catalogue.rules if rule.scope == "node" and rule.reads_facts and (rule.severity in SEVERITIES or rule.id.startswith(ALWAYS))]
+
+
+def judge_sources() -> dict[str, str]:
+    """The judge's modules as Python 3.8 reads them."""
+    unhang = PROJECT / "tools" / "unhang"
+    found = {f"unhang/judge/{name}.py": for_python_3_8((unhang / "judge" / f"{name}.py").read_text("utf-8")) for name in JUDGE}
+    found |= dict.fromkeys(("unhang/__init__.py", "unhang/judge/__init__.py", "unhang/schemas/__init__.py"), "")
+    found["unhang/judge/documents.py"] = f"STATUSES = {STATUSES!r}\n"
+    found["unhang/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "schemas" / "shapes.py").read_text("utf-8")))
+    found["unhang/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
+    return found
+
+
+def with_packed_schemas(text: str) -> str:
+    """shapes.py that reads schemas out of this file; nothing else of it changes."""
+    tree = ast.parse(text)
+    reads = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "read_schema"]
+    if len(reads) != 1:
+        raise SystemExit("shapes.py: expected one function read_schema, found another number; tools/collector/quick.py replaces it")
+    reads[0].body = ast.parse("import json\nfrom unhang.schemas import packed\nreturn json.loads(packed.TEXTS[name])").body
+    tree.body = [node for node in tree.body if not (isinstance(node, ast.Import) and node.names[0].name == "yaml")]
+    return ast.unparse(tree) + "\n"
+
+
+def for_python_3_8(text: str) -> str:
+    """The same module without what Python 3.8 lacks: str.removeprefix, zip's strict, functools.cache, generic aliases of types."""
+    return ast.unparse(ast.fix_missing_locations(_Older().visit(ast.parse(text)))) + "\n"
+
+
+class _Older(ast.NodeTransformer):
+    def visit_Module(self, node: ast.Module) -> ast.Module:
+        """Aliases such as Run = Callable[[World], Any] stand in annotations alone, which are never evaluated."""
+        self.generic_visit(node)
+        for one in node.body:
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Subscript) and _head(one.value) in ("Callable", "tuple", "list", "dict", "Mapping"):
+                one.value = ast.Name("object", ast.Load())
+        return node
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.stmt]:
+        """functools.cache."""
+        if node.module == "functools" and [one.name for one in node.names] == ["cache"]:
+            return ast.parse("from functools import lru_cache\ncache = lru_cache(maxsize=None)").body
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """removeprefix, and zip's strict: both lists of a zip come out of one pass."""
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "removeprefix":
+            shorten = ast.parse("(lambda text, prefix: text[len(prefix):] if text.startswith(prefix) else text)", mode="eval").body
+            return ast.Call(shorten, [node.func.value, *node.args], [])
+        if isinstance(node.func, ast.Name) and node.func.id == "zip":
+            node.keywords = [one for one in node.keywords if one.arg != "strict"]
+        return node
+
+
+def _head(node: ast.Subscript) -> str | None:
+    return node.value.id if isinstance(node.value, ast.Name) else None
+
+
+def data_source(catalogue: Catalogue) -> str:
+    """The module unhang_quick.data: rules, their syntax trees, and the tables that they read."""
+    rules = chosen_rules(catalogue)
+    expressions: dict[str, Any] = {}
+    templates: dict[str, Any] = {}
+    for rule in rules:
+        for field in ("applies", "for_each", "when"):
+            if field in rule.row:
+                text = str(rule.row[field]).lower() if isinstance(rule.row[field], bool) else rule.row[field]
+                expressions[text] = Parser(_ENVIRONMENT, text, state="variable").parse_expression()
+        for text in _texts(rule.row):
+            templates[text] = _ENVIRONMENT.parse(text)
+    trees = [*expressions.values(), *templates.values()]
+    rows = [{**{key: rule.row[key] for key in ROW_KEYS if key in rule.row}, "remedy": _remedy(rule.row)} for rule in rules]
+    values = {
+        "NODE_NAMES": sorted(name for name in dir(nodes) if isinstance(getattr(nodes, name), type) and name[0].isupper()),
+        "RULE_IDS": [rule.id for rule in catalogue.rules],
+        "RULES": rows,
+        "EXPRESSIONS": {text: packed(tree) for text, tree in expressions.items()},
+        "TEMPLATES": {text: packed(tree) for text, tree in templates.items()},
+        "TABLES": {name: [dict(catalogue.tables[name]), shape_of(getattr(catalogue.tables[name], "shape", None))] for name in sorted(tables_in(trees))},
+    }
+    return f"import json\n\nglobals().update(json.loads({json.dumps(values)!r}))\n"
+
+
+_ENVIRONMENT = jinja2.Environment(autoescape=False)  # noqa: S701 - parses only, as the judge's own
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    return [
+        row["expected"],
+        row["found"],
+        *([row["remedy"]["person"]] if "person" in row["remedy"] else []),
+        *([row["workaround"]["what"]] if "workaround" in row else []),
+    ]
+
+
+def _remedy(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row["remedy"][key] for key in ("role", "person") if key in row["remedy"]}
+
+
+def packed(value: Any) -> list[Any]:
+    """A syntax tree as lists: [name, {field: value}] of a node, ["[", [...]] of a list, ["=", value] of anything else."""
+    if isinstance(value, nodes.Node):
+        names = [name for name in value.fields if name != "ctx"] + (["operator"] if isinstance(value, (nodes.BinExpr, nodes.UnaryExpr)) else [])
+        return [type(value).__name__, {name: packed(getattr(value, name)) for name in names}]
+    if isinstance(value, (list, tuple)):
+        return ["[", [packed(one) for one in value]]
+    return ["=", value]
+
+
+def shape_of(shape: Shape | None) -> dict[str, Any] | None:
+    """A Shape as JSON, what it does not say left out."""
+    if shape is None:
+        return None
+    said = {"version": shape.version, "values": list(shape.values), "sample": shape.sample, "counter": shape.counter, "identity": shape.identity}
+    below = {"fields": {name: shape_of(one) for name, one in shape.fields.items()}, "item": shape_of(shape.item)}
+    return {"kind": shape.kind, **{name: value for name, value in {**below, **said}.items() if value}}
+
+
+def tables_in(trees: Iterable[nodes.Node]) -> set[str]:
+    """Names of the tables that syntax trees read."""
+    reads = (node for tree in trees for node in (tree, *tree.find_all(nodes.Getattr)))
+    return {node.attr for node in reads if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "tables"}
+
+
+def main() -> None:
+    """Builds as the command line says, and says where."""
+    parser = argparse.ArgumentParser(description="Builds the one-file quick check.")
+    parser.add_argument("target", nargs="?", type=Path, default=PROJECT / "dist" / "unhang-quick.pyz")
+    parser.add_argument("--python", action="append", default=[], help="a further interpreter to compile for")
+    arguments = parser.parse_args()
+    sys.stdout.write(f"{build(arguments.target, arguments.python)}\n")
+
+
+if __name__ == "__main__":
+    main()

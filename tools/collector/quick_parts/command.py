@@ -1,0 +1,99 @@
+"""unhang-quick: facts, the rules of severity error and above, and what changed since admission; no torch, no GPU time. For prologs and boot."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+from unhang_quick.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for
+
+from unhang_node.collect import collect
+from unhang_node.command import load_nvidia_ml_py, open_standard_descriptors
+
+SEVERITIES = ("critical", "error", "warning", "info")
+COMMAND_DEADLINE_S = 20
+COULD_NOT_LOOK = 2
+
+
+def main(arguments):
+    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 could not look; with --as what that program takes."""
+    open_standard_descriptors()
+    try:
+        chosen = parser().parse_args(arguments)
+    except SystemExit as ended:  # wrong use in a prolog would drain each node that it runs on
+        harmless = any(word.startswith("--as") for word in arguments) and not any("kubernetes" in word for word in arguments)
+        return 0 if harmless else int(ended.code or 0)
+    try:
+        verdict, reason, rows = look(chosen)
+    except Exception as problem:  # whatever it is: a check that breaks must not drain a cluster
+        verdict, reason, rows = UNKNOWN, "could not look: {}: {}".format(type(problem).__name__, " ".join(str(problem).split())[:300]), []
+    if chosen.host_program:
+        return as_told(answer_for(chosen.host_program, verdict, reason, chosen.node or os.uname().nodename.split(".")[0]))
+    show(rows, reason, chosen.format)
+    return {PASS: 0, FAIL: 1}.get(verdict, COULD_NOT_LOOK)
+
+
+def parser():
+    """The options."""
+    options = argparse.ArgumentParser(
+        prog="unhang-quick", description="Judges this node by the rules of severity error and above. Changes nothing, uses no GPU."
+    )
+    options.add_argument("--as", dest="host_program", choices=PROGRAMS, help="answer as this program takes it; only a fail drains")
+    options.add_argument("--fail-on", choices=SEVERITIES[:2], default="error", help="what fails the node (default: %(default)s)")
+    options.add_argument("--facts", metavar="FILE", help="judge these facts (unhang-collect's output) instead of this machine")
+    options.add_argument("--policy", metavar="FILE", help="the node's policy as JSON")
+    options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: the host name)")
+    options.add_argument("--format", choices=("table", "json"), default="table")
+    return options
+
+
+def look(chosen):
+    """(verdict, one line, rows). Raises whatever stops it."""
+    facts = read_json(chosen.facts) if chosen.facts else collect({"collected_via": "file"}, load_nvidia_ml_py)
+    from unhang_quick.judging import judge  # after the facts: what cannot be read is told apart from what cannot be judged
+
+    policy = read_json(chosen.policy) if chosen.policy else {}
+    rows = judge(facts, policy.get("unhang_policy", policy), time.strftime("%Y-%m-%d", time.gmtime()), os.uname().nodename)
+    counted = SEVERITIES[: SEVERITIES.index(chosen.fail_on) + 1]
+    failed = [row for row in rows if row["verdict"] == "fail" and row["severity"] in counted]
+    if failed:
+        return FAIL, "; ".join(dict.fromkeys("{}: {}".format(row["rule"], row["found"]) for row in failed)), rows
+    sections = [name for name, section in facts["sections"].items() if section["probe"]["status"] not in ("ok", "absent")]
+    if sections:
+        return UNKNOWN, "not read: {}".format(", ".join(sections)), rows
+    return PASS, "nothing found", rows
+
+
+def read_json(path):
+    """A JSON document. Raises OSError, ValueError."""
+    with open(path, encoding="utf-8") as source:
+        return json.load(source)
+
+
+def show(rows, reason, form):
+    """To standard output."""
+    if form == "json":
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        if row["verdict"] == "fail":
+            print("{severity}: {rule}: {title}\n  expected  {expected}\n  found     {found}".format(**row))
+    print(reason)
+
+
+def as_told(answer):
+    """Prints, runs what has to be run, and gives the exit code. A slurmctld that is away costs nobody the node."""
+    if answer.line:
+        print(answer.line)
+    if answer.command:
+        try:
+            done = subprocess.run(answer.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
+            if done.returncode:
+                sys.stderr.write("unhang-quick: scontrol: {}\n".format(" ".join(done.stderr.split())[:300]))
+        except (OSError, subprocess.SubprocessError) as problem:
+            sys.stderr.write(f"unhang-quick: could not run scontrol: {problem}\n")
+    return answer.code

@@ -1,0 +1,87 @@
+"""Judges the facts of this node by the rules that were compiled into this file. The judge's own code decides; here its input is put together."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import SimpleNamespace
+
+from unhang_quick import data
+
+from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world, words
+from unhang.judge.rules import compile_rule, node_names, tables_shape
+from unhang.schemas.shapes import ANY, Shape, fact_shapes
+
+
+class Table(dict):
+    """Rows by key; shape: of one row, None when the table declares no fields."""
+
+    shape = None
+
+
+def shape_from(packed):
+    """A Shape as the build wrote it."""
+    if packed is None:
+        return None
+    marks = {name: packed[name] for name in ("version", "sample", "counter", "identity") if name in packed}
+    fields = {name: shape_from(one) for name, one in packed.get("fields", {}).items()}
+    return Shape(packed["kind"], fields, shape_from(packed.get("item")), values=tuple(packed.get("values", ())), **marks)
+
+
+@lru_cache(maxsize=None)
+def tables_here():
+    """The tables that the rules read."""
+    found = {}
+    for name, (rows, shape) in data.TABLES.items():
+        found[name] = Table(rows)
+        found[name].shape = shape_from(shape)
+    return found
+
+
+@lru_cache(maxsize=None)
+def rules_here():
+    """The rules of this file, by the judge's own compiler."""
+    names = node_names(tables_here())
+    return [compile_rule(row, tables_here(), names) for row in data.RULES]
+
+
+def typed(value, shape):
+    """Facts as the judge's reader types them: objects with every field of the schema, null where the document has none."""
+    if value is None or shape is None:
+        return value
+    if shape.kind == "object":
+        return SimpleNamespace(**{name: typed(value.get(name), below) for name, below in shape.fields.items()})
+    if shape.kind == "list":
+        return [typed(one, shape.item or ANY) for one in value]
+    if shape.kind == "map" and shape.item is not None:
+        return {name: typed(one, shape.item) for name, one in value.items()}
+    return value
+
+
+def judge(facts, policy, today, host="", groups=(), rule_ids=None):
+    """[{rule, severity, title, verdict, where, expected, found}] of every rule and item. facts: unhang/node-facts/1.
+
+    rule_ids: only these rules; all of this file unless told.
+    """
+    tables = tables_here()
+    view = CatalogueView(tables, tables_shape(tables), tuple(data.RULE_IDS), today)
+    sections = SimpleNamespace(**{name: typed(facts["sections"].get(name), shape) for name, shape in fact_shapes().items()})
+    world = node_world(NodeView(host, tuple(groups), policy, "ok", "", "", sections), view)
+    found = []
+    for rule in rules_here():
+        if rule_ids is not None and rule.id not in rule_ids:
+            continue
+        for judged in judge_rule(rule, world):
+            told = {"rule": rule.id, "severity": rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
+            told.update(where=judged.item, items=judged.items)
+            if judged.verdict in ("fail", "unknown"):
+                texts = words(rule, world, judged, items_of(rule, world))
+                told.update(expected=texts.get("expected", ""), found=texts.get("found", ""), do=texts.get("remedy.person", ""))
+            found.append(told)
+    return found
+
+
+def items_of(rule, world):
+    """{path: item} of the rule's for_each."""
+    if rule.for_each is None:
+        return {}
+    return {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)}
