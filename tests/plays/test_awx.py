@@ -1,0 +1,104 @@
+"""What AWX takes from this repository: an execution environment, surveys, and playbooks that ansible-runner runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import awx_tools
+import pytest
+import yaml
+from fakes.role_play import DEADLINE_S, PROJECT, environment
+
+SURVEYS = {"remediate-survey.json": "remediate.yml", "audit-survey.json": "audit.yml"}
+
+
+@pytest.fixture(scope="module")
+def tools():
+    """The folder with ansible-builder and ansible-runner."""
+    return awx_tools.ready(PROJECT / ".cache" / "awx")
+
+
+def run(tools, folder, *argv, **variables):
+    """A finished program under the tools."""
+    said = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S}
+    done = subprocess.run([str(word) for word in argv], cwd=folder, env={**environment(folder), "PYTHONPATH": str(tools), **variables}, **said)
+    sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
+    return done
+
+
+def test_the_execution_environment_passes_ansible_builders_schema(tools, tmp_path):
+    argv = [
+        sys.executable,
+        "-m",
+        "ansible_builder",
+        "create",
+        "-f",
+        PROJECT / "execution-environment.yml",
+        "-c",
+        tmp_path / "context",
+        "--output-filename",
+        "Containerfile",
+    ]
+    assert run(tools, tmp_path, *argv).returncode == 0
+    made = (tmp_path / "context" / "Containerfile").read_text()
+    assert "ENV PYTHONPATH=/runner/project/tools:/runner/project/module_utils" in made
+    broken = tmp_path / "broken.yml"
+    broken.write_text((PROJECT / "execution-environment.yml").read_text().replace("package_pip", "package_pipe"))
+    refused = run(tools, tmp_path, sys.executable, "-m", "ansible_builder", "create", "-f", broken, "-c", tmp_path / "other")
+    assert refused.returncode != 0
+    assert "package_pipe" in refused.stdout + refused.stderr
+
+
+def test_the_execution_environment_has_the_versions_that_are_pinned():
+    given = yaml.safe_load((PROJECT / "execution-environment.yml").read_text())["dependencies"]
+    pinned = (PROJECT / "requirements.txt").read_text()
+    assert given["ansible_core"]["package_pip"] in pinned
+    assert given["ansible_runner"]["package_pip"] in awx_tools.PACKAGES
+
+
+@pytest.mark.parametrize(("survey", "playbook"), SURVEYS.items())
+def test_a_survey_asks_for_variables_that_its_playbook_takes(survey, playbook):
+    spec = json.loads((PROJECT / "awx" / survey).read_text())["spec"]
+    text = (PROJECT / "playbooks" / playbook).read_text()
+    for question in spec:
+        assert re.search(rf"\b{question['variable']}\b", text), question["variable"]
+        defaults = str(question["default"]).split("\n")
+        assert question["type"] in ("integer", "multiplechoice", "multiselect")
+        assert question["type"] == "integer" or set(defaults) <= set(question["choices"])
+        assert question["type"] != "integer" or question["min"] <= question["default"] <= question["max"]
+
+
+def test_every_role_and_severity_that_can_be_chosen_is_known():
+    spec = {row["variable"]: row.get("choices") for row in json.loads((PROJECT / "awx" / "remediate-survey.json").read_text())["spec"]}
+    text = (PROJECT / "playbooks" / "remediate.yml").read_text()
+    assert f"remediate_order: [{', '.join(spec['unhang_roles'])}]" in text
+    assert str(spec["unhang_severities"]) in text
+
+
+def test_ansible_runner_runs_the_audit_and_writes_in_the_run_folder_alone(tools, tmp_path):
+    runs = tmp_path / "exposed"
+    answers = {row["variable"]: row["default"] for row in json.loads((PROJECT / "awx" / "audit-survey.json").read_text())["spec"]}
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "extravars").write_text(json.dumps({**answers, "ansible_python_interpreter": sys.executable}))
+    before = sorted(str(path) for path in PROJECT.glob("*"))
+    argv = [
+        sys.executable,
+        "-m",
+        "ansible_runner",
+        "run",
+        tmp_path,
+        "--project-dir",
+        PROJECT,
+        "-p",
+        "playbooks/audit.yml",
+        "--inventory",
+        PROJECT / "inventory" / "local",
+    ]
+    done = run(tools, tmp_path, *argv, UNHANG_RUNS=str(runs))
+    assert done.returncode == 0
+    assert [path.name for path in (runs / "latest" / "nodes").iterdir()] == ["localhost.json"]
+    assert (runs / "latest" / "findings.json").is_file()
+    assert sorted(str(path) for path in PROJECT.glob("*")) == before
