@@ -35,7 +35,7 @@ COMMANDS = {
     "diagnose": "say from logs what happened and what most probably caused it",
     "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
 }
-# What playbooks call; nobody types it, so that no help lists it.
+# What playbooks call, and what is not whole yet: no help lists it.
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
     "gate-step": "what playbooks/preprovision.yml asks the controller",

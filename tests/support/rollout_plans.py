@@ -1,0 +1,68 @@
+"""A small plan on disk, and a journal of what became of its nodes, written by the machine's own order of steps."""
+
+from __future__ import annotations
+
+import datetime
+
+from unhang.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
+from unhang.rollout.conductor import Conductor, begin
+from unhang.rollout.steps import STEPS, Answer
+
+HOSTS = ("a", "b", "c")
+GROUPS = {"rack1": ["b", "c"]}
+POLICY = {"driver": {"version": "580.95.05"}}
+RUNNING = {"driver": "580.95.05"}
+EVIDENCE = {
+    "lock": {"fencing": 7, "boot_id": "{host}-boot"},
+    "drain": {"drained": True, "owned": True, "jobs": []},
+    "wait": {"jobs": []},
+    "save": {},
+    "apply": {"boot_id": "{host}-boot", "needs_reboot": True, "saved_state": "s1"},
+    "reboot": {"boot_id": "{host}-boot2", "running": RUNNING},
+    "audit": {"boot_id": "{host}-boot2", "healthy": True, "running": RUNNING, "gone": ["policy-driver-version"], "left": []},
+    "smoke_alone": {"boot_id": "{host}-boot2", "healthy": True},
+    "smoke_together": {"boot_id": "{host}-boot2", "healthy": True},
+    "release": {"drained": False, "owned": False},
+    "roll_back": {"boot_id": "{host}-boot2", "needs_reboot": True},
+    "reboot_back": {"boot_id": "{host}-boot3"},
+    "audit_back": {"boot_id": "{host}-boot3", "healthy": True},
+    "keep": {},
+}
+
+
+def planned(folder):
+    """A canary and a wave of two, of a new driver."""
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    reboots = (Reboot("trial", "kernel"), Reboot("apply", "driver"), Reboot("rollback", "back"))
+    remedy = Remedy("gpu_driver", POLICY, ("policy-driver-version",), "535.1", "580.95.05")
+    hosts = tuple(HostPlan(name, f"{name}-boot", "sha256:" + "0" * 64, (remedy,), reboots) for name in HOSTS)
+    limits = PlanLimits(2, 0, 3, 86400, (GroupLimit("rack1", 1),))
+    plan = Plan(PlannedRun("20261120T070000Z-0123456789", now, now), "2026-11-20", limits, hosts, (Wave("canary 1", ("a",)), Wave("wave 1", ("b", "c"))))
+    write_plan(folder, plan)
+    return plan
+
+
+class Recorded(Conductor):
+    """A controller whose nodes answer what they are to answer."""
+
+    def __init__(self, folder, plan):
+        super().__init__(folder, plan, 0)
+
+    def begin(self):
+        """Becomes the controller."""
+        object.__setattr__(self, "epoch", begin(self.folder, HOSTS, {"by": "ops@ctl"}, lambda _holder: True, "")["epoch"])
+
+    def _running(self, host):
+        """As the node would have been read."""
+        return RUNNING
+
+    def through(self, host, until=None, failing=None):
+        """Every step that the node needs; until: the one in which the controller dies; failing: the one that fails."""
+        for step in STEPS:
+            order = self.ask(host, step, {}, "9")
+            if order is None:
+                continue
+            if step == until:
+                return
+            evidence = {key: value.format(host=host) if isinstance(value, str) else value for key, value in EVIDENCE[step].items()}
+            self.answer(order, Answer("failed", {"why": "it broke"}) if step == failing else Answer("ok", evidence))

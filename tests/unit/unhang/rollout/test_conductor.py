@@ -1,0 +1,95 @@
+"""The conductor on a plan and a journal on disk: which wave, which order, what is written down, and who may be the controller."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rollout_plans import GROUPS, HOSTS, planned
+
+from unhang.errors import UserError
+from unhang.rollout.conductor import Conductor, begin
+from unhang.rollout.journal import Superseded, read_journal
+from unhang.rollout.steps import Answer
+from unhang.rollout.targets import limits_of, target_of
+
+WHO = {"by": "ops@ctl"}
+
+
+def over(_holder):
+    return True
+
+
+def at_work(_holder):
+    return False
+
+
+@pytest.fixture
+def conductor(tmp_path):
+    plan = planned(tmp_path)
+    return Conductor(tmp_path, plan, begin(tmp_path, HOSTS, WHO, over, "")["epoch"])
+
+
+def test_a_plan_is_waves_limits_and_targets(tmp_path):
+    plan = planned(tmp_path)
+    limits = limits_of(plan, GROUPS, "40%")
+    assert (limits.failed, limits.canaries) == (1, {"a"})
+    assert [(one.name, one.out_of_service) for one in limits.groups] == [("the fleet", 2), ("rack1", 1)]
+    target = target_of(plan.hosts[0])
+    assert (target.reboots, target.running) == (2, {"driver": "580.95.05"})
+
+
+def test_the_first_wave_begins_and_the_second_waits_for_its_proof(conductor):
+    assert conductor.begin_wave(["a"], GROUPS, "0")["begin"] == ["a"]
+    stopped = conductor.begin_wave(["b", "c"], GROUPS, "9")
+    assert stopped["begin"] == []
+    assert stopped["stopped"] == "not proved healthy among the canaries: a"
+
+
+def test_a_step_is_in_the_journal_before_it_is_done_and_after(conductor):
+    assert conductor.ask("a", "drain", GROUPS, "0") is None
+    order = conductor.ask("a", "lock", GROUPS, "0")
+    assert [entry.status for entry in read_journal(conductor.folder).entries] == ["begun", "begun"]
+    assert conductor.answer(order, Answer("ok", {"fencing": 7, "boot_id": "a-boot"}))[0] == "done"
+    assert conductor.ask("a", "lock", GROUPS, "0") is None
+    assert conductor.ask("a", "drain", GROUPS, "0").token == 7
+
+
+def test_a_node_that_does_not_answer_any_more_ends_its_step(conductor):
+    conductor.ask("a", "lock", GROUPS, "0")
+    conductor.silent("a", "unreachable")
+    conductor.silent("b", "unreachable")
+    assert [entry.status for entry in read_journal(conductor.folder).entries if entry.host] == ["begun", "silent"]
+    assert conductor.ending("a") == (False, "a no answer: it did not answer, or its answer was not understood (lock: unreachable)")
+
+
+def test_a_wave_that_nobody_planned_is_refused(conductor):
+    with pytest.raises(UserError, match="expected the hosts of one wave of the plan, found a, b"):
+        conductor.begin_wave(["a", "b"], GROUPS, "0")
+
+
+def test_a_second_controller_is_refused_while_the_first_may_be_at_work(conductor):
+    folder, run = conductor.folder, conductor.plan.run.id
+    with pytest.raises(UserError, match=re.escape(f"found ops@ctl, who began {read_journal(folder).entries[0].at}")):
+        begin(folder, HOSTS, WHO, at_work, "")
+    assert begin(folder, HOSTS, WHO, at_work, run)["epoch"] == 2
+    with pytest.raises(Superseded):
+        conductor.end()
+
+
+def test_a_rollout_that_has_ended_is_open_to_the_next_controller(conductor):
+    conductor.end()
+    assert begin(conductor.folder, HOSTS, WHO, at_work, "")["epoch"] == 2
+
+
+def test_a_plan_for_hosts_that_are_gone_touches_nothing(tmp_path):
+    planned(tmp_path)
+    with pytest.raises(UserError, match="expected hosts of the inventory, found c"):
+        begin(tmp_path, HOSTS[:2], WHO, over, "")
+    assert not (tmp_path / "journal.jsonl").exists()
+
+
+def test_what_is_too_long_for_the_journal_is_cut(conductor):
+    order = conductor.ask("a", "lock", GROUPS, "0")
+    conductor.answer(order, Answer("failed", {"why": "x" * 100_000, "holder": {"run": "y" * 100_000}}))
+    assert len(read_journal(conductor.folder).entries[-1].evidence["why"]) == 2000

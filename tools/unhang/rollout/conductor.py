@@ -1,0 +1,169 @@
+"""What the playbook's action plugins do for the machine: read the plan and the journal, ask, and write down. Knows nothing of Ansible, and decides nothing."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.errors import UserError
+from unhang.plan.applicable import NodeNow, OwnWork, reasons_against
+from unhang.plan.plan_document import Plan, read_plan
+from unhang.rollout import brake, journal, machine
+from unhang.rollout.node_state import NodeState, Replayed, replay
+from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Answer, Entry, Order, Target
+from unhang.rollout.targets import limits_of, target_of, waves_of
+from unhang.run_folder import file_stem, read_node
+
+
+def utc_now() -> str:
+    """RFC 3339, UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class Conductor:
+    """One controller of one rollout. folder: of the plan's run, where the journal lies; read: the run folder into which the nodes were read just now."""
+
+    folder: Path
+    plan: Plan
+    epoch: int
+    read: Path | None = None
+
+    def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str) -> dict[str, Any]:
+        """{wave, begin, postponed, stopped} of the wave that these hosts are, written down. Raises UserError, OSError."""
+        wave = self._wave_of(hosts)
+        admitted = brake.admit(waves_of(self.plan), wave, self.replayed().nodes, limits_of(self.plan, groups, max_failed))
+        evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
+        self._put(Entry(utc_now(), "", BRAKE, FAILED if admitted.stopped else DONE, self.epoch, evidence))
+        for host, why in admitted.postponed.items():
+            if host not in admitted.begin:
+                self._put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
+        return {"wave": evidence["wave"], "begin": list(admitted.begin), "postponed": dict(admitted.postponed), "stopped": admitted.stopped}
+
+    def ask(self, host: str, step: str, groups: Mapping[str, Sequence[str]], max_failed: int | str) -> Order | None:
+        """The order, when this step is what the host needs now; its begin is written down then. Raises UserError, OSError."""
+        known, target = self.replayed(), self.target(host)
+        if why := machine.refusal(known.node(host), target):
+            if step == "lock":
+                self._put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
+            return None
+        wave, limits = self._wave_of([host]), limits_of(self.plan, groups, max_failed)
+        admitted = brake.admit(waves_of(self.plan), wave, known.nodes, limits)
+        stopped = brake.stop_reason(waves_of(self.plan), wave, known.nodes, limits)
+        if not known.node(host).drained:
+            stopped = stopped or admitted.postponed.get(host)
+        order = machine.next_order(known.node(host), target, self.epoch, stopped)
+        if order is None or order.step != step:
+            return None
+        if why := machine.may_act(order):
+            self._put(Entry(utc_now(), host, step, FAILED, order.token, {"why": why}))
+            return None
+        self._put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why}))
+        return order
+
+    def answer(self, order: Order, answer: Answer) -> tuple[str, dict[str, Any]]:
+        """(status, evidence) as they were written down. Raises UserError, OSError."""
+        if order.step in ("reboot", "audit") and answer.status == "ok":
+            answer = Answer("ok", {**answer.evidence, "running": self._running(order.host)})
+        status, evidence = machine.judge(order, answer, self.target(order.host))
+        self._put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
+        return status, evidence
+
+    def silent(self, host: str, why: str) -> None:
+        """The node did not answer in the step that it was in. Raises UserError, OSError."""
+        node = self.replayed().node(host)
+        if node.begun and node.epoch == self.epoch:
+            self._put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
+
+    def end(self) -> None:
+        """The playbook has come to its end. Raises UserError, OSError."""
+        self._put(Entry(utc_now(), "", ROLLOUT, DONE, self.epoch))
+
+    def ending(self, host: str) -> tuple[bool, str]:
+        """(proved, how the host stands in a line)."""
+        node = self.replayed().node(host)
+        meaning = MEANINGS[node.state]
+        why = node.why or self.target(host).refused or ""
+        return node.state in (RELEASED, HELD), f"{host} {node.state}: {meaning}{f' ({why})' if why else ''}"
+
+    def target(self, host: str) -> Target:
+        """The host as the plan has it. Why the plan is not good for it now is asked only where the node was read just now."""
+        entry = self.plan.for_host(host)
+        if entry is None:
+            raise UserError(f"expected a host of the plan, found {host!r}; next: unhang plan RUN")
+        if self.read is None:
+            return target_of(entry)
+        node = self.replayed().node(host)
+        return target_of(entry, reasons_against(self.plan, entry, self._now(host), datetime.datetime.now(datetime.UTC), self._then(host), own_work(node)))
+
+    def replayed(self) -> Replayed:
+        """The journal so far."""
+        return replay(journal.read_journal(self.folder).entries)
+
+    def _put(self, entry: Entry) -> None:
+        journal.append(self.folder, self.epoch, entry)
+
+    def _wave_of(self, hosts: Sequence[str]) -> int:
+        found = {number for number, wave in enumerate(waves_of(self.plan)) for host in hosts if host in wave}
+        if len(found) != 1:
+            raise UserError(f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it without --limit, or leave hosts out of the plan")
+        return found.pop()
+
+    def _now(self, host: str) -> NodeNow:
+        sections = _sections(self.read, host)
+        return NodeNow((sections or {}).get("node", {}).get("boot_id"), sections)
+
+    def _then(self, host: str) -> Mapping[str, Any] | None:
+        return _sections(self.folder, host)
+
+    def _running(self, host: str) -> dict[str, str]:
+        sections = _sections(self.read, host) or {}
+        loaded = (sections.get("driver") or {}).get("loaded") or {}
+        return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
+
+
+def own_work(node: NodeState) -> OwnWork:
+    """What this rollout did on the node, so that its own boots and changes are not held against the plan."""
+    return OwnWork((node.boot_id,) if node.changed and node.boot_id else (), node.changed)
+
+
+def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
+    """(run folder, plan). path: plan.json or its folder. Raises UserError."""
+    plan = read_plan(path, known_hosts)
+    return (path if path.is_dir() else path.parent).absolute(), plan
+
+
+def begin(path: Path, known_hosts: Sequence[str], evidence: Mapping[str, Any], is_over: Any, takes_over: str) -> dict[str, Any]:
+    """{folder, epoch, run} of a new controller. Raises UserError, OSError.
+
+    is_over: whether the process of an earlier one has ended for sure; takes_over: id of the plan's run, when a person says so.
+    """
+    folder, plan = open_plan(path, known_hosts)
+    known = journal.read_journal(folder).entries
+    replayed = replay(known)
+    newest = next((one for one in reversed(known) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
+    if newest is not None and not replayed.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
+        by, at = newest.evidence.get("by") or "somebody", newest.at
+        raise UserError(
+            f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "
+            f"-e unhang_take_over={plan.run.id}"
+        )
+    return {"folder": str(folder), "run": plan.run.id, "epoch": journal.begin(folder, utc_now(), evidence)}
+
+
+def _sections(run: Path | None, host: str) -> dict[str, Any] | None:
+    path = None if run is None else run / "nodes" / f"{file_stem(host)}.json"
+    if path is None or not path.is_file():
+        return None
+    document = read_node(path)
+    return dict(document["facts"]["sections"]) if document.get("status") == "ok" and document.get("facts") else None
+
+
+def _short(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """What fits into a line of the journal: long texts are cut, what cannot be written is left out."""
+    cut = {key: value[:2000] if isinstance(value, str) else value for key, value in evidence.items()}
+    return {key: value for key, value in cut.items() if len(json.dumps(value, default=str)) <= 8000}

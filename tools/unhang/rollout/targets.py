@@ -1,0 +1,38 @@
+"""What a plan asks of a rollout: its waves, its limits, and each host as the machine sees it. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unhang.plan.plan_document import HostPlan, Plan
+from unhang.rollout.brake import Limit, Limits, allowed_failures
+from unhang.rollout.steps import Target
+
+EVERYWHERE = "the fleet"
+EXACT = {"kernel": ("kernel", "version"), "gpu_driver": ("driver", "version")}  # role -> key of the policy that names what has to run
+
+
+def waves_of(plan: Plan) -> list[tuple[str, ...]]:
+    """The hosts of each wave, in order."""
+    return [wave.hosts for wave in plan.waves]
+
+
+def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int | str) -> Limits:
+    """groups: of the inventory, {name: hosts}; max_failed: a number or a share of the hosts in the waves. Raises UserError."""
+    hosts = [host for wave in plan.waves for host in wave.hosts]
+    canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
+    limited = [Limit(one.group, frozenset(groups.get(one.group, ())), one.max_unavailable) for one in plan.limits.groups]
+    everywhere = Limit(EVERYWHERE, frozenset(hosts), plan.limits.max_unavailable)
+    return Limits(allowed_failures(max_failed, len(hosts)), canaries, (everywhere, *limited))
+
+
+def target_of(entry: HostPlan, refused: Sequence[str] = ()) -> Target:
+    """refused: why the entry is not to be applied now (plan.applicable)."""
+    running = {}
+    for remedy in entry.remedies:
+        section, key = EXACT.get(remedy.role, ("", ""))
+        wanted = (entry.policy.get(section) or {}).get(key)
+        if wanted:
+            running[section] = str(wanted)
+    forward = [one for one in entry.reboots if one.step != "rollback"]
+    return Target(entry.host, entry.boot_id, len(forward), running, "; ".join(refused) or None)
