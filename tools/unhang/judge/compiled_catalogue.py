@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,36 @@ class Catalogue:
 
 
 def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
-    """Reads every *.yml and *.yaml of the folders, the project's own first. Reads files, raises nothing: faults are in the answer."""
+    """Reads every *.yml and *.yaml of the folders, the project's own first; the project's own alone once in a process, for as long as no file changes.
+
+    Reads files, raises nothing: faults are in the answer.
+    """
+    own, folders = tuple(own_folders()) if built_in else (), tuple(folders)
+    return _load((*own, *folders)) if folders or not own else _load_own(own, tuple(_stamp(folder) for folder in own))
+
+
+@lru_cache(maxsize=1)
+def _load_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> Catalogue:
+    del stamps  # they are part of the key
+    return _load(folders)
+
+
+def _stamp(folder: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """What changes when a file of the folder does."""
+    return tuple((str(path), _state(path)) for path in sorted(folder.rglob("*.y*ml")))
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        status = path.stat()
+    except OSError:  # read_folders says what is wrong with it
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _load(folders: tuple[Path, ...]) -> Catalogue:
     faults: list[str] = []
-    files = list(read_folders([*(own_folders() if built_in else ()), *folders], faults))
+    files = list(read_folders(folders, faults))
     tables, table_rows = collect_tables(files, faults)
     rules: list[Rule] = []
     entries = []

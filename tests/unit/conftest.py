@@ -1,0 +1,8 @@
+"""What every unit starts from."""
+
+from __future__ import annotations
+
+from unhang.judge.compiled_catalogue import load_catalogue
+
+# Read once for each worker: modules that load it when they are imported, and the children in which commands judge and explain, find it read.
+load_catalogue()
