@@ -4,15 +4,22 @@
 
 from __future__ import annotations
 
-import datetime
 import getpass
 import multiprocessing
 import os
 import re
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+_PROJECT = Path(__file__).resolve().parents[2]
+for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
+    if _place not in sys.path:
+        sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
+
+from unhang import run_folder
 
 MACHINE_ID, BOOT_ID = "/etc/machine-id", "/proc/sys/kernel/random/boot_id"
 
@@ -30,7 +37,7 @@ def here() -> str:
 
 def new_run_id(_ignored: object = "") -> str:
     """Such as 20261120T070000Z-ctl1-4711: when, where, and which process."""
-    return f"{datetime.datetime.now(tz=datetime.UTC):%Y%m%dT%H%M%SZ}-{here()}-{main_process()}"
+    return run_folder.new_run_id(f"{here()}-{main_process()}")
 
 
 def who_runs(_ignored: object = "") -> str:

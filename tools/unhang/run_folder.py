@@ -54,9 +54,9 @@ def file_stem(host: str) -> str:
     return stem if len(stem) <= 200 else stem[:160] + "%" + hashlib.sha256(stem.encode()).hexdigest()[:32]
 
 
-def new_run_id() -> str:
-    """Sorts by time; two runs of one second differ in their last ten characters."""
-    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + secrets.token_hex(5)
+def new_run_id(ending: str | None = None) -> str:
+    """Sorts by time. ending: what tells runs of one second apart, ten random characters unless the caller has something better."""
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + (ending or secrets.token_hex(5))
 
 
 def list_runs(runs: Path) -> list[Path]:

@@ -8,17 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.catalogue.setting_values import names_in, value_fault, whole_number
 from unhang.lint.knowledge import Knowledge
-from unhang.lint.levels import LEVELS, SOURCE, level_fault
 from unhang.lint.settings import Setting
 from unhang_node.versions.compare import compare_versions, holds
 
 PLATFORMS = ("amazon", "google", "hyperv")
 NEW_ENOUGH = "2.20"  # a variable that is older than this needs no remark where the NCCL is not known
 LONG_S = 7200
-_ALGOS = {"RING", "TREE", "COLLNETCHAIN", "COLLNETDIRECT", "COLLNET", "NVLS", "NVLSTREE", "PAT"}
-_PROTOS = {"LL", "LL128", "SIMPLE"}
-_WORDS = {"TRUE", "FALSE", "YES", "NO", "ON", "OFF"}
 
 
 @dataclass(frozen=True)
@@ -162,44 +159,8 @@ def _value(setting: Setting, row: Mapping[str, Any], table: str, known: Knowledg
     value = setting.value
     if value is None or setting.odd:
         return
-    if setting.name in LEVELS and value:
-        if fault := level_fault(value, context.nccl):
-            yield _finding(setting, "wrong-value", "error", *fault, SOURCE)
-        return
-    wrong, allowed = None, ""
-    if value == "":
-        wrong, allowed = "an empty value", "a value, or no line at all"
-    elif row.get("values") and value.upper() not in {str(one).upper() for one in row["values"]}:
-        wrong, allowed = f"{value!r} is none of its values", ", ".join(map(str, row["values"][:12]))
-    elif "least" in row or "most" in row:
-        low, high = row.get("least"), row.get("most")
-        number = _number(value)
-        if number is None or (low is not None and number < low) or (high is not None and number > high):
-            wrong, allowed = f"{value!r} is not in its range", f"a number from {low}{f' to {high}' if high is not None else ' on'}"
-    elif setting.name in ("NCCL_ALGO", "NCCL_PROTO"):
-        bad = [token for token in _tokens(value) if token.upper() not in (_ALGOS if setting.name == "NCCL_ALGO" else _PROTOS)]
-        if bad:
-            wrong, allowed = (
-                f"{bad[0]!r} is none of its words; since 2.24 that fails the job",
-                ", ".join(sorted(_ALGOS if setting.name == "NCCL_ALGO" else _PROTOS)),
-            )
-    elif str(row.get("default", "")) in ("0", "1") and value.upper() in _WORDS:
-        wrong, allowed = f"{value!r} is read as a number, which it is not", "0 or 1"
-    if wrong:
-        yield _finding(setting, "wrong-value", "error", wrong, allowed, known.source(table, row))
-
-
-def _number(value: str) -> float | None:
-    try:
-        return int(value, 0)
-    except ValueError:
-        return None
-
-
-def _tokens(value: str) -> list[str]:
-    """Ring, Tree of "^Ring,Tree" and of "allreduce:Ring;broadcast:Tree"."""
-    parts = [part.rpartition(":")[2] for part in value.split(";")]
-    return [token.strip().lstrip("^") for part in parts for token in part.split(",") if token.strip().lstrip("^")]
+    if fault := value_fault(setting.name, row, value, context.nccl):
+        yield _finding(setting, "wrong-value", "error", fault.what, fault.allowed, fault.source or known.source(table, row))
 
 
 def _hides(setting: Setting, known: Knowledge) -> Iterator[Finding]:
@@ -236,7 +197,7 @@ def _class(setting: Setting, row: Mapping[str, Any], known: Knowledge, context: 
 
 
 def _timeout(setting: Setting, known: Knowledge) -> Iterator[Finding]:
-    number = _number(setting.value or "")
+    number = whole_number(setting.value or "")
     if number is None:
         return
     if setting.name == "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC" and number >= LONG_S:
@@ -314,14 +275,14 @@ def _contradictions(settings: Sequence[Setting], known: Knowledge) -> Iterator[F
 def _has(setting: Setting, value: str | None) -> bool:
     if value is None:
         return bool(setting.value)
-    return setting.value is not None and (setting.value.upper() == value.upper() or value.upper() in [token.upper() for token in _tokens(setting.value)])
+    return setting.value is not None and (setting.value.upper() == value.upper() or value.upper() in [token.upper() for token in names_in(setting.value)])
 
 
 def _product(settings: Sequence[Setting], known: Knowledge) -> Iterator[Finding]:
     """Threads times sockets may be 64 at most."""
     final = {setting.name: setting for setting in settings if setting.value}
     threads, sockets = final.get("NCCL_SOCKET_NTHREADS"), final.get("NCCL_NSOCKS_PERTHREAD")
-    if threads and sockets and (one := _number(threads.value or "")) and (two := _number(sockets.value or "")) and one * two > 64:
+    if threads and sockets and (one := whole_number(threads.value or "")) and (two := whole_number(sockets.value or "")) and one * two > 64:
         later = max(threads, sockets, key=lambda setting: setting.line)
         yield _finding(
             later,

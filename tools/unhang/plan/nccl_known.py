@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from unhang import catalogue
+from unhang.catalogue.setting_values import reads, value_fault
 from unhang.schemas.shapes import nearest
-from unhang_node.versions.compare import compare_versions, holds
 
 FIELD_BYTES = 1023  # NCCL cuts names and values of its file there
 
@@ -62,12 +62,7 @@ def _torch_faults(known: Known, name: str, value: str) -> Iterator[str]:
 
 def is_read(row: Mapping[str, Any], versions: Iterable[str], order: str) -> bool:
     """Whether one of the releases reads the variable of this row. order: as compare_versions has it."""
-    for version in versions:
-        too_old = "since" in row and holds(compare_versions(version, row["since"], order), "<")
-        too_new = "last" in row and holds(compare_versions(version, row["last"], order), ">")
-        if not too_old and not too_new:
-            return True
-    return False
+    return any(reads(row, version, order) is None for version in versions)
 
 
 def _nccl_faults(known: Known, name: str, value: str, versions: Iterable[str], allow_debug: bool) -> Iterator[str]:
@@ -78,27 +73,20 @@ def _nccl_faults(known: Known, name: str, value: str, versions: Iterable[str], a
     if row["class"] != "system" and not allow_debug:
         kind = "a workaround to be removed again" if row["class"] == "debug" else "not documented"
         yield f"{name}: not for production, {kind}; use the profile that is for it, or allow it with nccl_profile_allow_debug"
-    yield from _value_faults(row, name, value)
+    versions = list(versions)
+    yield from _value_faults(row, name, value, versions)
     for version in versions:
-        if "since" in row and holds(compare_versions(version, row["since"], "nccl"), "<"):
+        wanted = reads(row, version, "nccl")
+        if wanted == "newer":
             yield f"{name}: read from NCCL {row['since']} on, found {version} on this node"
-        if "last" in row and holds(compare_versions(version, row["last"], "nccl"), ">"):
+        if wanted == "older":
             yield f"{name}: last read by NCCL {row['last']}, found {version} on this node" + (f"; use {row['instead']}" if "instead" in row else "")
 
 
-def _value_faults(row: Mapping[str, Any], name: str, value: str) -> Iterator[str]:
-    allowed = row.get("values")
-    if allowed and value.upper() not in {str(one).upper() for one in allowed}:
-        yield f"{name}: expected one of {', '.join(map(str, allowed))}, found {value!r}"
-    if "least" not in row and "most" not in row:
-        return
-    try:
-        number = int(value, 0)
-    except ValueError:
-        yield f"{name}: expected a whole number, found {value!r}"
-        return
-    if number < row.get("least", number) or number > row.get("most", number):
-        yield f"{name}: expected {row.get('least', 'any')} to {row.get('most', 'any')}, found {number}"
+def _value_faults(row: Mapping[str, Any], name: str, value: str, releases: Sequence[str] = ()) -> Iterator[str]:
+    found = [value_fault(name, row, value, release) for release in releases or (None,)]
+    if fault := next(filter(None, found), None):
+        yield f"{name}: expected {fault.allowed}, found {value!r}"
 
 
 def _text_faults(name: str, value: str) -> Iterator[str]:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from unhang.catalogue.setting_values import value_fault
 from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.examples import catalogue_view, verdict_of
 
 CATALOGUE = load_catalogue()
 TABLES = CATALOGUE.tables
@@ -50,3 +52,25 @@ def test_profile_sets_and_forbids_what_the_role_does(name):
 def test_both_sides_of_a_contradiction_are_variables_that_exist(name):
     row = TABLES["nccl_contradictions"][name]
     assert {row["first"], row["second"]} <= set(TABLES["nccl_variables"]) | set(TABLES["torch_variables"])
+
+
+def values_to_try(row):
+    """What a variable may have, what it may not, and both written otherwise."""
+    known = [str(one) for one in row.get("values", ())]
+    edges = [row[name] + step for name in ("least", "most") if name in row for step in (-1, 0, 1)]
+    return sorted(
+        {*known, *(one.lower() for one in known), *map(str, edges), "bogus", *(() if "SYS" in known else ("1.5", "8M")), "-7", "3"}
+    )  # of a level NCCL takes 8M for 8
+
+
+CHECKED = ("nccl-value-not-allowed", "nccl-number-not-allowed", "nccl-number-too-large")
+RULES = {rule.id: rule for rule in CATALOGUE.rules}
+
+
+@pytest.mark.parametrize("name", sorted(name for name, row in TABLES["nccl_variables"].items() if {"values", "least", "most"} & set(row)))
+def test_the_audits_rules_and_lint_and_policy_agree_on_each_value(name):
+    row, view = TABLES["nccl_variables"][name], catalogue_view(TABLES, tuple(RULES))
+    for value in values_to_try(row):
+        setting = {"name": name, "value": value, "file": "/etc/nccl.conf", "line": 1, "source": "nccl_conf"}
+        audit = {verdict_of(RULES[rule], {"nccl": {"settings": [setting]}}, view) for rule in CHECKED}
+        assert ("fail" in audit) == (value_fault(name, row, value) is not None), f"{name}={value}: the audit says {audit}"
