@@ -83,7 +83,9 @@ def _imports(name: str, imports: list[ast.Import | ast.ImportFrom]) -> tuple[fro
             roots = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             if any(root.split(".")[0] not in sys.stdlib_module_names for root in roots):
                 raise Unsound(f"{name}: expected the standard library alone at the top, found {ast.unparse(node)}")
-            hoisted |= {f"import {root}" for root in roots} if isinstance(node, ast.Import) else {ast.unparse(node)}
+            hoisted |= (
+                {f"import {root}" for root in roots} if isinstance(node, ast.Import) else {f"from {node.module} import {alias.name}" for alias in node.names}
+            )
     return frozenset(hoisted), needs
 
 
@@ -137,11 +139,20 @@ def assemble(folder: Path = PARTS) -> str:
     check(parts)
     row = ordered(parts)
     about = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")), clean=False) or ""
-    hoisted = sorted({line for part in row for line in part.hoisted}, key=lambda line: (line.startswith("from"), line))
-    head = f'"""{about.rstrip()}\n\n{NOTE}\n"""\n\nfrom __future__ import annotations\n\n' + "\n".join(hoisted)
+    head = f'"""{about.rstrip()}\n\n{NOTE}\n"""\n\nfrom __future__ import annotations\n\n' + "\n".join(_merged(row))
     text = head + "\n\n" + "\n\n\n".join(f"{_heading(part)}\n\n{part.text}" for part in row) + "\n"
     _same(text, row)
     return text
+
+
+def _merged(row: list[Part]) -> list[str]:
+    """The imports of all parts, a line for each module."""
+    lines = {line for part in row for line in part.hoisted}
+    modules: dict[str, list[str]] = {}
+    for line in sorted(line for line in lines if line.startswith("from ")):
+        _, module, _, name = line.split()
+        modules.setdefault(module, []).append(name)
+    return [*sorted(line for line in lines if line.startswith("import ")), *(f"from {module} import {', '.join(names)}" for module, names in modules.items())]
 
 
 def _heading(part: Part) -> str:

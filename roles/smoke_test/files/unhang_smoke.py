@@ -38,6 +38,8 @@ import tempfile
 import threading
 import time
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, IO
 
 # board.py: The page of memory in which an agent sees where a rank stands ----------------------------------------------------------------------------
 
@@ -50,7 +52,7 @@ class Board:
     NUMBERS = struct.Struct("<qqddd")
     ASKED, ANSWERED, TEXT, SIZE = 48, 49, 64, 1024
 
-    def __init__(self, path, create=False):
+    def __init__(self, path: str, create: bool = False) -> None:
         if create:
             with open(path, "wb") as fresh:
                 fresh.write(b"\0" * self.SIZE)
@@ -59,31 +61,31 @@ class Board:
         self.entered = self.done = 0
         self.phase, self.phase_until = "", 0.0
 
-    def begin(self, phase, step, step_s, phase_until):
+    def begin(self, phase: str, step: str, step_s: float, phase_until: float) -> None:
         """A step begins: what it is stands here before it starts."""
         text = ("%s\n%s" % (phase, step)).encode()[: self.SIZE - self.TEXT - 1]
         self.memory[self.TEXT : self.TEXT + len(text) + 1] = text + b"\0"
         now = time.monotonic()
         self.NUMBERS.pack_into(self.memory, 0, self.entered, self.done, now, now + step_s, phase_until)
 
-    def enter(self):
+    def enter(self) -> None:
         """This rank is about to enter its next collective."""
         self.entered += 1
         struct.pack_into("<q", self.memory, 0, self.entered)
 
-    def leave(self):
+    def leave(self) -> None:
         """The collective is over, on the device too."""
         self.done = self.entered
         struct.pack_into("<q", self.memory, 8, self.done)
 
-    def read(self):
+    def read(self) -> dict[str, Any]:
         """What stands there: phase, step, seq (entered), done, began, until, phase_until."""
         entered, done, began, until, phase_until = self.NUMBERS.unpack_from(self.memory, 0)
         text = bytes(self.memory[self.TEXT :]).split(b"\0", 1)[0].decode("utf-8", "replace")
         phase, _, step = text.partition("\n")
         return {"phase": phase, "step": step, "seq": entered, "done": done, "began": began, "until": until, "phase_until": phase_until}
 
-    def flag(self, place, value=None):
+    def flag(self, place: int, value: int | None = None) -> int:
         """Reads or sets one of the two flags (ASKED: the agent wants a dump; ANSWERED: it is written)."""
         if value is not None:
             self.memory[place] = value
@@ -92,7 +94,7 @@ class Board:
 
 # roots.py: Where the system's own files stand: below /, or below another folder when somebody tries this on a recorded machine ----------------------
 
-def rooted(path):
+def rooted(path: str) -> str:
     """UNHANG_SMOKE_ROOT in front of an absolute path."""
     return os.path.join(os.environ.get("UNHANG_SMOKE_ROOT") or "/", path.lstrip("/"))
 
@@ -103,9 +105,9 @@ COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  
 NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
 
-def net_counters():
+def net_counters() -> dict[str, int]:
     """{name: count}: "eth0 rx_bytes", "mlx5_0 port 1 symbol_error"; all ports of all devices."""
-    counts = {}
+    counts: dict[str, int] = {}
     net, rdma = rooted("/sys/class/net"), rooted("/sys/class/infiniband")
     for name in _names(net):
         _read_all(counts, name, os.path.join(net, name, "statistics"), NET)
@@ -117,34 +119,34 @@ def net_counters():
     return counts
 
 
-def _names(folder):
+def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:
         return []
 
 
-def _read_all(counts, name, folder, counters):
+def _read_all(counts: dict[str, int], name: str, folder: str, counters: Iterable[str]) -> None:
     for counter in counters:
         with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
             counts["%s %s" % (name, counter)] = int(source.read())
 
 
-def peers_of(moved, read):
+def peers_of(moved: Iterable[str], read: Iterable[str]) -> dict[str, int]:
     """{kind of a counter: how many of it were read} for each kind of which one moved: {"replay errors": 144, "symbol_error": 8}."""
-    wanted = {COUNTED_OF.match(name).group(1) for name in moved}
-    kinds = [COUNTED_OF.match(name).group(1) for name in read]
+    wanted = {found.group(1) for found in map(COUNTED_OF.match, moved) if found}
+    kinds = [found.group(1) for found in map(COUNTED_OF.match, read) if found]
     return {kind: kinds.count(kind) for kind in sorted(wanted)}
 
 
-def changed(before, after):
+def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """What of the counters moved, by how much."""
     return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}
 
 
 # events.py: What happened leaves as lines of JSON ---------------------------------------------------------------------------------------------------
 
-def emit(descriptor, kind, **fields):
+def emit(descriptor: int, kind: str, **fields: Any) -> None:
     """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
     line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
     with contextlib.suppress(OSError):
@@ -155,14 +157,14 @@ def emit(descriptor, kind, **fields):
 PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
 
 
-def shorten_lines(name):
+def shorten_lines(name: str) -> Callable[[], None]:
     """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
     reader, writer = os.pipe()
     real = os.dup(1)
     os.dup2(writer, 1)
     os.close(writer)
 
-    def relay():
+    def relay() -> None:
         with os.fdopen(reader, "rb") as lines:
             for number, whole in enumerate(lines):
                 line = whole.rstrip(b"\n")
@@ -174,7 +176,7 @@ def shorten_lines(name):
     thread = threading.Thread(target=relay)
     thread.start()
 
-    def finish():
+    def finish() -> None:
         sys.stdout.flush()
         os.close(1)
         thread.join()
@@ -185,7 +187,7 @@ def shorten_lines(name):
 
 # kernel_log.py: The kernel log's new lines ----------------------------------------------------------------------------------------------------------
 
-def open_kernel_log():
+def open_kernel_log() -> int | None:
     """A descriptor that yields the lines from now on, or None where that is not allowed."""
     try:
         descriptor = os.open(rooted("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
@@ -195,7 +197,7 @@ def open_kernel_log():
         return None
 
 
-def new_kernel_lines(descriptor, most=200):
+def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | None:
     """The lines that came since, bounded; None where the log may not be read.
 
     A record is `priority,number,time,flags;text`, then lines with a blank in front that say more for programs.
@@ -203,7 +205,8 @@ def new_kernel_lines(descriptor, most=200):
     """
     if descriptor is None:
         return None
-    lines, piece = [], b" "
+    lines: list[str] = []
+    piece = b" "
     with contextlib.suppress(OSError):  # EAGAIN: no more; EPIPE: the log went round
         while len(lines) < most and piece:
             piece = os.read(descriptor, 8192)
@@ -229,7 +232,7 @@ MOST_READS = 10_000  # of pipes, before their readers go on
 
 # processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
 
-def process_state(pid):
+def process_state(pid: int) -> tuple[str, str]:
     """(state letter, wchan) of a process, ("gone", "") when there is none."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
@@ -242,13 +245,13 @@ def process_state(pid):
     return state, wchan
 
 
-def die_with_parent():
+def die_with_parent() -> None:
     """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def signal_name(code):
+def signal_name(code: int) -> str | None:
     """SIGKILL for -9, None for an ordinary exit."""
     try:
         return signal.Signals(-code).name if code < 0 else None
@@ -256,7 +259,7 @@ def signal_name(code):
         return "signal %d" % -code
 
 
-def session_members(session):
+def session_members(session: int) -> list[int]:
     """pids that have this session id, in the order of their start."""
     found = []
     for name in os.listdir("/proc"):
@@ -268,7 +271,7 @@ def session_members(session):
     return [pid for _, pid in sorted(found)]
 
 
-def session_commands(session):
+def session_commands(session: int) -> list[str]:
     """Command lines of a session's processes, the youngest last."""
     found = []
     for pid in session_members(session):
@@ -279,7 +282,7 @@ def session_commands(session):
     return found
 
 
-def end_session(pid):
+def end_session(pid: int) -> None:
     """SIGKILL to a session: its process group, and whatever has its session id."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
@@ -321,19 +324,19 @@ class FieldValue(ctypes.Structure):
 class NvmlQuestion:
     """A child that asks NVML; answer() waits for it, and no longer than it may since it was asked."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.began = time.monotonic()
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
         argv = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
-    def answer(self, limit_s):
+    def answer(self, limit_s: float) -> dict[str, Any]:
         """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
             self.output.seek(0)
-            return json.loads(self.output.read())
+            return dict(json.loads(self.output.read()))
         except subprocess.TimeoutExpired:
             self.process.kill()
         except ValueError:
@@ -341,12 +344,12 @@ class NvmlQuestion:
         return nothing_read(problem)
 
 
-def nothing_read(problem=None):
+def nothing_read(problem: str | None = None) -> dict[str, Any]:
     """An answer without anything."""
     return {"pairs": None, "counters": {}, "links": {}, "problem": problem}
 
 
-def read_nvml():
+def read_nvml() -> dict[str, Any]:
     """The answer, in the child. Where there is no library there is nothing to say."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -364,13 +367,13 @@ def read_nvml():
     return {"pairs": joined_pairs(library, handles), "counters": counters, "links": links, "problem": None}
 
 
-def call(library, name, *arguments):
+def call(library: Any, name: str, *arguments: Any) -> int:
     """The code of a call; 13 (function not found) where the library is too old to know it."""
     function = getattr(library, name, None)
     return function(*arguments) if function else 13
 
 
-def nvml_handles(library):
+def nvml_handles(library: Any) -> list[tuple[Any, str]]:
     """[(handle, UUID)] in NVML's order."""
     count, handles = ctypes.c_uint(), []
     call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -381,7 +384,7 @@ def nvml_handles(library):
     return handles
 
 
-def joined_pairs(library, handles):
+def joined_pairs(library: Any, handles: list[tuple[Any, str]]) -> list[list[str]]:
     """[[uuid, uuid]] of GPUs that NVLink joins, directly or through switches."""
     pairs, status = [], ctypes.c_int()
     for place, (first, name) in enumerate(handles):
@@ -391,13 +394,13 @@ def joined_pairs(library, handles):
     return pairs
 
 
-def active_links(library, handle):
+def active_links(library: Any, handle: Any) -> list[int]:
     """Numbers of the NVLinks that are up."""
     active, state = ctypes.c_uint(), "nvmlDeviceGetNvLinkState"
     return [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
 
 
-def gpu_links(library, handle):
+def gpu_links(library: Any, handle: Any) -> dict[str, int]:
     """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: what carries this GPU's data; 0 for what it does not say."""
     links = active_links(library, handle)
     speed = FieldValue(NVLINK_SPEED, links[0] if links else 0)
@@ -409,7 +412,7 @@ def gpu_links(library, handle):
     return found
 
 
-def gpu_counters(library, handle, gpu):
+def gpu_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
     """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
     counters, replays = {}, ctypes.c_uint()
     if call(library, "nvmlDeviceGetPcieReplayCounter", handle, ctypes.byref(replays)) == 0:
@@ -421,7 +424,7 @@ def gpu_counters(library, handle, gpu):
     return counters
 
 
-def link_counters(library, handle, gpu):
+def link_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
     """{"GPU 0 link 3 replay errors": 0}; links that are not active are left out."""
     links = active_links(library, handle)
     counters = field_counters(library, handle, gpu, links, FIELDS)
@@ -436,7 +439,7 @@ def link_counters(library, handle, gpu):
     return counters
 
 
-def field_counters(library, handle, gpu, links, fields):
+def field_counters(library: Any, handle: Any, gpu: str, links: list[int], fields: Mapping[int, str]) -> dict[str, int]:
     """The same of these field values: {number: name}."""
     wanted = [(field, link) for link in links for field in fields]
     values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])
@@ -446,14 +449,170 @@ def field_counters(library, handle, gpu, links, fields):
     return {"%s link %d %s" % (gpu, one.scope, fields[one.field]): one.value & 0xFFFFFFFF if one.kind == 1 else one.value for one in read}
 
 
+# run.py: A rank: its place, its steps, its planned faults, and how it meets the others without the network under test -------------------------------
+
+MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
+
+
+class Failed(Exception):
+    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
+
+    def __init__(self, message: str, **more: Any) -> None:
+        super().__init__(message)
+        self.more = more
+
+
+class Run:
+    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
+
+    def __init__(self, plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> None:
+        self.plan, self.descriptor, self.folder = plan, descriptor, folder
+        self.rank, self.world, self.local_rank, self.local_world = place
+        self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
+        self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
+        self.host = plan.get("host") or socket.gethostname()
+        self.phases: tuple[str, ...] = ()
+        self.phase, self.phase_until = "", 0.0
+        self.torch: Any = None
+        self.dist: Any = None
+        self.store: Any = None
+        self.device: Any = None
+        self.backend: str | None = None
+        self.groups: Any = None
+        self.facts: dict[str, Any] = {}
+        self.losses: Sequence[float] = ()
+        self.seed, self.last_status = 0, "ok"
+        self.steps: dict[str, float] = {}
+        self.step_name, self.step_began = "", time.monotonic()
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """An event of this rank, in this phase."""
+        emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
+
+    def step(self, name: str, limit_s: float | None = None) -> None:
+        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
+        limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
+        limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
+        self.end_step(name)
+        self.board.begin(self.phase, name, limit_s, self.phase_until)
+        faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
+
+    def end_step(self, following: str = "") -> None:
+        """Notes how long the step before took."""
+        now = time.monotonic()
+        self.steps[self.step_name] = self.steps.get(self.step_name, 0.0) + now - self.step_began
+        self.step_name, self.step_began = following, now
+
+    def longest_steps(self) -> dict[str, float]:
+        """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
+        self.end_step()
+        longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
+        self.steps = {}
+        return {name: round(seconds, 3) for name, seconds in longest if seconds >= LEAST_STEP_S}
+
+    def collective(self, name: str, call: Callable[[], Any], size_bytes: int = 0, expected_s: float | None = None) -> Any:
+        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
+
+        It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
+        """
+        base_s = self.plan.get("step_timeout_s") or STEP_S
+        slow = SLOW_BYTES_S if self.backend == "nccl" else SLOW_BYTES_S / 5
+        self.step(name, base_s + (size_bytes / slow if expected_s is None else 3 * expected_s))
+        drill(self)
+        self.board.enter()
+        result = call()
+        self.await_device()
+        self.board.leave()
+        return result
+
+    def await_device(self) -> None:
+        """Waits for the device."""
+        if self.device is not None and self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def free_bytes(self) -> int:
+        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
+        if self.device is not None and self.device.type == "cuda":
+            return int(self.torch.cuda.mem_get_info()[0])
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
+        return available // max(1, self.local_world)
+
+    def scaled(self, elements: int, element_bytes: int, copies: int) -> int:
+        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
+        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
+        agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
+        self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
+        return max(self.world, int(agreed) // self.world * self.world)
+
+
+def drill(run: Run) -> None:
+    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
+    for fault in run.plan.get("drills") or ():
+        if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
+            continue
+        if fault["fault"] == "absent":
+            while True:
+                time.sleep(3600)
+        elif fault["fault"] == "exit":
+            os._exit(7)
+        elif fault["fault"] == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif fault["fault"] == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault["fault"] == "read":
+            with contextlib.suppress(OSError), open(os.environ["UNHANG_DRILL_FILE"], "rb") as source:
+                source.read(1)
+
+
+def drilled(run: Run, fault: str) -> bool:
+    """Whether this rank shall show this lasting fault."""
+    return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
+
+
+def short_list(numbers: Sequence[int]) -> str:
+    """3, 5, 8 and 40 more."""
+    shown = ", ".join(map(str, numbers[:16]))
+    return shown if len(numbers) <= 16 else "%s and %d more" % (shown, len(numbers) - 16)
+
+
+def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
+    """Until the store has all keys."""
+    until = time.monotonic() + limit_s
+    for key in keys:
+        while not run.store.check([key]):
+            if time.monotonic() > until:
+                raise Failed("expected %s in the store, found nothing within %.0f s" % (key, limit_s))
+            time.sleep(0.02)
+
+
+def arrive(run: Run, name: str) -> None:
+    """Tells the others at the store that this rank is there, whatever became of it."""
+    run.store.add("met/" + name, 1)
+
+
+def await_all(run: Run, name: str) -> None:
+    """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
+    limit_s = run.phase_until - time.monotonic()
+    run.step("wait for the others after %s" % name, limit_s)
+    while run.store.add("met/" + name, 0) < run.world:
+        time.sleep(0.02)
+
+
+def meet(run: Run, name: str) -> None:
+    """All ranks meet at the store."""
+    arrive(run, name)
+    await_all(run, name)
+
+
 # recording.py: Flight recordings and other files that one process writes for another ----------------------------------------------------------------
 
-def recording_path(folder, rank):
+def recording_path(folder: str, rank: int) -> str:
     """Where a rank's flight recording goes."""
     return os.path.join(folder, "flight-%d" % rank)
 
 
-def write_flight_recording(run):
+def write_flight_recording(run: Run) -> None:
     """torch's own record of the last collectives (a pickle), where this torch keeps one. It is there whole or not at all."""
     path = recording_path(run.folder, run.rank)
     with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
@@ -465,7 +624,7 @@ def write_flight_recording(run):
         os.replace(path + ".partial", path)
 
 
-def recorded(dump):
+def recorded(dump: Callable[..., bytes]) -> bytes:
     """The record. To name Python's frames torch loads its compiler, seconds of imports in the middle of a hang: only where that is loaded already."""
     if "torch._dynamo" in sys.modules:
         return dump()
@@ -475,13 +634,13 @@ def recorded(dump):
         return dump()
 
 
-def nccl_log(folder, rank):
+def nccl_log(folder: str, rank: int) -> tuple[str, str]:
     """Where NCCL logs, and where stands which part of that log speaks of other groups than that of all ranks."""
     return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
 
 
 @contextlib.contextmanager
-def logs_of_others(run):
+def logs_of_others(run: Run) -> Iterator[None]:
     """What NCCL logs meanwhile is of groups whose ranks are counted anew, so it says nothing of the ranks of all."""
     log, record = nccl_log(run.folder, run.rank)
     with open(record, "a", encoding="ascii") as target:
@@ -491,7 +650,7 @@ def logs_of_others(run):
         target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
 
 
-def read_nccl_log(folder, rank, limit=4 << 20):
+def read_nccl_log(folder: str, rank: int, limit: int = 4 << 20) -> str:
     """The end of a rank's NCCL log, without what it says of other groups."""
     path, record = nccl_log(folder, rank)
     log = read_tail(path, 1 << 30).encode()
@@ -501,7 +660,7 @@ def read_nccl_log(folder, rank, limit=4 << 20):
     return log[-limit:].decode("utf-8", "replace")
 
 
-def read_tail(path, limit=16000):
+def read_tail(path: str, limit: int = 16000) -> str:
     """The end of a text file."""
     try:
         with open(path, "rb") as source:
@@ -511,7 +670,7 @@ def read_tail(path, limit=16000):
         return ""
 
 
-def read_encoded(path, limit=131072):
+def read_encoded(path: str, limit: int = 131072) -> str | None:
     """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
     try:
         if os.path.getsize(path) > limit:
@@ -530,13 +689,13 @@ SPY_S = 4.0  # for all ranks of a node together
 SPY_WAYS = (("--nonblocking", 0.25), ("--native", 0.75))
 
 
-def find_spy(python):
+def find_spy(python: str | None) -> str | None:
     """py-spy on PATH, or beside the Python that the ranks run under; None where there is none."""
     folders = [os.path.dirname(one) for one in (python, sys.executable) if one]
     return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(folders))
 
 
-def native_stacks(spy, pids, limit_s=SPY_S):
+def native_stacks(spy: str, pids: list[int], limit_s: float = SPY_S) -> dict[int, str]:
     """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
     found = {}
     for way, share in SPY_WAYS:
@@ -554,7 +713,7 @@ def native_stacks(spy, pids, limit_s=SPY_S):
     return found
 
 
-def _look(spy, way, pid):
+def _look(spy: str, way: str, pid: int) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
     output = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
     argv = [spy, "dump", way, "--pid", str(pid)]
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), output
@@ -573,15 +732,16 @@ GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
 NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
 
 
-def transports_of(log, world=None):
+def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
     """What one rank's log tells, as the fields of an event.
 
     pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
     graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
     group, so what a thread says after it began one of another size than world is left out.
     """
-    found, graphs = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}, []
-    sizes = {}  # of the latest group that each thread began
+    found: dict[str, Any] = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}
+    graphs: list[str] = []
+    sizes: dict[tuple[str, str], int] = {}  # of the latest group that each thread began
     for line in log.splitlines():
         begun = OTHER_GROUP.search(line)
         if begun:
@@ -595,26 +755,27 @@ def transports_of(log, world=None):
             if graph and is_of_all(line, sizes, world) and graph.group(1) not in graphs:
                 graphs.append(graph.group(1))
         elif "nvls channels" in line:
-            found["nvls"] = bool(found["nvls"]) or int(NVLS_CHANNELS.search(line).group(1)) > 0
+            channels = NVLS_CHANNELS.search(line)
+            found["nvls"] = bool(found["nvls"]) or (channels is not None and int(channels.group(1)) > 0)
     if found["nvls"] is None:  # releases that do not count them
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
 
 
-def thread_of(line):
+def thread_of(line: str) -> tuple[str, str]:
     """(process, thread) that logged a line; ("", "") where it does not say."""
     found = THREAD.search(line)
-    return found.groups() if found else ("", "")
+    return (found.group(1), found.group(2)) if found else ("", "")
 
 
-def is_of_all(line, sizes, world):
+def is_of_all(line: str, sizes: dict[tuple[str, str], int], world: int | None) -> bool:
     """Whether a line speaks of the group of all ranks. A thread that began no group works for its process's first thread."""
     process, thread = thread_of(line)
     size = sizes.get((process, thread), sizes.get((process, process)))
     return world is None or size is None or size == world
 
 
-def _add_pair(pairs, found):
+def _add_pair(pairs: dict[str, dict[str, Any]], found: re.Match[str] | None) -> None:
     if found:
         row = pairs.setdefault("%s>%s" % (found.group(1), found.group(2)), {"via": [], "channels": 0})
         row["channels"] += 1
@@ -623,7 +784,7 @@ def _add_pair(pairs, found):
             row["via"].append(way)
 
 
-def _add_devices(found, used):
+def _add_devices(found: dict[str, Any], used: re.Match[str] | None) -> None:
     if used:
         text = used.group(2)[:200]
         if text not in found["nics"]:
@@ -636,7 +797,7 @@ def _add_devices(found, used):
 NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
 
 
-def collect_evidence(agent, kind):
+def collect_evidence(agent: Any, kind: str) -> None:
     """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
     alive = [child for child in agent.children if child.code is None]
     states = {child.rank: process_state(child.process.pid) for child in alive}
@@ -660,7 +821,7 @@ def collect_evidence(agent, kind):
         # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
         state = states[child.rank]
         state = process_state(child.process.pid) if state[0] == "D" else state
-        tell_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
+        report_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
     after = again.answer(NVML_AGAIN_S) if again else before
     log, net = new_kernel_lines(agent.kernel_log), net_counters()
     moved = changed(agent.counters, net)
@@ -670,7 +831,7 @@ def collect_evidence(agent, kind):
     agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"], peers=peers, counted_s=counted_s)
 
 
-def tell_stall(agent, child, kind, state, stand, native):
+def report_stall(agent: Any, child: Any, kind: str, state: tuple[str, str], stand: dict[str, Any] | None, native: str | None) -> None:
     """The evidence of one living rank as an event."""
     now = time.monotonic()
     late = 0 < min(stand["until"], stand["phase_until"]) < now if stand else kind == "stalled"
@@ -686,7 +847,7 @@ def tell_stall(agent, child, kind, state, stand, native):
     agent.event("stall", **fields)
 
 
-def tell_exits(agent):
+def report_exits(agent: Any) -> None:
     """How each rank ended by itself. Told before anything is killed."""
     for child in agent.children:
         if child.code is not None and child.code != 0:
@@ -696,7 +857,7 @@ def tell_exits(agent):
             agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), output=child.output[-12:], stack=stack, **fields)
 
 
-def tell_transports(agent):
+def report_transports(agent: Any) -> None:
     """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
     links = agent.first_links()
     if links["pairs"] is not None:
@@ -716,7 +877,7 @@ MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for 
 UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
 
 
-def hold_folder(folder, seconds):
+def hold_folder(folder: str, seconds: float) -> None:
     """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -724,7 +885,7 @@ def hold_folder(folder, seconds):
         target.write("%d\n" % (time.time() + seconds + MARGIN_S))
 
 
-def clear_leftovers(now):
+def clear_leftovers(now: float) -> list[str]:
     """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
     parent, cleared = tempfile.gettempdir(), []
     with contextlib.suppress(OSError):
@@ -736,7 +897,7 @@ def clear_leftovers(now):
     return cleared
 
 
-def is_left_over(folder, now):
+def is_left_over(folder: str, now: float) -> bool:
     """Whether it is this user's, past its time, and held by nobody."""
     try:
         known = os.lstat(folder)
@@ -752,7 +913,7 @@ def is_left_over(folder, now):
     return True
 
 
-def wanted_until(folder, known):
+def wanted_until(folder: str, known: os.stat_result) -> float:
     """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
     try:
         with open(os.path.join(folder, RECORD), encoding="ascii") as source:
@@ -766,7 +927,7 @@ def wanted_until(folder, known):
 SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
 
 
-def mapped_libraries(prefix, maps="/proc/self/maps"):
+def mapped_libraries(prefix: str, maps: str = "/proc/self/maps") -> list[str]:
     """Paths of mapped files whose name begins with `prefix`, in the order of the map."""
     found = []
     with contextlib.suppress(OSError), open(maps, encoding="utf-8", errors="replace") as lines:
@@ -777,7 +938,7 @@ def mapped_libraries(prefix, maps="/proc/self/maps"):
     return found
 
 
-def build_id(path):
+def build_id(path: str) -> str | None:
     """The GNU build id of a 64-bit little-endian ELF file in hex, or None."""
     try:
         with open(path, "rb") as library:
@@ -799,7 +960,7 @@ def build_id(path):
     return None
 
 
-def _gnu_note(notes):
+def _gnu_note(notes: bytes) -> str | None:
     at = 0
     while at + 12 <= len(notes):
         name, length, kind = struct.unpack_from("<III", notes, at)
@@ -810,7 +971,7 @@ def _gnu_note(notes):
     return None
 
 
-def nccl_in_process():
+def nccl_in_process() -> list[dict[str, Any]]:
     """[{path, version, build_id}] of every libnccl really mapped; the version is what the library itself answers."""
     answers = []
     for path in mapped_libraries("libnccl.so"):
@@ -821,7 +982,7 @@ def nccl_in_process():
     return answers
 
 
-def nccl_version(number):
+def nccl_version(number: int) -> str | None:
     """22809 -> 2.28.9; 2708 -> 2.7.8 (the older way of counting); None for 0."""
     if not number:
         return None
@@ -829,12 +990,12 @@ def nccl_version(number):
     return "%d.%d.%d" % (number // major, number % major // 100, number % 100)
 
 
-def shown_variables(environment):
+def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that say how ranks talk and which devices they see."""
     return {name: environment[name] for name in sorted(environment) if name.startswith(SHOWN_VARIABLES)}
 
 
-def nccl_conf_lines():
+def nccl_conf_lines() -> list[list[str]]:
     """[path, line] of NCCL's own configuration files, where they can be read."""
     rows = []
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"), os.environ.get("NCCL_CONF_FILE") or ""):
@@ -843,7 +1004,7 @@ def nccl_conf_lines():
     return rows
 
 
-def boot_id():
+def boot_id() -> str:
     """Tells machines apart, whatever they call themselves; two containers of one machine are one machine here."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
@@ -852,7 +1013,7 @@ def boot_id():
         return socket.gethostname()
 
 
-def read_driver():
+def read_driver() -> str | None:
     """The loaded NVIDIA driver's version, or None."""
     with contextlib.suppress(OSError), open(rooted("/sys/module/nvidia/version"), encoding="ascii") as source:
         return source.read().strip()
@@ -864,34 +1025,40 @@ def read_driver():
 class Child:
     """One rank as its agent sees it."""
 
-    def __init__(self, rank, process, board, events):
+    def __init__(self, rank: int, process: subprocess.Popen[bytes], board: Board | None, events: int) -> None:
         self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
-        self.code, self.stopped_since, self.buffer, self.output = None, None, b"", []
+        self.code: int | None = None
+        self.stopped_since: float | None = None
+        self.buffer = b""
+        self.output: list[str] = []
 
 
 class Agent:
     """Starts the ranks of this node, passes their events on, watches them from outside, collects evidence, and ends them whatever happens."""
 
-    def __init__(self, plan):
+    def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         self.folder = tempfile.mkdtemp(prefix="unhang-smoke-")
         self.host = plan.get("host") or socket.gethostname()
-        self.children, self.selector = [], selectors.DefaultSelector()
+        self.children: list[Child] = []
+        self.selector = selectors.DefaultSelector()
         limit_s = plan.get("total_timeout_s") or 600
         self.until = time.monotonic() + limit_s
         own = os.path.dirname(os.path.abspath(__file__))
         for folder in [self.folder] + ([own] if os.path.basename(own).startswith(PREFIX) else []):
             hold_folder(folder, limit_s)
-        self.stop, self.asked = None, False
+        self.stop: str | None = None
+        self.asked = False
+        self.nvml: NvmlQuestion | None = None
+        self.links: dict[str, Any] | None = None
 
-    def event(self, kind, **fields):
+    def event(self, kind: str, **fields: Any) -> None:
         """An event of this node."""
         emit(1, kind, host=self.host, **fields)
 
-    def start(self):
+    def start(self) -> None:
         """All ranks, each in a session of its own."""
         self.kernel_log, self.counters, self.counted_since = open_kernel_log(), net_counters(), time.monotonic()
-        self.nvml = self.links = None
         with contextlib.suppress(OSError):
             self.nvml = NvmlQuestion()
         for local_rank in range(self.plan["nproc"]):
@@ -900,7 +1067,7 @@ class Agent:
             os.set_blocking(0, False)
             self.selector.register(0, selectors.EVENT_READ, "stdin")
 
-    def start_rank(self, local_rank):
+    def start_rank(self, local_rank: int) -> Child:
         """One rank with its pipe for events and its own settings."""
         rank = self.plan["rank_offset"] + local_rank
         reader, writer = os.pipe()
@@ -914,6 +1081,7 @@ class Agent:
         finally:
             os.close(writer)
         child = Child(rank, process, None, reader)
+        assert process.stdout is not None
         for descriptor in (reader, process.stdout.fileno()):
             os.set_blocking(descriptor, False)
         self.selector.register(reader, selectors.EVENT_READ, child)
@@ -921,7 +1089,7 @@ class Agent:
         self.event("rank_begin", rank=rank, pid=process.pid, local_rank=local_rank)
         return child
 
-    def listen(self, wait_s):
+    def listen(self, wait_s: float) -> bool:
         """Passes on what ranks say, for at most wait_s. Returns whether there was anything."""
         ready = self.selector.select(wait_s)
         for key, _ in ready:
@@ -940,13 +1108,13 @@ class Agent:
                 key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
         return bool(ready)
 
-    def drain(self):
+    def drain(self) -> None:
         """Reads what ranks had printed before they ended: who reported why it ends did not end without a word."""
         for _ in range(MOST_READS):
             if not self.listen(0):
                 return
 
-    def pass_on(self, child, piece):
+    def pass_on(self, child: Child, piece: bytes) -> None:
         """Whole lines of events go on at once."""
         *lines, child.buffer = (child.buffer + piece).split(b"\n")
         for line in lines:
@@ -954,7 +1122,7 @@ class Agent:
                 os.write(1, line[:LINE_BYTES] + b"\n")
         child.buffer = child.buffer[-LINE_BYTES:]
 
-    def hear_stdin(self):
+    def hear_stdin(self) -> None:
         """The launcher's end of the line: nothing more to read means that it is gone."""
         try:
             output = os.read(0, 4096)
@@ -966,7 +1134,7 @@ class Agent:
         elif b"evidence" in output:
             self.asked = True  # another node is in trouble: what stands here is part of the answer, and need not wait for a deadline
 
-    def trouble(self):
+    def trouble(self) -> tuple[str, list[Child]] | None:
         """Why the watch ends before the ranks do: (kind, children in trouble), or None."""
         now = time.monotonic()
         if self.stop:
@@ -981,7 +1149,7 @@ class Agent:
             return "stalled", stuck
         return ("asked", []) if self.asked else None
 
-    def is_stuck(self, child, now):
+    def is_stuck(self, child: Child, now: float) -> bool:
         """Past its deadline, or stopped by somebody."""
         if child.board is None:
             path = os.path.join(self.folder, "board-%d" % child.rank)
@@ -989,20 +1157,20 @@ class Agent:
                 child.board = Board(path)
         stopped = process_state(child.process.pid)[0] in ("T", "t")
         child.stopped_since = (child.stopped_since or now) if stopped else None
-        if stopped and now - child.stopped_since > STOPPED_S:
+        if child.stopped_since is not None and now - child.stopped_since > STOPPED_S:
             return True
         if child.board is None:
             return now - child.started > (self.plan.get("start_timeout_s") or START_S)
         state = child.board.read()
-        return 0 < min(state["until"], state["phase_until"]) < now
+        return bool(0 < min(state["until"], state["phase_until"]) < now)
 
-    def reap(self):
+    def reap(self) -> None:
         """Notes who ended."""
         for child in self.children:
             if child.code is None and child.process.poll() is not None:
                 child.code = child.process.returncode
 
-    def watch(self):
+    def watch(self) -> tuple[str, list[Child]] | None:
         """Until all ranks ended, or there is trouble. Returns trouble or None."""
         while any(child.code is None for child in self.children):
             self.listen(POLL_S)
@@ -1012,20 +1180,20 @@ class Agent:
                 return found
         return None
 
-    def settle(self, seconds):
+    def listen_on(self, seconds: float) -> None:
         """Lets the ranks talk on, for some have only begun to notice."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(POLL_S)
             self.reap()
 
-    def first_links(self):
+    def first_links(self) -> dict[str, Any]:
         """What NVML reported at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
         return self.links or nothing_read()
 
-    def end_ranks(self):
+    def end_ranks(self) -> None:
         """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
         for child in self.children:
             end_session(child.process.pid)
@@ -1039,7 +1207,7 @@ class Agent:
                 self.event("unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan)
         self.listen(0)
 
-    def work(self):
+    def work(self) -> int:
         """The whole of it; the exit code says whether all ranks ended well."""
         try:
             self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
@@ -1047,12 +1215,12 @@ class Agent:
             found = self.watch()
             if found:
                 if found[0] == "died":
-                    self.settle(GRACE_S)
+                    self.listen_on(GRACE_S)
                 self.drain()
-                tell_exits(self)
+                report_exits(self)
                 if found[0] != "stopped" and any(child.code is None for child in self.children):
                     collect_evidence(self, found[0])
-            tell_transports(self)
+            report_transports(self)
             return 1 if found else 0
         except OSError as problem:
             self.event("node_failed", message="%s: %s" % (problem.filename or "", problem.strerror or problem))
@@ -1066,13 +1234,13 @@ class Agent:
                     shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
 
 
-def begin_rank():
+def begin_rank() -> None:
     """In a rank, before it becomes its program. SIGUSR1 asks for stacks; until there is somebody who answers it must not end the process."""
     die_with_parent()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-def rank_environment(plan, rank, local_rank, folder, inherited):
+def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
     """The rank's environment: torchrun's variables, what the plan sets for all and for this rank. The caller's own settings stay in force."""
     environment = dict(inherited)
     environment.update({
@@ -1092,7 +1260,7 @@ def rank_environment(plan, rank, local_rank, folder, inherited):
     return {name: str(value) for name, value in environment.items() if value is not None}
 
 
-def run_agent(plan):
+def run_agent(plan: dict[str, Any]) -> int:
     """The agent with its signals in order: a polite end ends the ranks too."""
     agent = Agent(plan)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -1105,7 +1273,7 @@ def run_agent(plan):
 
 # pattern.py: Test data whose result is exactly known ------------------------------------------------------------------------------------------------
 
-def pattern(torch, device, count, source, seed, bound, dtype, start=0):
+def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: int, dtype: Any, start: int = 0) -> Any:
     """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
 
     Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
@@ -1116,7 +1284,7 @@ def pattern(torch, device, count, source, seed, bound, dtype, start=0):
     return ((mixed >> 33).remainder(2 * bound + 1) - bound).to(dtype)
 
 
-def reduced_pattern(torch, run, count, seed, dtype, start=0):
+def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, start: int = 0) -> Any:
     """What all_reduce must yield: the sum over all ranks of what they put in."""
     total = torch.zeros(count, dtype=torch.int64, device=run.device)
     for source in range(run.world):
@@ -1124,7 +1292,7 @@ def reduced_pattern(torch, run, count, seed, dtype, start=0):
     return total.to(dtype)
 
 
-def summand(torch, run, count, source, seed, dtype, start=0):
+def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any, start: int = 0) -> Any:
     """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
     values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
     share = -(-run.world // 256)
@@ -1134,161 +1302,14 @@ def summand(torch, run, count, source, seed, dtype, start=0):
     return values
 
 
-def wrong_elements(torch, found, expected):
+def wrong_elements(torch: Any, found: Any, expected: Any) -> int:
     """How many elements differ; not a number differs from everything."""
     return int((found != expected).sum())
 
 
-# run.py: A rank: its place, its steps, its planned faults, and how it meets the others without the network under test -------------------------------
-
-MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
-
-
-class Failed(Exception):
-    """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
-
-    def __init__(self, message, **more):
-        super().__init__(message)
-        self.more = more
-
-
-class Run:
-    """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
-
-    def __init__(self, plan, place, descriptor, folder):
-        self.plan, self.descriptor, self.folder = plan, descriptor, folder
-        self.rank, self.world, self.local_rank, self.local_world = place
-        self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
-        self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
-        self.host = plan.get("host") or socket.gethostname()
-        self.phases, self.phase, self.phase_until = (), "", 0.0
-        self.torch = self.dist = self.store = self.device = self.backend = None
-        self.facts, self.seed, self.last_status, self.losses, self.groups = {}, 0, "ok", (), None
-        self.steps, self.step_name, self.step_began = {}, "", time.monotonic()
-
-    def event(self, kind, **fields):
-        """An event of this rank, in this phase."""
-        emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
-
-    def step(self, name, limit_s=None):
-        """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
-        limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
-        limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
-        self.end_step(name)
-        self.board.begin(self.phase, name, limit_s, self.phase_until)
-        faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
-
-    def end_step(self, following=""):
-        """Notes how long the step before took."""
-        now = time.monotonic()
-        self.steps[self.step_name] = self.steps.get(self.step_name, 0.0) + now - self.step_began
-        self.step_name, self.step_began = following, now
-
-    def longest_steps(self):
-        """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
-        self.end_step()
-        longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
-        self.steps = {}
-        return {name: round(seconds, 3) for name, seconds in longest if seconds >= LEAST_STEP_S}
-
-    def collective(self, name, call, size_bytes=0, expected_s=None):
-        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
-
-        It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
-        """
-        base_s = self.plan.get("step_timeout_s") or STEP_S
-        slow = SLOW_BYTES_S if self.backend == "nccl" else SLOW_BYTES_S / 5
-        self.step(name, base_s + (size_bytes / slow if expected_s is None else 3 * expected_s))
-        drill(self)
-        self.board.enter()
-        result = call()
-        self.settle()
-        self.board.leave()
-        return result
-
-    def settle(self):
-        """Waits for the device."""
-        if self.device is not None and self.device.type == "cuda":
-            self.torch.cuda.synchronize()
-
-    def free_bytes(self):
-        """Memory that this rank may count on: of its GPU, or its share of the machine's."""
-        if self.device is not None and self.device.type == "cuda":
-            return self.torch.cuda.mem_get_info()[0]
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
-        return available // max(1, self.local_world)
-
-    def scaled(self, elements, element_bytes, copies):
-        """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
-        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
-        agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
-        self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
-        return max(self.world, int(agreed) // self.world * self.world)
-
-
-def drill(run):
-    """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
-    for fault in run.plan.get("drills") or ():
-        if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
-            continue
-        if fault["fault"] == "absent":
-            while True:
-                time.sleep(3600)
-        elif fault["fault"] == "exit":
-            os._exit(7)
-        elif fault["fault"] == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        elif fault["fault"] == "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        elif fault["fault"] == "read":
-            with contextlib.suppress(OSError), open(os.environ["UNHANG_DRILL_FILE"], "rb") as source:
-                source.read(1)
-
-
-def drilled(run, fault):
-    """Whether this rank shall show this lasting fault."""
-    return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
-
-
-def short_list(numbers):
-    """3, 5, 8 and 40 more."""
-    shown = ", ".join(map(str, numbers[:16]))
-    return shown if len(numbers) <= 16 else "%s and %d more" % (shown, len(numbers) - 16)
-
-
-def wait_for(run, keys, limit_s):
-    """Until the store has all keys."""
-    until = time.monotonic() + limit_s
-    for key in keys:
-        while not run.store.check([key]):
-            if time.monotonic() > until:
-                raise Failed("expected %s in the store, found nothing within %.0f s" % (key, limit_s))
-            time.sleep(0.02)
-
-
-def arrive(run, name):
-    """Tells the others at the store that this rank is there, whatever became of it."""
-    run.store.add("met/" + name, 1)
-
-
-def await_all(run, name):
-    """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
-    limit_s = run.phase_until - time.monotonic()
-    run.step("wait for the others after %s" % name, limit_s)
-    while run.store.add("met/" + name, 0) < run.world:
-        time.sleep(0.02)
-
-
-def meet(run, name):
-    """All ranks meet at the store."""
-    arrive(run, name)
-    await_all(run, name)
-
-
 # operations.py: Phases broadcast to agreement: each operation against its exactly known result ------------------------------------------------------
 
-def op_broadcast(run, count, dtype, seed):
+def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """The last rank's data arrives everywhere."""
     torch, source = run.torch, run.world - 1
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
@@ -1296,50 +1317,50 @@ def op_broadcast(run, count, dtype, seed):
     return held, lambda: run.dist.broadcast(held, source), lambda: [(source, held, expected)]
 
 
-def op_all_reduce(run, count, dtype, seed):
+def op_all_reduce(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """The sum of all."""
     held = summand(run.torch, run, count, run.rank, seed, dtype)
     return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
 
 
-def op_all_gather(run, count, dtype, seed):
+def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """Each rank's part at its place."""
     torch = run.torch
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
 
-    def parts():
+    def parts() -> Iterable[tuple[int | None, Any, Any]]:
         for source, part in enumerate(whole.split(count)):
             yield source, part, pattern(torch, run.device, count, source, seed, 256, dtype)
 
     return held, lambda: gather_whole(run, whole, held), parts
 
 
-def op_reduce_scatter(run, count, dtype, seed):
+def op_reduce_scatter(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """My part of the sum."""
     held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
     part = run.torch.zeros(count, dtype=dtype, device=run.device)
 
-    def parts():
+    def parts() -> Iterable[tuple[int | None, Any, Any]]:
         return [(None, part, reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank))]
 
     return held, lambda: scatter_sum(run, part, held), parts
 
 
-def op_all_to_all(run, count, dtype, seed):
+def op_all_to_all(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """Each rank's part for me."""
     torch = run.torch
     held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
     whole = torch.zeros_like(held)
 
-    def parts():
+    def parts() -> Iterable[tuple[int | None, Any, Any]]:
         for source, part in enumerate(whole.split(count)):
             yield source, part, pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype)
 
     return held, lambda: run.dist.all_to_all_single(whole, held), parts
 
 
-def op_send_recv(run, count, dtype, seed):
+def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """A ring: to the next, from the one before."""
     torch, dist = run.torch, run.dist
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
@@ -1348,19 +1369,19 @@ def op_send_recv(run, count, dtype, seed):
     came = torch.zeros_like(held)
     after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
 
-    def call():
+    def call() -> None:
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]):
             work.wait()
 
     return held, call, lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))]
 
 
-def gather_whole(run, whole, part, **options):
+def gather_whole(run: Run, whole: Any, part: Any, **options: Any) -> Any:
     """all_gather into one tensor, placed by rank."""
     return run.dist.all_gather_into_tensor(whole, part, **options)
 
 
-def scatter_sum(run, part, whole, **options):
+def scatter_sum(run: Run, part: Any, whole: Any, **options: Any) -> Any:
     """reduce_scatter from one tensor."""
     return run.dist.reduce_scatter_tensor(part, whole, **options)
 
@@ -1371,7 +1392,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def phase_operation(run):
+def phase_operation(run: Run) -> None:
     """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
     torch, operation = run.torch, OPERATIONS[run.phase]
     count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
@@ -1404,12 +1425,12 @@ def phase_operation(run):
 SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
 
 
-def dtype_bytes(dtype):
+def dtype_bytes(dtype: Any) -> int:
     """Bytes of an element."""
     return 2 if "16" in str(dtype) else 4
 
 
-def phase_agreement(run):
+def phase_agreement(run: Run) -> None:
     """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
     meet(run, "operations")
     wrong = run.store.add("wrong", 0)
@@ -1419,7 +1440,7 @@ def phase_agreement(run):
 
 # bandwidth.py: Phases pace and bandwidth: how fast each rank is alone, and all of them together -----------------------------------------------------
 
-def phase_pace(run):
+def phase_pace(run: Run) -> dict[str, Any]:
     """What this rank does alone, at the same moment as all others: the slow one among equals shows here, not in a collective that all leave together."""
     torch = run.torch
     size = 4096 if run.device.type == "cuda" else 192
@@ -1434,13 +1455,13 @@ def phase_pace(run):
             left = (left @ left).clamp_(-1, 1)
         if drilled(run, "slow"):
             time.sleep(0.25)
-        run.settle()
+        run.await_device()
         times.append((time.perf_counter() - began) * 1e6)
     # The third fastest of nine: what the rank can do, not what a neighbour on the same core took from it.
     return {"pace_us": round(sorted(times)[2], 1)}
 
 
-def bandwidth_call(run, operation, size_bytes):
+def bandwidth_call(run: Run, operation: str, size_bytes: int) -> tuple[Callable[[], Any], int]:
     """(call, real size in bytes) of a float32 collective whose size is counted as nccl-tests does."""
     torch, dist = run.torch, run.dist
     count = max(1, size_bytes // 4 // run.world) * run.world
@@ -1456,7 +1477,7 @@ def bandwidth_call(run, operation, size_bytes):
     return calls[operation], count * 4
 
 
-def timed(run, call, iterations):
+def timed(run: Run, call: Callable[[], Any], iterations: int) -> float:
     """Mean time (us) of a call among `iterations` put to the device back to back, by the device's own clock."""
     torch = run.torch
     if run.device.type != "cuda":
@@ -1470,10 +1491,10 @@ def timed(run, call, iterations):
         call()
     last.record()
     torch.cuda.synchronize()
-    return first.elapsed_time(last) * 1e3 / iterations
+    return float(first.elapsed_time(last)) * 1e3 / iterations
 
 
-def phase_bandwidth(run):
+def phase_bandwidth(run: Run) -> None:
     """Time of each collective by size: warm-up, then the median of several batches."""
     gpu = run.device.type == "cuda"
     sizes = run.plan.get("bandwidth_bytes") or ([1 << 20, 32 << 20, 256 << 20, 1 << 30] if gpu else [64 << 10, 1 << 20, 8 << 20])
@@ -1486,7 +1507,7 @@ def phase_bandwidth(run):
             byte_s = measure(run, operation, size, byte_s)
 
 
-def measure(run, operation, size, byte_s):
+def measure(run: Run, operation: str, size: int, byte_s: float | None) -> float:
     """One operation at one size, reported as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
     gpu = run.device.type == "cuda"
     call, real = bandwidth_call(run, operation, size)
@@ -1506,12 +1527,12 @@ def measure(run, operation, size, byte_s):
 
 # binding.py: Phase binding: which device each rank takes, and who sits on another's -----------------------------------------------------------------
 
-def device_index(run):
+def device_index(run: Run) -> int:
     """The GPU that this rank takes, among those that it sees."""
     return 0 if drilled(run, "wrong_device") else run.local_rank
 
 
-def phase_binding(run):
+def phase_binding(run: Run) -> dict[str, Any]:
     """Which device this rank takes."""
     torch = run.torch
     if run.backend != "nccl":
@@ -1539,9 +1560,9 @@ def phase_binding(run):
     return {"device": device}
 
 
-def binding_faults(everyone):
+def binding_faults(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
-    takers = {}
+    takers: dict[tuple[str, str], list[int]] = {}
     for rank, facts in enumerate(everyone):
         takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)
     faults = []
@@ -1566,7 +1587,7 @@ MUST_AGREE = (
 )  # fmt: skip
 
 
-def agreeing_facts(facts):
+def agreeing_facts(facts: dict[str, Any]) -> dict[str, str]:
     """What of a rank's facts must be the same on all ranks, as {name: text}."""
     libraries = facts.get("nccl") or []
     values = {
@@ -1581,17 +1602,17 @@ def agreeing_facts(facts):
     return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
 
 
-def node_gpus(models):
+def node_gpus(models: list[str]) -> str:
     """8 x NVIDIA H200: what the driver shows on a node, whichever of them its ranks use."""
     return ", ".join("%d x %s" % (models.count(model), model) for model in sorted(set(models)))
 
 
-def differences(everyone):
+def differences(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
     rows = []
     table = [agreeing_facts(facts) for facts in everyone]
     for name in table[0]:
-        values = {}
+        values: dict[str, list[int]] = {}
         for rank, facts in enumerate(table):
             values.setdefault(facts[name], []).append(rank)
         if len(values) > 1:
@@ -1599,7 +1620,7 @@ def differences(everyone):
     return rows
 
 
-def phase_consistency(run):
+def phase_consistency(run: Run) -> dict[str, Any]:
     """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
     limit_s = run.phase_until - time.monotonic()
     run.facts["net_plugins"] = mapped_libraries("libnccl-net")
@@ -1647,12 +1668,12 @@ def retain_context(index: int) -> bool:
     device, context = ctypes.c_int(), ctypes.c_void_p()
     if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index):
         return False
-    return driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+    return bool(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0)
 
 
 # survey.py: What a launcher needs to know of a node before it starts ranks there --------------------------------------------------------------------
 
-def survey():
+def survey() -> dict[str, Any]:
     """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
@@ -1664,7 +1685,7 @@ def survey():
     }  # fmt: skip
 
 
-def ip_json(*arguments):
+def ip_json(*arguments: Any) -> Any:
     """ip -j's answer, or None."""
     try:
         output = subprocess.run(["ip", "-j", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
@@ -1673,7 +1694,7 @@ def ip_json(*arguments):
         return None
 
 
-def interfaces():
+def interfaces() -> list[dict[str, Any]]:
     """[{name, up, kind, addresses: ["10.0.0.1/24"]}]; kind: bridge, veth, loopback, wireguard ... or physical."""
     rows = []
     for row in ip_json("-d", "addr") or []:
@@ -1683,7 +1704,7 @@ def interfaces():
     return rows
 
 
-def gpus():
+def gpus() -> list[dict[str, Any]]:
     """[{model, uuid, pci_address}] as the driver's own files say."""
     rows = []
     root = rooted("/proc/driver/nvidia/gpus")
@@ -1697,7 +1718,7 @@ def gpus():
 
 # training.py: Phases ddp and fsdp: real steps of a small model --------------------------------------------------------------------------------------
 
-def load_training(run):
+def load_training(run: Run) -> None:
     """Loads what training needs before anybody waits for anybody: a first optimizer step pulls in seconds of imports on a busy machine."""
     if not {"ddp", "fsdp"} & set(run.phases):
         return
@@ -1710,26 +1731,26 @@ def load_training(run):
     torch.optim.AdamW(model.parameters()).step()
 
 
-def small_model(torch, checkpointed):
+def small_model(torch: Any, checkpointed: bool) -> Any:
     """Four blocks of a transformer's size in little; with activation checkpointing as FSDP users have it."""
     from torch.utils.checkpoint import checkpoint
 
-    class Block(torch.nn.Module):  # type: ignore[name-defined]
-        def __init__(self):
+    class Block(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
             super().__init__()
             self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
 
-        def inner(self, value):
+        def inner(self, value: Any) -> Any:
             return value + self.down(torch.nn.functional.gelu(self.up(self.norm(value))))
 
-        def forward(self, value):
+        def forward(self, value: Any) -> Any:
             return checkpoint(self.inner, value, use_reentrant=False) if checkpointed else self.inner(value)
 
     torch.manual_seed(7)
     return torch.nn.Sequential(*[Block() for _ in range(4)])
 
 
-def train(run, model, steps=10):
+def train(run: Run, model: Any, steps: int = 10) -> list[float]:
     """Real steps: forward, backward, optimizer. Returns losses; each must be a number."""
     torch = run.torch
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -1738,7 +1759,7 @@ def train(run, model, steps=10):
     losses = []
     for number in range(steps):
 
-        def one():
+        def one() -> Any:
             loss = (model(batch) - batch.flip(-1)).square().mean()
             loss.backward()
             optimizer.step()
@@ -1751,7 +1772,7 @@ def train(run, model, steps=10):
     return losses
 
 
-def phase_ddp(run):
+def phase_ddp(run: Run) -> dict[str, Any]:
     """Ten real steps under DistributedDataParallel; afterwards all ranks hold the same parameters."""
     torch = run.torch
     model = small_model(torch, checkpointed=False).to(run.device)
@@ -1766,7 +1787,7 @@ def phase_ddp(run):
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)]}
 
 
-def phase_fsdp(run):
+def phase_fsdp(run: Run) -> dict[str, Any]:
     """Ten real steps under FSDP with activation checkpointing."""
     model = small_model(run.torch, checkpointed=True).to(run.device)
     run.step("wrap the model in FSDP")
@@ -1790,7 +1811,7 @@ def phase_fsdp(run):
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
 
 
-def check_losses(run, losses):
+def check_losses(run: Run, losses: Sequence[float]) -> None:
     """The same model, data and optimizer must learn the same whether its gradients were averaged whole (DDP) or in shards. Raises Failed."""
     for number, (whole, sharded) in enumerate(zip(run.losses, losses)):
         if abs(whole - sharded) > 0.02 * abs(whole) + 1e-4:
@@ -1799,7 +1820,7 @@ def check_losses(run, losses):
 
 # environment.py: Phase environment: which torch, which NCCL, which settings -------------------------------------------------------------------------
 
-def phase_environment(run):
+def phase_environment(run: Run) -> dict[str, Any]:
     """Which torch, which NCCL, which settings: what is really there, not what should be."""
     maker = begin_context(device_index(run)) if run.plan.get("backend") != "gloo" else None
     run.step("import torch", run.phase_until - time.monotonic())
@@ -1839,7 +1860,7 @@ def phase_environment(run):
     return dict(run.facts)
 
 
-def names_interface(variable, value, present):
+def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
     """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
@@ -1885,7 +1906,7 @@ IMPORT_S = 60.0  # for torch, before anything is built
 TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
 
 
-def phase_build(run):
+def phase_build(run: Run) -> dict[str, Any] | None:
     """A C++ extension without GPU, and one with CUDA where there is nvcc, each in a new cache: how long does it take, does it end?"""
     if run.local_rank != 0:
         meet(run, "build")
@@ -1903,7 +1924,7 @@ def phase_build(run):
     return found
 
 
-def build_one(run, kind):
+def build_one(run: Run, kind: str) -> dict[str, Any]:
     """{seconds, compiler}, or {missing: programs}. Raises Failed when it does not end, or ends badly."""
     path = build_path(os.environ)
     missing = [name for name in TOOLS[kind] if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))]
@@ -1921,14 +1942,14 @@ def build_one(run, kind):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def build_path(environment):
+def build_path(environment: Mapping[str, str]) -> str:
     """PATH with the folder of the users' Python, where ninja often lies, and CUDA_HOME's compiler."""
     places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
     home = environment.get("CUDA_HOME") or "/usr/local/cuda"
     return os.pathsep.join([*places, os.path.join(home, "bin")])
 
 
-def build_words(folder, kind, device):
+def build_words(folder: str, kind: str, device: Any) -> list[str]:
     """argv of the builder; writes it and the source."""
     name, program = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"), os.path.join(folder, "build.py")
     for path, text in ((name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL), (program, BUILD_PROGRAM)):
@@ -1938,7 +1959,7 @@ def build_words(folder, kind, device):
     return [sys.executable, program, folder, name, function, "cpu" if kind == "cpp" else str(device.index or 0)]
 
 
-def run_bounded(argv, limit_s, latest, environment):
+def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Mapping[str, str]) -> str:
     """What a builder says; it and all that it started is ended limit_s after it began to build, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
     with tempfile.TemporaryFile() as output:  # no pipe: what a compiler leaves behind would keep it open
         builder = subprocess.Popen(
@@ -1965,34 +1986,37 @@ def run_bounded(argv, limit_s, latest, environment):
     return text
 
 
-def build_error(text):
+def build_error(text: str) -> str:
     """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
     return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
-def tool_versions(kind, path):
+def tool_versions(kind: str, path: str) -> dict[str, str]:
     """First telling line of each compiler's --version."""
     found = {}
     for name in TOOLS[kind]:
-        program = os.environ.get("CXX") if name == "c++" and os.environ.get("CXX") else name
+        program = (os.environ.get("CXX") or name) if name == "c++" else name
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": 5, "env": dict(os.environ, PATH=path), "preexec_fn": die_with_parent}
-            lines = subprocess.run([program, "--version"], check=False, **options).stdout.decode("utf-8", "replace").splitlines()
+            done = subprocess.run(
+                [program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5, env=dict(os.environ, PATH=path),
+                preexec_fn=die_with_parent, check=False,
+            )  # fmt: skip
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
             found[name] = next((line for line in lines if "release" in line), lines[0] if lines else "")[:120]
     return found
 
 
 # groups.py: The process groups of phase overlap, whose communicators come about at the same time, and while the phases before it run ----------------
 
-def mesh(world):
+def mesh(world: int) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
     """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
     everybody = list(range(world))
     return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
 
 
-def has_mesh(world):
+def has_mesh(world: int) -> bool:
     """Whether there are enough ranks for two groups of two."""
     return world >= 4 and world % 2 == 0
 
@@ -2000,19 +2024,19 @@ def has_mesh(world):
 class OverlapGroups:
     """A second group of the whole world, and this rank's two groups of a mesh: (ranks, group) each, None where there is no mesh."""
 
-    def __init__(self, run):
+    def __init__(self, run: Run) -> None:
         dist = run.dist
         run.step("create more groups", 15 + run.world * 0.05)
         self.second = dist.new_group(list(range(run.world)))
         made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)] if has_mesh(run.world) else []
         self.mesh = [next(one for one in kind if run.rank in one[0]) for kind in made]
-        self.problems = []
+        self.problems: list[Exception] = []
         own = [self.second] + [group for _, group in self.mesh]
         self.makers = [threading.Thread(target=self.connect, args=(run, group), daemon=True) for group in own if run.device.type == "cuda"]
         for maker in self.makers:
             maker.start()
 
-    def connect(self, run, group):
+    def connect(self, run: Run, group: Any) -> None:
         """The group's communicator, without a collective. A torch that cannot do that makes it with the first one."""
         try:
             run.torch.cuda.set_device(run.device)
@@ -2022,7 +2046,7 @@ class OverlapGroups:
         except Exception as problem:
             self.problems.append(problem)  # reported where the groups are used
 
-    def await_all(self, run):
+    def await_all(self, run: Run) -> None:
         """Until all are there. Raises what was raised in making them."""
         run.step("wait for the communicators of more groups", 15 + run.world * 0.05)
         for maker in self.makers:
@@ -2030,13 +2054,13 @@ class OverlapGroups:
         if self.problems:
             raise self.problems[0]
 
-    def destroy(self, run):
+    def destroy(self, run: Run) -> None:
         """All of them."""
         for group in [self.second] + [group for _, group in self.mesh]:
             run.dist.destroy_process_group(group)
 
 
-def phase_all_to_all(run):
+def phase_all_to_all(run: Run) -> None:
     """The operation, whose first call joins every pair of ranks and takes seconds; meanwhile the groups of phase overlap come about."""
     if "overlap" in run.phases:
         run.groups = OverlapGroups(run)
@@ -2045,7 +2069,7 @@ def phase_all_to_all(run):
 
 # init.py: Phase init: the communicator comes about --------------------------------------------------------------------------------------------------
 
-def phase_init(run):
+def phase_init(run: Run) -> dict[str, Any]:
     """The communicator: built at the first collective, so there is one."""
     import datetime
 
@@ -2066,7 +2090,7 @@ def phase_init(run):
 
 # p2p.py: Phase p2p_matrix: copies between the GPUs of a machine -------------------------------------------------------------------------------------
 
-def phase_p2p_matrix(run):
+def phase_p2p_matrix(run: Run) -> dict[str, Any] | None:
     """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
     enough = run.device.type == "cuda" and run.torch.cuda.device_count() > 1
     try:
@@ -2078,7 +2102,7 @@ def phase_p2p_matrix(run):
     return None if enough else {"skip": "fewer than two GPUs here"}
 
 
-def copy_all(run):
+def copy_all(run: Run) -> None:
     """Every pair in both directions. Raises Failed for wrong content."""
     torch, size, rows = run.torch, 64 << 20, []
     count = torch.cuda.device_count()
@@ -2096,7 +2120,7 @@ def copy_all(run):
         raise Failed(message, wrong=sum(row["wrong"] for row in bad))
 
 
-def copy_row(torch, held, source, target):
+def copy_row(torch: Any, held: Any, source: int, target: int) -> dict[str, Any]:
     """One pair: {from, to, peer_access, gb_s, wrong}."""
     device = torch.device("cuda", target)
     came = torch.empty_like(held, device=device)
@@ -2117,7 +2141,7 @@ def copy_row(torch, held, source, target):
 
 # rendezvous.py: Phase rendezvous: all ranks meet at one store ---------------------------------------------------------------------------------------
 
-def phase_rendezvous(run):
+def phase_rendezvous(run: Run) -> dict[str, Any]:
     """All ranks meet at the store. Whoever is missing at the end is named."""
     import datetime
 
@@ -2142,7 +2166,7 @@ def phase_rendezvous(run):
     return {"address": address, "port": port}
 
 
-def require_free(port):
+def require_free(port: int) -> None:
     """Raises Failed when something listens on the port here."""
     for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 -- asked, not served
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -2165,7 +2189,7 @@ CHUNK = 1 << 22
 ON_CORES = 8  # gloo moves and sums a layer with the same cores that train: a part of it is enough
 
 
-def phase_shapes(run):
+def phase_shapes(run: Run) -> dict[str, Any]:
     """The sizes that hung in practice: a broadcast of 253,440,000 elements, an 8B model's layers under FSDP."""
     torch = run.torch
     elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
@@ -2188,15 +2212,15 @@ def phase_shapes(run):
     return {"broadcast_elements": elements, "layer_elements": layers, "scaled": scaled}
 
 
-def gather_and_scatter(run, name, size):
+def gather_and_scatter(run: Run, name: str, size: int) -> int:
     """What FSDP does with a layer of `size` bfloat16: its parameters are gathered, its gradients reduced and scattered. Wrong elements of both."""
     torch, share = run.torch, size // run.world
     part = torch.empty(share, dtype=torch.bfloat16, device=run.device)
     whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
-    fill(torch, part, lambda place: place + run.rank * 37 & 127)
+    fill(torch, part, content_of(run.rank))
     run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)
     run.step("compare what was gathered", compare_s(run, size))
-    wrong = sum(differing(torch, whole[at * share :][:share], lambda place, source=at: place + source * 37 & 127) for at in range(run.world))
+    wrong = sum(differing(torch, whole[at * share :][:share], content_of(at)) for at in range(run.world))
     # Every second place has a one, beginning at the first or the second by rank: sums are exact up to 256 ranks.
     fill(torch, whole, lambda place: place + run.rank & 1)
     run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)
@@ -2205,14 +2229,19 @@ def gather_and_scatter(run, name, size):
     return wrong + (differing(torch, part, lambda place: odd + (place + first & 1) * (run.world - 2 * odd)) if run.world <= 256 else 0)
 
 
-def fill(torch, held, content):
+def content_of(source: int) -> Callable[[Any], Any]:
+    """What a rank's part of a gathered layer holds at each place."""
+    return lambda place: place + source * 37 & 127
+
+
+def fill(torch: Any, held: Any, content: Callable[[Any], Any]) -> None:
     """Sets each element to what `content` makes of its place (int32), in pieces that fit beside it."""
     for start in range(0, held.numel(), CHUNK):
         piece = held[start : start + CHUNK]
         piece.copy_(content(torch.arange(start, start + piece.numel(), dtype=torch.int32, device=held.device)))
 
 
-def differing(torch, found, content):
+def differing(torch: Any, found: Any, content: Callable[[Any], Any]) -> int:
     """How many elements are not what `content` makes of their place."""
     wrong = 0
     for start in range(0, found.numel(), CHUNK):
@@ -2222,14 +2251,14 @@ def differing(torch, found, content):
     return wrong
 
 
-def compare_s(run, elements):
+def compare_s(run: Run, elements: int) -> float:
     """How long a comparison may take: a GPU makes a billion elements a second and more, a busy core some millions."""
     return STEP_S + elements / (1e9 if run.device.type == "cuda" else 1e7)
 
 
 # storm.py: Phases storm and overlap: many collectives in a row, and on two groups at once -----------------------------------------------------------
 
-def phase_storm(run):
+def phase_storm(run: Run) -> None:
     """Barriers back to back, many small messages, few large ones."""
     torch, dist = run.torch, run.dist
     options = {"device_ids": [run.device.index]} if run.device.type == "cuda" else {}
@@ -2237,7 +2266,7 @@ def phase_storm(run):
         run.collective("barrier %d of 30" % (number + 1), lambda: dist.barrier(**options))
     small = torch.ones(64, device=run.device)
 
-    def many():
+    def many() -> None:
         for _ in range(200):
             small.fill_(1)
             dist.all_reduce(small)
@@ -2254,7 +2283,7 @@ def phase_storm(run):
         raise Failed("expected %d in every element after the storm, found %d wrong elements" % (run.world, wrong), wrong=wrong)
 
 
-def phase_overlap(run):
+def phase_overlap(run: Run) -> None:
     """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
     groups = run.groups or OverlapGroups(run)
     groups.await_all(run)
@@ -2269,17 +2298,17 @@ def phase_overlap(run):
         raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
 
 
-def overlap_elements(run):
+def overlap_elements(run: Run) -> int:
     """Of each message."""
     return min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
 
 
-def overlap_twice(run, second_group):
+def overlap_twice(run: Run, second_group: Any) -> int:
     """Reductions of the whole world on its own group and on a second one. Wrong elements of both."""
     torch, dist, elements = run.torch, run.dist, overlap_elements(run)
     first, second = (torch.empty(elements, device=run.device) for _ in range(2))
 
-    def both():
+    def both() -> None:
         first.fill_(1)
         second.fill_(2)
         works = [dist.all_reduce(held, group=group, async_op=True) for held, group in ((first, None), (second, second_group))]
@@ -2291,7 +2320,7 @@ def overlap_twice(run, second_group):
     return sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
 
 
-def overlap_on_mesh(run, mesh_groups):
+def overlap_on_mesh(run: Run, mesh_groups: list[tuple[list[int], Any]]) -> int:
     """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
     torch, share = run.torch, overlap_elements(run) // run.world
     (near, near_group), (far, far_group) = mesh_groups
@@ -2300,7 +2329,7 @@ def overlap_on_mesh(run, mesh_groups):
     summed = torch.empty(share, device=run.device)
     terms = torch.arange(len(far), device=run.device).repeat_interleave(share).float()
 
-    def both():
+    def both() -> None:
         gathered = gather_whole(run, whole, part, group=near_group, async_op=True)
         reduced = scatter_sum(run, summed, terms, group=far_group, async_op=True)
         gathered.wait()
@@ -2325,25 +2354,25 @@ OPTIONAL = ("p2p_matrix", "build")
 ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 
 
-def phases_of(plan):
+def phases_of(plan: dict[str, Any]) -> list[str]:
     """Names of the phases to go through, in order."""
     asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
     checked = any(name in OPERATIONS for name in asked)
     return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
 
 
-def phase_limit_s(plan, name):
+def phase_limit_s(plan: dict[str, Any], name: str) -> float:
     """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
     base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
-    base = base or PHASE_LIMIT_S.get(name, 60.0)
+    base = float(base) if base else PHASE_LIMIT_S.get(name, 60.0)
     if name not in ALWAYS:
         base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
-    return base + plan.get("world_size", 1) * 0.05
+    return float(base + plan.get("world_size", 1) * 0.05)
 
 
 # rank.py: One rank goes through its phases ----------------------------------------------------------------------------------------------------------
 
-def run_rank(plan, place, descriptor, folder):
+def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> int:
     """Goes through the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
@@ -2367,7 +2396,7 @@ def run_rank(plan, place, descriptor, folder):
     return 0
 
 
-def leave(run):
+def leave(run: Run) -> None:
     """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
     if run.store is None:
         return
@@ -2378,7 +2407,7 @@ def leave(run):
             time.sleep(0.02)
 
 
-def run_phase(run, name):
+def run_phase(run: Run, name: str) -> bool:
     """Announce, do, tell how it went. False when the phase failed."""
     limit_s = phase_limit_s(run.plan, name)
     run.phase, run.phase_until = name, time.monotonic() + limit_s
@@ -2404,7 +2433,7 @@ def run_phase(run, name):
     return True
 
 
-def keep_watch(run):
+def keep_watch(run: Run) -> None:
     """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
     while True:
         time.sleep(0.2)
@@ -2422,26 +2451,33 @@ def keep_watch(run):
             os._exit(3)
 
 
-def own_evidence(run, state):
+def own_evidence(run: Run, state: dict[str, Any]) -> dict[str, Any]:
     """What a rank without an agent can say of its own stall."""
     return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
             "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
 
 
-def rank_place(environment):
+def leading_number(text: str) -> int:
+    """8 of "8" and of Slurm's "8(x2)". Raises ValueError."""
+    found = re.match(r"\d+", text)
+    return int(found.group() if found else text)
+
+
+def rank_place(environment: Mapping[str, str]) -> tuple[int, int, int, int]:
     """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
     for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
         if names[0] in environment and names[1] in environment:
             try:
-                return tuple(int(re.match(r"\d+", environment.get(name, default)).group()) for name, default in zip(names, ("0", "1", "0", "1")))
-            except AttributeError:
+                rank, world, local_rank, local_world = (leading_number(environment.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1")))
+                return rank, world, local_rank, local_world
+            except ValueError:
                 raise Failed("expected whole numbers in %s, found %s" % (", ".join(names), [environment.get(name) for name in names])) from None
     raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")
 
 
 # main.py: The command line --------------------------------------------------------------------------------------------------------------------------
 
-def main(argv):
+def main(argv: list[str]) -> int:
     """0 all well, 1 something failed, 2 wrong use, 3 stalled."""
     parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
     parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank")
@@ -2459,7 +2495,7 @@ def main(argv):
         finish()
 
 
-def do(given):
+def do(given: argparse.Namespace) -> int:
     """What the command line asks for; the exit code."""
     if given.what in ("survey", "node"):
         clear_leftovers(time.time())
@@ -2494,14 +2530,14 @@ def do(given):
         shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was reported
 
 
-def read_plan(text):
+def read_plan(text: str) -> dict[str, Any]:
     """The plan: from the argument, from the file that it names, or this Slurm node's among those of all nodes (=, then base64 of packed JSON)."""
     if text.startswith("="):
-        return json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]]
+        return dict(json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]])
     if text.startswith("@"):
         with open(text[1:], encoding="utf-8") as source:
             text = source.read()
-    return json.loads(text)
+    return dict(json.loads(text))
 
 
 if __name__ == "__main__":

@@ -14,11 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from .board import Board
 from .counters import net_counters
 from .events import emit
-from .evidence import collect_evidence, tell_exits, tell_transports
+from .evidence import collect_evidence, report_exits, report_transports
 from .kernel_log import open_kernel_log
 from .leftovers import PREFIX, hold_folder
 from .limits import GRACE_S, LINE_BYTES, MOST_READS, POLL_S, START_S, STOPPED_S
@@ -30,34 +32,40 @@ from .processes import die_with_parent, end_session, process_state
 class Child:
     """One rank as its agent sees it."""
 
-    def __init__(self, rank, process, board, events):
+    def __init__(self, rank: int, process: subprocess.Popen[bytes], board: Board | None, events: int) -> None:
         self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
-        self.code, self.stopped_since, self.buffer, self.output = None, None, b"", []
+        self.code: int | None = None
+        self.stopped_since: float | None = None
+        self.buffer = b""
+        self.output: list[str] = []
 
 
 class Agent:
     """Starts the ranks of this node, passes their events on, watches them from outside, collects evidence, and ends them whatever happens."""
 
-    def __init__(self, plan):
+    def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         self.folder = tempfile.mkdtemp(prefix="unhang-smoke-")
         self.host = plan.get("host") or socket.gethostname()
-        self.children, self.selector = [], selectors.DefaultSelector()
+        self.children: list[Child] = []
+        self.selector = selectors.DefaultSelector()
         limit_s = plan.get("total_timeout_s") or 600
         self.until = time.monotonic() + limit_s
         own = os.path.dirname(os.path.abspath(__file__))
         for folder in [self.folder] + ([own] if os.path.basename(own).startswith(PREFIX) else []):
             hold_folder(folder, limit_s)
-        self.stop, self.asked = None, False
+        self.stop: str | None = None
+        self.asked = False
+        self.nvml: NvmlQuestion | None = None
+        self.links: dict[str, Any] | None = None
 
-    def event(self, kind, **fields):
+    def event(self, kind: str, **fields: Any) -> None:
         """An event of this node."""
         emit(1, kind, host=self.host, **fields)
 
-    def start(self):
+    def start(self) -> None:
         """All ranks, each in a session of its own."""
         self.kernel_log, self.counters, self.counted_since = open_kernel_log(), net_counters(), time.monotonic()
-        self.nvml = self.links = None
         with contextlib.suppress(OSError):
             self.nvml = NvmlQuestion()
         for local_rank in range(self.plan["nproc"]):
@@ -66,7 +74,7 @@ class Agent:
             os.set_blocking(0, False)
             self.selector.register(0, selectors.EVENT_READ, "stdin")
 
-    def start_rank(self, local_rank):
+    def start_rank(self, local_rank: int) -> Child:
         """One rank with its pipe for events and its own settings."""
         rank = self.plan["rank_offset"] + local_rank
         reader, writer = os.pipe()
@@ -80,6 +88,7 @@ class Agent:
         finally:
             os.close(writer)
         child = Child(rank, process, None, reader)
+        assert process.stdout is not None
         for descriptor in (reader, process.stdout.fileno()):
             os.set_blocking(descriptor, False)
         self.selector.register(reader, selectors.EVENT_READ, child)
@@ -87,7 +96,7 @@ class Agent:
         self.event("rank_begin", rank=rank, pid=process.pid, local_rank=local_rank)
         return child
 
-    def listen(self, wait_s):
+    def listen(self, wait_s: float) -> bool:
         """Passes on what ranks say, for at most wait_s. Returns whether there was anything."""
         ready = self.selector.select(wait_s)
         for key, _ in ready:
@@ -106,13 +115,13 @@ class Agent:
                 key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
         return bool(ready)
 
-    def drain(self):
+    def drain(self) -> None:
         """Reads what ranks had printed before they ended: who reported why it ends did not end without a word."""
         for _ in range(MOST_READS):
             if not self.listen(0):
                 return
 
-    def pass_on(self, child, piece):
+    def pass_on(self, child: Child, piece: bytes) -> None:
         """Whole lines of events go on at once."""
         *lines, child.buffer = (child.buffer + piece).split(b"\n")
         for line in lines:
@@ -120,7 +129,7 @@ class Agent:
                 os.write(1, line[:LINE_BYTES] + b"\n")
         child.buffer = child.buffer[-LINE_BYTES:]
 
-    def hear_stdin(self):
+    def hear_stdin(self) -> None:
         """The launcher's end of the line: nothing more to read means that it is gone."""
         try:
             output = os.read(0, 4096)
@@ -132,7 +141,7 @@ class Agent:
         elif b"evidence" in output:
             self.asked = True  # another node is in trouble: what stands here is part of the answer, and need not wait for a deadline
 
-    def trouble(self):
+    def trouble(self) -> tuple[str, list[Child]] | None:
         """Why the watch ends before the ranks do: (kind, children in trouble), or None."""
         now = time.monotonic()
         if self.stop:
@@ -147,7 +156,7 @@ class Agent:
             return "stalled", stuck
         return ("asked", []) if self.asked else None
 
-    def is_stuck(self, child, now):
+    def is_stuck(self, child: Child, now: float) -> bool:
         """Past its deadline, or stopped by somebody."""
         if child.board is None:
             path = os.path.join(self.folder, "board-%d" % child.rank)
@@ -155,20 +164,20 @@ class Agent:
                 child.board = Board(path)
         stopped = process_state(child.process.pid)[0] in ("T", "t")
         child.stopped_since = (child.stopped_since or now) if stopped else None
-        if stopped and now - child.stopped_since > STOPPED_S:
+        if child.stopped_since is not None and now - child.stopped_since > STOPPED_S:
             return True
         if child.board is None:
             return now - child.started > (self.plan.get("start_timeout_s") or START_S)
         state = child.board.read()
-        return 0 < min(state["until"], state["phase_until"]) < now
+        return bool(0 < min(state["until"], state["phase_until"]) < now)
 
-    def reap(self):
+    def reap(self) -> None:
         """Notes who ended."""
         for child in self.children:
             if child.code is None and child.process.poll() is not None:
                 child.code = child.process.returncode
 
-    def watch(self):
+    def watch(self) -> tuple[str, list[Child]] | None:
         """Until all ranks ended, or there is trouble. Returns trouble or None."""
         while any(child.code is None for child in self.children):
             self.listen(POLL_S)
@@ -178,20 +187,20 @@ class Agent:
                 return found
         return None
 
-    def settle(self, seconds):
+    def listen_on(self, seconds: float) -> None:
         """Lets the ranks talk on, for some have only begun to notice."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(POLL_S)
             self.reap()
 
-    def first_links(self):
+    def first_links(self) -> dict[str, Any]:
         """What NVML reported at the start."""
         if self.nvml is not None:
             self.links, self.nvml = self.nvml.answer(NVML_S), None
         return self.links or nothing_read()
 
-    def end_ranks(self):
+    def end_ranks(self) -> None:
         """Ends every rank and what it started. What survives SIGKILL is named: the node is unfit."""
         for child in self.children:
             end_session(child.process.pid)
@@ -205,7 +214,7 @@ class Agent:
                 self.event("unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan)
         self.listen(0)
 
-    def work(self):
+    def work(self) -> int:
         """The whole of it; the exit code says whether all ranks ended well."""
         try:
             self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
@@ -213,12 +222,12 @@ class Agent:
             found = self.watch()
             if found:
                 if found[0] == "died":
-                    self.settle(GRACE_S)
+                    self.listen_on(GRACE_S)
                 self.drain()
-                tell_exits(self)
+                report_exits(self)
                 if found[0] != "stopped" and any(child.code is None for child in self.children):
                     collect_evidence(self, found[0])
-            tell_transports(self)
+            report_transports(self)
             return 1 if found else 0
         except OSError as problem:
             self.event("node_failed", message="%s: %s" % (problem.filename or "", problem.strerror or problem))
@@ -232,13 +241,13 @@ class Agent:
                     shutil.rmtree(os.path.dirname(os.path.abspath(__file__)))
 
 
-def begin_rank():
+def begin_rank() -> None:
     """In a rank, before it becomes its program. SIGUSR1 asks for stacks; until there is somebody who answers it must not end the process."""
     die_with_parent()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-def rank_environment(plan, rank, local_rank, folder, inherited):
+def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
     """The rank's environment: torchrun's variables, what the plan sets for all and for this rank. The caller's own settings stay in force."""
     environment = dict(inherited)
     environment.update({
@@ -258,7 +267,7 @@ def rank_environment(plan, rank, local_rank, folder, inherited):
     return {name: str(value) for name, value in environment.items() if value is not None}
 
 
-def run_agent(plan):
+def run_agent(plan: dict[str, Any]) -> int:
     """The agent with its signals in order: a polite end ends the ranks too."""
     agent = Agent(plan)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

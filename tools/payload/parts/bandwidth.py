@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 from .operations import gather_whole, scatter_sum
-from .run import drilled
+from .run import Run, drilled
 
 
-def phase_pace(run):
+def phase_pace(run: Run) -> dict[str, Any]:
     """What this rank does alone, at the same moment as all others: the slow one among equals shows here, not in a collective that all leave together."""
     torch = run.torch
     size = 4096 if run.device.type == "cuda" else 192
@@ -24,13 +26,13 @@ def phase_pace(run):
             left = (left @ left).clamp_(-1, 1)
         if drilled(run, "slow"):
             time.sleep(0.25)
-        run.settle()
+        run.await_device()
         times.append((time.perf_counter() - began) * 1e6)
     # The third fastest of nine: what the rank can do, not what a neighbour on the same core took from it.
     return {"pace_us": round(sorted(times)[2], 1)}
 
 
-def bandwidth_call(run, operation, size_bytes):
+def bandwidth_call(run: Run, operation: str, size_bytes: int) -> tuple[Callable[[], Any], int]:
     """(call, real size in bytes) of a float32 collective whose size is counted as nccl-tests does."""
     torch, dist = run.torch, run.dist
     count = max(1, size_bytes // 4 // run.world) * run.world
@@ -46,7 +48,7 @@ def bandwidth_call(run, operation, size_bytes):
     return calls[operation], count * 4
 
 
-def timed(run, call, iterations):
+def timed(run: Run, call: Callable[[], Any], iterations: int) -> float:
     """Mean time (us) of a call among `iterations` put to the device back to back, by the device's own clock."""
     torch = run.torch
     if run.device.type != "cuda":
@@ -60,10 +62,10 @@ def timed(run, call, iterations):
         call()
     last.record()
     torch.cuda.synchronize()
-    return first.elapsed_time(last) * 1e3 / iterations
+    return float(first.elapsed_time(last)) * 1e3 / iterations
 
 
-def phase_bandwidth(run):
+def phase_bandwidth(run: Run) -> None:
     """Time of each collective by size: warm-up, then the median of several batches."""
     gpu = run.device.type == "cuda"
     sizes = run.plan.get("bandwidth_bytes") or ([1 << 20, 32 << 20, 256 << 20, 1 << 30] if gpu else [64 << 10, 1 << 20, 8 << 20])
@@ -76,7 +78,7 @@ def phase_bandwidth(run):
             byte_s = measure(run, operation, size, byte_s)
 
 
-def measure(run, operation, size, byte_s):
+def measure(run: Run, operation: str, size: int, byte_s: float | None) -> float:
     """One operation at one size, reported as an event. byte_s: seconds that a byte took at the size before: a stall is not given patience. Returns its own."""
     gpu = run.device.type == "cuda"
     call, real = bandwidth_call(run, operation, size)

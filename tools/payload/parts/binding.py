@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from .run import Failed, drilled
+from .run import Failed, Run, drilled
 
 
-def device_index(run):
+def device_index(run: Run) -> int:
     """The GPU that this rank takes, among those that it sees."""
     return 0 if drilled(run, "wrong_device") else run.local_rank
 
 
-def phase_binding(run):
+def phase_binding(run: Run) -> dict[str, Any]:
     """Which device this rank takes."""
     torch = run.torch
     if run.backend != "nccl":
@@ -40,9 +41,9 @@ def phase_binding(run):
     return {"device": device}
 
 
-def binding_faults(everyone):
+def binding_faults(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """[{ranks, device, blamed, variable}] of devices that more than one rank of a machine took. blamed: who is not where its local rank says."""
-    takers = {}
+    takers: dict[tuple[str, str], list[int]] = {}
     for rank, facts in enumerate(everyone):
         takers.setdefault((facts["machine"], facts["device"]["uuid"]), []).append(rank)
     faults = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import struct
 import time
+from typing import Any
 
 
 class Board:
@@ -16,7 +17,7 @@ class Board:
     NUMBERS = struct.Struct("<qqddd")
     ASKED, ANSWERED, TEXT, SIZE = 48, 49, 64, 1024
 
-    def __init__(self, path, create=False):
+    def __init__(self, path: str, create: bool = False) -> None:
         if create:
             with open(path, "wb") as fresh:
                 fresh.write(b"\0" * self.SIZE)
@@ -25,31 +26,31 @@ class Board:
         self.entered = self.done = 0
         self.phase, self.phase_until = "", 0.0
 
-    def begin(self, phase, step, step_s, phase_until):
+    def begin(self, phase: str, step: str, step_s: float, phase_until: float) -> None:
         """A step begins: what it is stands here before it starts."""
         text = ("%s\n%s" % (phase, step)).encode()[: self.SIZE - self.TEXT - 1]
         self.memory[self.TEXT : self.TEXT + len(text) + 1] = text + b"\0"
         now = time.monotonic()
         self.NUMBERS.pack_into(self.memory, 0, self.entered, self.done, now, now + step_s, phase_until)
 
-    def enter(self):
+    def enter(self) -> None:
         """This rank is about to enter its next collective."""
         self.entered += 1
         struct.pack_into("<q", self.memory, 0, self.entered)
 
-    def leave(self):
+    def leave(self) -> None:
         """The collective is over, on the device too."""
         self.done = self.entered
         struct.pack_into("<q", self.memory, 8, self.done)
 
-    def read(self):
+    def read(self) -> dict[str, Any]:
         """What stands there: phase, step, seq (entered), done, began, until, phase_until."""
         entered, done, began, until, phase_until = self.NUMBERS.unpack_from(self.memory, 0)
         text = bytes(self.memory[self.TEXT :]).split(b"\0", 1)[0].decode("utf-8", "replace")
         phase, _, step = text.partition("\n")
         return {"phase": phase, "step": step, "seq": entered, "done": done, "began": began, "until": until, "phase_until": phase_until}
 
-    def flag(self, place, value=None):
+    def flag(self, place: int, value: int | None = None) -> int:
         """Reads or sets one of the two flags (ASKED: the agent wants a dump; ANSWERED: it is written)."""
         if value is not None:
             self.memory[place] = value

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
+from typing import Any
 
 from .binding import binding_faults
 from .mapped import mapped_libraries
-from .run import Failed, drill, short_list, wait_for
+from .run import Failed, Run, drill, short_list, wait_for
 
 # What must be the same on all ranks before they may meet in a collective: NCCL talks differently, or not at all, when these differ.
 MUST_AGREE = (
@@ -18,7 +19,7 @@ MUST_AGREE = (
 )  # fmt: skip
 
 
-def agreeing_facts(facts):
+def agreeing_facts(facts: dict[str, Any]) -> dict[str, str]:
     """What of a rank's facts must be the same on all ranks, as {name: text}."""
     libraries = facts.get("nccl") or []
     values = {
@@ -33,17 +34,17 @@ def agreeing_facts(facts):
     return {name: "not set" if value is None or value == "" else str(value) for name, value in values.items()}
 
 
-def node_gpus(models):
+def node_gpus(models: list[str]) -> str:
     """8 x NVIDIA H200: what the driver shows on a node, whichever of them its ranks use."""
     return ", ".join("%d x %s" % (models.count(model), model) for model in sorted(set(models)))
 
 
-def differences(everyone):
+def differences(everyone: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """[{name, values: {value: [ranks]}}] of what must agree between ranks and does not. everyone: facts by rank."""
     rows = []
     table = [agreeing_facts(facts) for facts in everyone]
     for name in table[0]:
-        values = {}
+        values: dict[str, list[int]] = {}
         for rank, facts in enumerate(table):
             values.setdefault(facts[name], []).append(rank)
         if len(values) > 1:
@@ -51,7 +52,7 @@ def differences(everyone):
     return rows
 
 
-def phase_consistency(run):
+def phase_consistency(run: Run) -> dict[str, Any]:
     """Before the first collective: what must be the same is the same. A difference is an answer here, and a hang later."""
     limit_s = run.phase_until - time.monotonic()
     run.facts["net_plugins"] = mapped_libraries("libnccl-net")

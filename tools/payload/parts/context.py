@@ -28,4 +28,4 @@ def retain_context(index: int) -> bool:
     device, context = ctypes.c_int(), ctypes.c_void_p()
     if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index):
         return False
-    return driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+    return bool(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0)

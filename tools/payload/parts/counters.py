@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Iterable
 
 from .roots import rooted
 
@@ -12,9 +13,9 @@ COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  
 NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
 
 
-def net_counters():
+def net_counters() -> dict[str, int]:
     """{name: count}: "eth0 rx_bytes", "mlx5_0 port 1 symbol_error"; all ports of all devices."""
-    counts = {}
+    counts: dict[str, int] = {}
     net, rdma = rooted("/sys/class/net"), rooted("/sys/class/infiniband")
     for name in _names(net):
         _read_all(counts, name, os.path.join(net, name, "statistics"), NET)
@@ -26,26 +27,26 @@ def net_counters():
     return counts
 
 
-def _names(folder):
+def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:
         return []
 
 
-def _read_all(counts, name, folder, counters):
+def _read_all(counts: dict[str, int], name: str, folder: str, counters: Iterable[str]) -> None:
     for counter in counters:
         with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
             counts["%s %s" % (name, counter)] = int(source.read())
 
 
-def peers_of(moved, read):
+def peers_of(moved: Iterable[str], read: Iterable[str]) -> dict[str, int]:
     """{kind of a counter: how many of it were read} for each kind of which one moved: {"replay errors": 144, "symbol_error": 8}."""
-    wanted = {COUNTED_OF.match(name).group(1) for name in moved}
-    kinds = [COUNTED_OF.match(name).group(1) for name in read]
+    wanted = {found.group(1) for found in map(COUNTED_OF.match, moved) if found}
+    kinds = [found.group(1) for found in map(COUNTED_OF.match, read) if found]
     return {kind: kinds.count(kind) for kind in sorted(wanted)}
 
 
-def changed(before, after):
+def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """What of the counters moved, by how much."""
     return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}

@@ -6,17 +6,19 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from .binding import device_index
 from .context import begin_context
 from .limits import VERSION
 from .mapped import boot_id, nccl_conf_lines, nccl_in_process, read_driver, shown_variables
-from .run import Failed
+from .run import Failed, Run
 from .survey import gpus
 from .training import load_training
 
 
-def phase_environment(run):
+def phase_environment(run: Run) -> dict[str, Any]:
     """Which torch, which NCCL, which settings: what is really there, not what should be."""
     maker = begin_context(device_index(run)) if run.plan.get("backend") != "gloo" else None
     run.step("import torch", run.phase_until - time.monotonic())
@@ -56,7 +58,7 @@ def phase_environment(run):
     return dict(run.facts)
 
 
-def names_interface(variable, value, present):
+def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
     """Whether the setting leaves at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname

@@ -8,9 +8,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 
-def emit(descriptor, kind, **fields):
+def emit(descriptor: int, kind: str, **fields: Any) -> None:
     """One event as one line in one write. What cannot be written has no reader any more, and that is the agent's business, not the rank's."""
     line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
     with contextlib.suppress(OSError):
@@ -21,14 +23,14 @@ def emit(descriptor, kind, **fields):
 PIECE_BYTES = 800  # srun mixes the lines of its tasks where they are longer than a kilobyte
 
 
-def shorten_lines(name):
+def shorten_lines(name: str) -> Callable[[], None]:
     """From now on what is written to standard output goes out in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns what ends it."""
     reader, writer = os.pipe()
     real = os.dup(1)
     os.dup2(writer, 1)
     os.close(writer)
 
-    def relay():
+    def relay() -> None:
         with os.fdopen(reader, "rb") as lines:
             for number, whole in enumerate(lines):
                 line = whole.rstrip(b"\n")
@@ -40,7 +42,7 @@ def shorten_lines(name):
     thread = threading.Thread(target=relay)
     thread.start()
 
-    def finish():
+    def finish() -> None:
         sys.stdout.flush()
         os.close(1)
         thread.join()

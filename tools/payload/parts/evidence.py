@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from typing import Any
 
 from .board import Board
 from .counters import changed, net_counters, peers_of
@@ -20,7 +21,7 @@ from .transports import transports_of
 NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
 
 
-def collect_evidence(agent, kind):
+def collect_evidence(agent: Any, kind: str) -> None:
     """Of every rank: where it stands, what it waits in, its stacks, its flight recording; of the node: log and counters."""
     alive = [child for child in agent.children if child.code is None]
     states = {child.rank: process_state(child.process.pid) for child in alive}
@@ -44,7 +45,7 @@ def collect_evidence(agent, kind):
         # State D for a moment is a page that is being read; only what stays in it hangs in the kernel.
         state = states[child.rank]
         state = process_state(child.process.pid) if state[0] == "D" else state
-        tell_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
+        report_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
     after = again.answer(NVML_AGAIN_S) if again else before
     log, net = new_kernel_lines(agent.kernel_log), net_counters()
     moved = changed(agent.counters, net)
@@ -54,7 +55,7 @@ def collect_evidence(agent, kind):
     agent.event("evidence", kernel_log=log, counters=moved, nvlink=links, nvml=after["problem"], peers=peers, counted_s=counted_s)
 
 
-def tell_stall(agent, child, kind, state, stand, native):
+def report_stall(agent: Any, child: Any, kind: str, state: tuple[str, str], stand: dict[str, Any] | None, native: str | None) -> None:
     """The evidence of one living rank as an event."""
     now = time.monotonic()
     late = 0 < min(stand["until"], stand["phase_until"]) < now if stand else kind == "stalled"
@@ -70,7 +71,7 @@ def tell_stall(agent, child, kind, state, stand, native):
     agent.event("stall", **fields)
 
 
-def tell_exits(agent):
+def report_exits(agent: Any) -> None:
     """How each rank ended by itself. Told before anything is killed."""
     for child in agent.children:
         if child.code is not None and child.code != 0:
@@ -80,7 +81,7 @@ def tell_exits(agent):
             agent.event("exit", rank=child.rank, code=child.code, signal=signal_name(child.code), output=child.output[-12:], stack=stack, **fields)
 
 
-def tell_transports(agent):
+def report_transports(agent: Any) -> None:
     """Which way each pair of ranks really talks: NCCL's log, and NVML for what NVLink joins."""
     links = agent.first_links()
     if links["pairs"] is not None:

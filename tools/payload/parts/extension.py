@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from .processes import die_with_parent, end_session, session_commands
-from .run import Failed, arrive, await_all, meet
+from .run import Failed, Run, arrive, await_all, meet
 
 # Through torch's own builder, as fused kernels are: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Python.h is what
 # every extension needs; torch's own headers take half a minute of compiling, which would say nothing more.
@@ -42,7 +44,7 @@ IMPORT_S = 60.0  # for torch, before anything is built
 TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
 
 
-def phase_build(run):
+def phase_build(run: Run) -> dict[str, Any] | None:
     """A C++ extension without GPU, and one with CUDA where there is nvcc, each in a new cache: how long does it take, does it end?"""
     if run.local_rank != 0:
         meet(run, "build")
@@ -60,7 +62,7 @@ def phase_build(run):
     return found
 
 
-def build_one(run, kind):
+def build_one(run: Run, kind: str) -> dict[str, Any]:
     """{seconds, compiler}, or {missing: programs}. Raises Failed when it does not end, or ends badly."""
     path = build_path(os.environ)
     missing = [name for name in TOOLS[kind] if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))]
@@ -78,14 +80,14 @@ def build_one(run, kind):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def build_path(environment):
+def build_path(environment: Mapping[str, str]) -> str:
     """PATH with the folder of the users' Python, where ninja often lies, and CUDA_HOME's compiler."""
     places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
     home = environment.get("CUDA_HOME") or "/usr/local/cuda"
     return os.pathsep.join([*places, os.path.join(home, "bin")])
 
 
-def build_words(folder, kind, device):
+def build_words(folder: str, kind: str, device: Any) -> list[str]:
     """argv of the builder; writes it and the source."""
     name, program = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"), os.path.join(folder, "build.py")
     for path, text in ((name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL), (program, BUILD_PROGRAM)):
@@ -95,7 +97,7 @@ def build_words(folder, kind, device):
     return [sys.executable, program, folder, name, function, "cpu" if kind == "cpp" else str(device.index or 0)]
 
 
-def run_bounded(argv, limit_s, latest, environment):
+def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Mapping[str, str]) -> str:
     """What a builder says; it and all that it started is ended limit_s after it began to build, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
     with tempfile.TemporaryFile() as output:  # no pipe: what a compiler leaves behind would keep it open
         builder = subprocess.Popen(
@@ -122,20 +124,23 @@ def run_bounded(argv, limit_s, latest, environment):
     return text
 
 
-def build_error(text):
+def build_error(text: str) -> str:
     """The line that says what went wrong: the compiler's, not the end of Python's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
     return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
-def tool_versions(kind, path):
+def tool_versions(kind: str, path: str) -> dict[str, str]:
     """First telling line of each compiler's --version."""
     found = {}
     for name in TOOLS[kind]:
-        program = os.environ.get("CXX") if name == "c++" and os.environ.get("CXX") else name
+        program = (os.environ.get("CXX") or name) if name == "c++" else name
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "timeout": 5, "env": dict(os.environ, PATH=path), "preexec_fn": die_with_parent}
-            lines = subprocess.run([program, "--version"], check=False, **options).stdout.decode("utf-8", "replace").splitlines()
+            done = subprocess.run(
+                [program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5, env=dict(os.environ, PATH=path),
+                preexec_fn=die_with_parent, check=False,
+            )  # fmt: skip
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
             found[name] = next((line for line in lines if "release" in line), lines[0] if lines else "")[:120]
     return found

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from .operations import phase_operation
+from .run import Run
 
 
-def mesh(world):
+def mesh(world: int) -> tuple[tuple[list[int], list[int]], tuple[list[int], list[int]]]:
     """(groups of the first kind, of the second): halves, and every second rank. Each rank is in one of each kind."""
     everybody = list(range(world))
     return (everybody[: world // 2], everybody[world // 2 :]), (everybody[::2], everybody[1::2])
 
 
-def has_mesh(world):
+def has_mesh(world: int) -> bool:
     """Whether there are enough ranks for two groups of two."""
     return world >= 4 and world % 2 == 0
 
@@ -21,19 +23,19 @@ def has_mesh(world):
 class OverlapGroups:
     """A second group of the whole world, and this rank's two groups of a mesh: (ranks, group) each, None where there is no mesh."""
 
-    def __init__(self, run):
+    def __init__(self, run: Run) -> None:
         dist = run.dist
         run.step("create more groups", 15 + run.world * 0.05)
         self.second = dist.new_group(list(range(run.world)))
         made = [[(ranks, dist.new_group(ranks)) for ranks in kind] for kind in mesh(run.world)] if has_mesh(run.world) else []
         self.mesh = [next(one for one in kind if run.rank in one[0]) for kind in made]
-        self.problems = []
+        self.problems: list[Exception] = []
         own = [self.second] + [group for _, group in self.mesh]
         self.makers = [threading.Thread(target=self.connect, args=(run, group), daemon=True) for group in own if run.device.type == "cuda"]
         for maker in self.makers:
             maker.start()
 
-    def connect(self, run, group):
+    def connect(self, run: Run, group: Any) -> None:
         """The group's communicator, without a collective. A torch that cannot do that makes it with the first one."""
         try:
             run.torch.cuda.set_device(run.device)
@@ -43,7 +45,7 @@ class OverlapGroups:
         except Exception as problem:
             self.problems.append(problem)  # reported where the groups are used
 
-    def await_all(self, run):
+    def await_all(self, run: Run) -> None:
         """Until all are there. Raises what was raised in making them."""
         run.step("wait for the communicators of more groups", 15 + run.world * 0.05)
         for maker in self.makers:
@@ -51,13 +53,13 @@ class OverlapGroups:
         if self.problems:
             raise self.problems[0]
 
-    def destroy(self, run):
+    def destroy(self, run: Run) -> None:
         """All of them."""
         for group in [self.second] + [group for _, group in self.mesh]:
             run.dist.destroy_process_group(group)
 
 
-def phase_all_to_all(run):
+def phase_all_to_all(run: Run) -> None:
     """The operation, whose first call joins every pair of ranks and takes seconds; meanwhile the groups of phase overlap come about."""
     if "overlap" in run.phases:
         run.groups = OverlapGroups(run)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from .limits import STEP_S
 from .mapped import mapped_libraries, nccl_in_process
-from .run import Failed, drill
+from .run import Failed, Run, drill
 
 
-def phase_init(run):
+def phase_init(run: Run) -> dict[str, Any]:
     """The communicator: built at the first collective, so there is one."""
     import datetime
 

@@ -8,7 +8,7 @@ import os
 from .roots import rooted
 
 
-def open_kernel_log():
+def open_kernel_log() -> int | None:
     """A descriptor that yields the lines from now on, or None where that is not allowed."""
     try:
         descriptor = os.open(rooted("/dev/kmsg"), os.O_RDONLY | os.O_NONBLOCK)
@@ -18,7 +18,7 @@ def open_kernel_log():
         return None
 
 
-def new_kernel_lines(descriptor, most=200):
+def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | None:
     """The lines that came since, bounded; None where the log may not be read.
 
     A record is `priority,number,time,flags;text`, then lines with a blank in front that say more for programs.
@@ -26,7 +26,8 @@ def new_kernel_lines(descriptor, most=200):
     """
     if descriptor is None:
         return None
-    lines, piece = [], b" "
+    lines: list[str] = []
+    piece = b" "
     with contextlib.suppress(OSError):  # EAGAIN: no more; EPIPE: the log went round
         while len(lines) < most and piece:
             piece = os.read(descriptor, 8192)

@@ -20,7 +20,7 @@ MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for 
 UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
 
 
-def hold_folder(folder, seconds):
+def hold_folder(folder: str, seconds: float) -> None:
     """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -28,7 +28,7 @@ def hold_folder(folder, seconds):
         target.write("%d\n" % (time.time() + seconds + MARGIN_S))
 
 
-def clear_leftovers(now):
+def clear_leftovers(now: float) -> list[str]:
     """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
     parent, cleared = tempfile.gettempdir(), []
     with contextlib.suppress(OSError):
@@ -40,7 +40,7 @@ def clear_leftovers(now):
     return cleared
 
 
-def is_left_over(folder, now):
+def is_left_over(folder: str, now: float) -> bool:
     """Whether it is this user's, past its time, and held by nobody."""
     try:
         known = os.lstat(folder)
@@ -56,7 +56,7 @@ def is_left_over(folder, now):
     return True
 
 
-def wanted_until(folder, known):
+def wanted_until(folder: str, known: os.stat_result) -> float:
     """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
     try:
         with open(os.path.join(folder, RECORD), encoding="ascii") as source:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import zlib
+from typing import Any
 
 from .agent import run_agent
 from .events import shorten_lines
@@ -21,7 +22,7 @@ from .run import Failed
 from .survey import survey
 
 
-def main(argv):
+def main(argv: list[str]) -> int:
     """0 all well, 1 something failed, 2 wrong use, 3 stalled."""
     parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
     parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank")
@@ -39,7 +40,7 @@ def main(argv):
         finish()
 
 
-def do(given):
+def do(given: argparse.Namespace) -> int:
     """What the command line asks for; the exit code."""
     if given.what in ("survey", "node"):
         clear_leftovers(time.time())
@@ -74,14 +75,14 @@ def do(given):
         shutil.rmtree(folder, ignore_errors=True)  # no agent knows of it, and what it holds was reported
 
 
-def read_plan(text):
+def read_plan(text: str) -> dict[str, Any]:
     """The plan: from the argument, from the file that it names, or this Slurm node's among those of all nodes (=, then base64 of packed JSON)."""
     if text.startswith("="):
-        return json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]]
+        return dict(json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]])
     if text.startswith("@"):
         with open(text[1:], encoding="utf-8") as source:
             text = source.read()
-    return json.loads(text)
+    return dict(json.loads(text))
 
 
 if __name__ == "__main__":

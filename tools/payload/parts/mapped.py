@@ -7,13 +7,15 @@ import ctypes
 import os
 import socket
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 from .roots import rooted
 
 SHOWN_VARIABLES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "UCX_", "FI_")
 
 
-def mapped_libraries(prefix, maps="/proc/self/maps"):
+def mapped_libraries(prefix: str, maps: str = "/proc/self/maps") -> list[str]:
     """Paths of mapped files whose name begins with `prefix`, in the order of the map."""
     found = []
     with contextlib.suppress(OSError), open(maps, encoding="utf-8", errors="replace") as lines:
@@ -24,7 +26,7 @@ def mapped_libraries(prefix, maps="/proc/self/maps"):
     return found
 
 
-def build_id(path):
+def build_id(path: str) -> str | None:
     """The GNU build id of a 64-bit little-endian ELF file in hex, or None."""
     try:
         with open(path, "rb") as library:
@@ -46,7 +48,7 @@ def build_id(path):
     return None
 
 
-def _gnu_note(notes):
+def _gnu_note(notes: bytes) -> str | None:
     at = 0
     while at + 12 <= len(notes):
         name, length, kind = struct.unpack_from("<III", notes, at)
@@ -57,7 +59,7 @@ def _gnu_note(notes):
     return None
 
 
-def nccl_in_process():
+def nccl_in_process() -> list[dict[str, Any]]:
     """[{path, version, build_id}] of every libnccl really mapped; the version is what the library itself answers."""
     answers = []
     for path in mapped_libraries("libnccl.so"):
@@ -68,7 +70,7 @@ def nccl_in_process():
     return answers
 
 
-def nccl_version(number):
+def nccl_version(number: int) -> str | None:
     """22809 -> 2.28.9; 2708 -> 2.7.8 (the older way of counting); None for 0."""
     if not number:
         return None
@@ -76,12 +78,12 @@ def nccl_version(number):
     return "%d.%d.%d" % (number // major, number % major // 100, number % 100)
 
 
-def shown_variables(environment):
+def shown_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that say how ranks talk and which devices they see."""
     return {name: environment[name] for name in sorted(environment) if name.startswith(SHOWN_VARIABLES)}
 
 
-def nccl_conf_lines():
+def nccl_conf_lines() -> list[list[str]]:
     """[path, line] of NCCL's own configuration files, where they can be read."""
     rows = []
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf"), os.environ.get("NCCL_CONF_FILE") or ""):
@@ -90,7 +92,7 @@ def nccl_conf_lines():
     return rows
 
 
-def boot_id():
+def boot_id() -> str:
     """Tells machines apart, whatever they call themselves; two containers of one machine are one machine here."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:
@@ -99,7 +101,7 @@ def boot_id():
         return socket.gethostname()
 
 
-def read_driver():
+def read_driver() -> str | None:
     """The loaded NVIDIA driver's version, or None."""
     with contextlib.suppress(OSError), open(rooted("/sys/module/nvidia/version"), encoding="ascii") as source:
         return source.read().strip()

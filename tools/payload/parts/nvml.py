@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from .processes import die_with_parent
 
@@ -43,19 +45,19 @@ class FieldValue(ctypes.Structure):
 class NvmlQuestion:
     """A child that asks NVML; answer() waits for it, and no longer than it may since it was asked."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.began = time.monotonic()
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
         argv = [sys.executable, "-S", os.path.abspath(__file__), "nvml"]
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent)
 
-    def answer(self, limit_s):
+    def answer(self, limit_s: float) -> dict[str, Any]:
         """{"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink joins or None, the others by name and UUID, and why there is no more; once."""
         problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
             self.output.seek(0)
-            return json.loads(self.output.read())
+            return dict(json.loads(self.output.read()))
         except subprocess.TimeoutExpired:
             self.process.kill()
         except ValueError:
@@ -63,12 +65,12 @@ class NvmlQuestion:
         return nothing_read(problem)
 
 
-def nothing_read(problem=None):
+def nothing_read(problem: str | None = None) -> dict[str, Any]:
     """An answer without anything."""
     return {"pairs": None, "counters": {}, "links": {}, "problem": problem}
 
 
-def read_nvml():
+def read_nvml() -> dict[str, Any]:
     """The answer, in the child. Where there is no library there is nothing to say."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -86,13 +88,13 @@ def read_nvml():
     return {"pairs": joined_pairs(library, handles), "counters": counters, "links": links, "problem": None}
 
 
-def call(library, name, *arguments):
+def call(library: Any, name: str, *arguments: Any) -> int:
     """The code of a call; 13 (function not found) where the library is too old to know it."""
     function = getattr(library, name, None)
     return function(*arguments) if function else 13
 
 
-def nvml_handles(library):
+def nvml_handles(library: Any) -> list[tuple[Any, str]]:
     """[(handle, UUID)] in NVML's order."""
     count, handles = ctypes.c_uint(), []
     call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -103,7 +105,7 @@ def nvml_handles(library):
     return handles
 
 
-def joined_pairs(library, handles):
+def joined_pairs(library: Any, handles: list[tuple[Any, str]]) -> list[list[str]]:
     """[[uuid, uuid]] of GPUs that NVLink joins, directly or through switches."""
     pairs, status = [], ctypes.c_int()
     for place, (first, name) in enumerate(handles):
@@ -113,13 +115,13 @@ def joined_pairs(library, handles):
     return pairs
 
 
-def active_links(library, handle):
+def active_links(library: Any, handle: Any) -> list[int]:
     """Numbers of the NVLinks that are up."""
     active, state = ctypes.c_uint(), "nvmlDeviceGetNvLinkState"
     return [link for link in range(MOST_LINKS) if call(library, state, handle, link, ctypes.byref(active)) == 0 and active.value]
 
 
-def gpu_links(library, handle):
+def gpu_links(library: Any, handle: Any) -> dict[str, int]:
     """{nvlinks, nvlink_mb_s, pcie_generation, pcie_width}: what carries this GPU's data; 0 for what it does not say."""
     links = active_links(library, handle)
     speed = FieldValue(NVLINK_SPEED, links[0] if links else 0)
@@ -131,7 +133,7 @@ def gpu_links(library, handle):
     return found
 
 
-def gpu_counters(library, handle, gpu):
+def gpu_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
     """{"GPU 0 PCIe replays": 0, "GPU 0 corrected memory errors": 0}: what this GPU counts of itself."""
     counters, replays = {}, ctypes.c_uint()
     if call(library, "nvmlDeviceGetPcieReplayCounter", handle, ctypes.byref(replays)) == 0:
@@ -143,7 +145,7 @@ def gpu_counters(library, handle, gpu):
     return counters
 
 
-def link_counters(library, handle, gpu):
+def link_counters(library: Any, handle: Any, gpu: str) -> dict[str, int]:
     """{"GPU 0 link 3 replay errors": 0}; links that are not active are left out."""
     links = active_links(library, handle)
     counters = field_counters(library, handle, gpu, links, FIELDS)
@@ -158,7 +160,7 @@ def link_counters(library, handle, gpu):
     return counters
 
 
-def field_counters(library, handle, gpu, links, fields):
+def field_counters(library: Any, handle: Any, gpu: str, links: list[int], fields: Mapping[int, str]) -> dict[str, int]:
     """The same of these field values: {number: name}."""
     wanted = [(field, link) for link in links for field in fields]
     values = (FieldValue * len(wanted))(*[FieldValue(field, link) for field, link in wanted])

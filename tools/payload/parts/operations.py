@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from .pattern import pattern, reduced_pattern, summand, wrong_elements
-from .run import Failed, meet
+from .run import Failed, Run, meet
 
 
-def op_broadcast(run, count, dtype, seed):
+def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """The last rank's data arrives everywhere."""
     torch, source = run.torch, run.world - 1
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
@@ -16,50 +18,50 @@ def op_broadcast(run, count, dtype, seed):
     return held, lambda: run.dist.broadcast(held, source), lambda: [(source, held, expected)]
 
 
-def op_all_reduce(run, count, dtype, seed):
+def op_all_reduce(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """The sum of all."""
     held = summand(run.torch, run, count, run.rank, seed, dtype)
     return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
 
 
-def op_all_gather(run, count, dtype, seed):
+def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """Each rank's part at its place."""
     torch = run.torch
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
     whole = torch.zeros(count * run.world, dtype=dtype, device=run.device)
 
-    def parts():
+    def parts() -> Iterable[tuple[int | None, Any, Any]]:
         for source, part in enumerate(whole.split(count)):
             yield source, part, pattern(torch, run.device, count, source, seed, 256, dtype)
 
     return held, lambda: gather_whole(run, whole, held), parts
 
 
-def op_reduce_scatter(run, count, dtype, seed):
+def op_reduce_scatter(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """My part of the sum."""
     held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
     part = run.torch.zeros(count, dtype=dtype, device=run.device)
 
-    def parts():
+    def parts() -> Iterable[tuple[int | None, Any, Any]]:
         return [(None, part, reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank))]
 
     return held, lambda: scatter_sum(run, part, held), parts
 
 
-def op_all_to_all(run, count, dtype, seed):
+def op_all_to_all(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """Each rank's part for me."""
     torch = run.torch
     held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
     whole = torch.zeros_like(held)
 
-    def parts():
+    def parts() -> Iterable[tuple[int | None, Any, Any]]:
         for source, part in enumerate(whole.split(count)):
             yield source, part, pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype)
 
     return held, lambda: run.dist.all_to_all_single(whole, held), parts
 
 
-def op_send_recv(run, count, dtype, seed):
+def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """A ring: to the next, from the one before."""
     torch, dist = run.torch, run.dist
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
@@ -68,19 +70,19 @@ def op_send_recv(run, count, dtype, seed):
     came = torch.zeros_like(held)
     after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
 
-    def call():
+    def call() -> None:
         for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]):
             work.wait()
 
     return held, call, lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))]
 
 
-def gather_whole(run, whole, part, **options):
+def gather_whole(run: Run, whole: Any, part: Any, **options: Any) -> Any:
     """all_gather into one tensor, placed by rank."""
     return run.dist.all_gather_into_tensor(whole, part, **options)
 
 
-def scatter_sum(run, part, whole, **options):
+def scatter_sum(run: Run, part: Any, whole: Any, **options: Any) -> Any:
     """reduce_scatter from one tensor."""
     return run.dist.reduce_scatter_tensor(part, whole, **options)
 
@@ -91,7 +93,7 @@ OPERATIONS = {
 }  # fmt: skip
 
 
-def phase_operation(run):
+def phase_operation(run: Run) -> None:
     """One operation on fresh data, float32 and bfloat16, against the exactly known result."""
     torch, operation = run.torch, OPERATIONS[run.phase]
     count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
@@ -124,12 +126,12 @@ def phase_operation(run):
 SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole, as nccl-tests counts
 
 
-def dtype_bytes(dtype):
+def dtype_bytes(dtype: Any) -> int:
     """Bytes of an element."""
     return 2 if "16" in str(dtype) else 4
 
 
-def phase_agreement(run):
+def phase_agreement(run: Run) -> None:
     """Whether any rank found wrong data: all ranks get the same answer, over the store, and go on or end together."""
     meet(run, "operations")
     wrong = run.store.add("wrong", 0)

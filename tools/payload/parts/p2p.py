@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .pattern import pattern
-from .run import Failed, arrive, await_all
+from .run import Failed, Run, arrive, await_all
 
 
-def phase_p2p_matrix(run):
+def phase_p2p_matrix(run: Run) -> dict[str, Any] | None:
     """Copies between each pair of this machine's GPUs, by its first rank: right content, and how fast."""
     enough = run.device.type == "cuda" and run.torch.cuda.device_count() > 1
     try:
@@ -18,7 +20,7 @@ def phase_p2p_matrix(run):
     return None if enough else {"skip": "fewer than two GPUs here"}
 
 
-def copy_all(run):
+def copy_all(run: Run) -> None:
     """Every pair in both directions. Raises Failed for wrong content."""
     torch, size, rows = run.torch, 64 << 20, []
     count = torch.cuda.device_count()
@@ -36,7 +38,7 @@ def copy_all(run):
         raise Failed(message, wrong=sum(row["wrong"] for row in bad))
 
 
-def copy_row(torch, held, source, target):
+def copy_row(torch: Any, held: Any, source: int, target: int) -> dict[str, Any]:
     """One pair: {from, to, peer_access, gb_s, wrong}."""
     device = torch.device("cuda", target)
     came = torch.empty_like(held, device=device)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
 
-def pattern(torch, device, count, source, seed, bound, dtype, start=0):
+from .run import Run
+
+
+def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: int, dtype: Any, start: int = 0) -> Any:
     """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can say what any other rank sent.
 
     Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is right or wrong, never nearly right.
@@ -14,7 +18,7 @@ def pattern(torch, device, count, source, seed, bound, dtype, start=0):
     return ((mixed >> 33).remainder(2 * bound + 1) - bound).to(dtype)
 
 
-def reduced_pattern(torch, run, count, seed, dtype, start=0):
+def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, start: int = 0) -> Any:
     """What all_reduce must yield: the sum over all ranks of what they put in."""
     total = torch.zeros(count, dtype=torch.int64, device=run.device)
     for source in range(run.world):
@@ -22,7 +26,7 @@ def reduced_pattern(torch, run, count, seed, dtype, start=0):
     return total.to(dtype)
 
 
-def summand(torch, run, count, source, seed, dtype, start=0):
+def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any, start: int = 0) -> Any:
     """What one rank puts into a sum. With more than 256 ranks only every k-th has something at a place, so that the sum stays exact."""
     values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
     share = -(-run.world // 256)
@@ -32,6 +36,6 @@ def summand(torch, run, count, source, seed, dtype, start=0):
     return values
 
 
-def wrong_elements(torch, found, expected):
+def wrong_elements(torch: Any, found: Any, expected: Any) -> int:
     """How many elements differ; not a number differs from everything."""
     return int((found != expected).sum())

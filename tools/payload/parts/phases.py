@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .bandwidth import phase_bandwidth, phase_pace
 from .binding import phase_binding
 from .consistency import phase_consistency
@@ -28,17 +30,17 @@ OPTIONAL = ("p2p_matrix", "build")
 ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 
 
-def phases_of(plan):
+def phases_of(plan: dict[str, Any]) -> list[str]:
     """Names of the phases to go through, in order."""
     asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
     checked = any(name in OPERATIONS for name in asked)
     return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
 
 
-def phase_limit_s(plan, name):
+def phase_limit_s(plan: dict[str, Any], name: str) -> float:
     """How long a phase may take as a whole. Steps inside have their own, much shorter limit."""
     base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
-    base = base or PHASE_LIMIT_S.get(name, 60.0)
+    base = float(base) if base else PHASE_LIMIT_S.get(name, 60.0)
     if name not in ALWAYS:
         base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
-    return base + plan.get("world_size", 1) * 0.05
+    return float(base + plan.get("world_size", 1) * 0.05)

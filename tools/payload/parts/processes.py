@@ -8,7 +8,7 @@ import os
 import signal
 
 
-def process_state(pid):
+def process_state(pid: int) -> tuple[str, str]:
     """(state letter, wchan) of a process, ("gone", "") when there is none."""
     try:
         with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as source:
@@ -21,13 +21,13 @@ def process_state(pid):
     return state, wchan
 
 
-def die_with_parent():
+def die_with_parent() -> None:
     """In a child, before it becomes its program: it dies when its parent does, however that one ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def signal_name(code):
+def signal_name(code: int) -> str | None:
     """SIGKILL for -9, None for an ordinary exit."""
     try:
         return signal.Signals(-code).name if code < 0 else None
@@ -35,7 +35,7 @@ def signal_name(code):
         return "signal %d" % -code
 
 
-def session_members(session):
+def session_members(session: int) -> list[int]:
     """pids that have this session id, in the order of their start."""
     found = []
     for name in os.listdir("/proc"):
@@ -47,7 +47,7 @@ def session_members(session):
     return [pid for _, pid in sorted(found)]
 
 
-def session_commands(session):
+def session_commands(session: int) -> list[str]:
     """Command lines of a session's processes, the youngest last."""
     found = []
     for pid in session_members(session):
@@ -58,7 +58,7 @@ def session_commands(session):
     return found
 
 
-def end_session(pid):
+def end_session(pid: int) -> None:
     """SIGKILL to a session: its process group, and whatever has its session id."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)

@@ -11,6 +11,8 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from .board import Board
 from .events import emit
@@ -21,7 +23,7 @@ from .recording import read_encoded, read_tail, recording_path, write_flight_rec
 from .run import Failed, Run
 
 
-def run_rank(plan, place, descriptor, folder):
+def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> int:
     """Goes through the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
@@ -45,7 +47,7 @@ def run_rank(plan, place, descriptor, folder):
     return 0
 
 
-def leave(run):
+def leave(run: Run) -> None:
     """Rank 0 serves the store, so it goes last; but it does not wait long for those that will not come."""
     if run.store is None:
         return
@@ -56,7 +58,7 @@ def leave(run):
             time.sleep(0.02)
 
 
-def run_phase(run, name):
+def run_phase(run: Run, name: str) -> bool:
     """Announce, do, tell how it went. False when the phase failed."""
     limit_s = phase_limit_s(run.plan, name)
     run.phase, run.phase_until = name, time.monotonic() + limit_s
@@ -82,7 +84,7 @@ def run_phase(run, name):
     return True
 
 
-def keep_watch(run):
+def keep_watch(run: Run) -> None:
     """Answers the agent's wish for a dump; where there is no agent, tells of a stall itself and ends the rank."""
     while True:
         time.sleep(0.2)
@@ -100,18 +102,25 @@ def keep_watch(run):
             os._exit(3)
 
 
-def own_evidence(run, state):
+def own_evidence(run: Run, state: dict[str, Any]) -> dict[str, Any]:
     """What a rank without an agent can say of its own stall."""
     return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
             "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
 
 
-def rank_place(environment):
+def leading_number(text: str) -> int:
+    """8 of "8" and of Slurm's "8(x2)". Raises ValueError."""
+    found = re.match(r"\d+", text)
+    return int(found.group() if found else text)
+
+
+def rank_place(environment: Mapping[str, str]) -> tuple[int, int, int, int]:
     """(rank, world, local rank, local world) as torchrun, srun or a person has set them. Raises Failed."""
     for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
         if names[0] in environment and names[1] in environment:
             try:
-                return tuple(int(re.match(r"\d+", environment.get(name, default)).group()) for name, default in zip(names, ("0", "1", "0", "1")))
-            except AttributeError:
+                rank, world, local_rank, local_world = (leading_number(environment.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1")))
+                return rank, world, local_rank, local_world
+            except ValueError:
                 raise Failed("expected whole numbers in %s, found %s" % (", ".join(names), [environment.get(name) for name in names])) from None
     raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")

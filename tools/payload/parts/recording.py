@@ -6,14 +6,17 @@ import base64
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterator
+
+from .run import Run
 
 
-def recording_path(folder, rank):
+def recording_path(folder: str, rank: int) -> str:
     """Where a rank's flight recording goes."""
     return os.path.join(folder, "flight-%d" % rank)
 
 
-def write_flight_recording(run):
+def write_flight_recording(run: Run) -> None:
     """torch's own record of the last collectives (a pickle), where this torch keeps one. It is there whole or not at all."""
     path = recording_path(run.folder, run.rank)
     with contextlib.suppress(Exception):  # a recorder that is missing or broken must not cost the other evidence
@@ -25,7 +28,7 @@ def write_flight_recording(run):
         os.replace(path + ".partial", path)
 
 
-def recorded(dump):
+def recorded(dump: Callable[..., bytes]) -> bytes:
     """The record. To name Python's frames torch loads its compiler, seconds of imports in the middle of a hang: only where that is loaded already."""
     if "torch._dynamo" in sys.modules:
         return dump()
@@ -35,13 +38,13 @@ def recorded(dump):
         return dump()
 
 
-def nccl_log(folder, rank):
+def nccl_log(folder: str, rank: int) -> tuple[str, str]:
     """Where NCCL logs, and where stands which part of that log speaks of other groups than that of all ranks."""
     return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
 
 
 @contextlib.contextmanager
-def logs_of_others(run):
+def logs_of_others(run: Run) -> Iterator[None]:
     """What NCCL logs meanwhile is of groups whose ranks are counted anew, so it says nothing of the ranks of all."""
     log, record = nccl_log(run.folder, run.rank)
     with open(record, "a", encoding="ascii") as target:
@@ -51,7 +54,7 @@ def logs_of_others(run):
         target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
 
 
-def read_nccl_log(folder, rank, limit=4 << 20):
+def read_nccl_log(folder: str, rank: int, limit: int = 4 << 20) -> str:
     """The end of a rank's NCCL log, without what it says of other groups."""
     path, record = nccl_log(folder, rank)
     log = read_tail(path, 1 << 30).encode()
@@ -61,7 +64,7 @@ def read_nccl_log(folder, rank, limit=4 << 20):
     return log[-limit:].decode("utf-8", "replace")
 
 
-def read_tail(path, limit=16000):
+def read_tail(path: str, limit: int = 16000) -> str:
     """The end of a text file."""
     try:
         with open(path, "rb") as source:
@@ -71,7 +74,7 @@ def read_tail(path, limit=16000):
         return ""
 
 
-def read_encoded(path, limit=131072):
+def read_encoded(path: str, limit: int = 131072) -> str | None:
     """A binary file as base64, or None. What is too large is left out, for half a pickle is none."""
     try:
         if os.path.getsize(path) > limit:

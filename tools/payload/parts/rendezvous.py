@@ -6,11 +6,12 @@ import contextlib
 import errno
 import socket
 import time
+from typing import Any
 
-from .run import Failed, short_list
+from .run import Failed, Run, short_list
 
 
-def phase_rendezvous(run):
+def phase_rendezvous(run: Run) -> dict[str, Any]:
     """All ranks meet at the store. Whoever is missing at the end is named."""
     import datetime
 
@@ -35,7 +36,7 @@ def phase_rendezvous(run):
     return {"address": address, "port": port}
 
 
-def require_free(port):
+def require_free(port: int) -> None:
     """Raises Failed when something listens on the port here."""
     for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 -- asked, not served
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -5,6 +5,6 @@ from __future__ import annotations
 import os
 
 
-def rooted(path):
+def rooted(path: str) -> str:
     """UNHANG_SMOKE_ROOT in front of an absolute path."""
     return os.path.join(os.environ.get("UNHANG_SMOKE_ROOT") or "/", path.lstrip("/"))

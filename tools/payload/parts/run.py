@@ -8,6 +8,8 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .board import Board
 from .events import emit
@@ -19,7 +21,7 @@ MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of those that are reported
 class Failed(Exception):
     """A phase's answer is no; the text says what was expected and what was found. more: fields of the event."""
 
-    def __init__(self, message, **more):
+    def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
         self.more = more
 
@@ -27,22 +29,31 @@ class Failed(Exception):
 class Run:
     """What a rank knows: its place, its plan, its board; torch and the process group once there are any."""
 
-    def __init__(self, plan, place, descriptor, folder):
+    def __init__(self, plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> None:
         self.plan, self.descriptor, self.folder = plan, descriptor, folder
         self.rank, self.world, self.local_rank, self.local_world = place
         self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
         self.stacks = open(os.path.join(folder, "stacks-%d" % self.rank), "w+", encoding="utf-8")  # noqa: SIM115 -- open as long as the process lives
         self.host = plan.get("host") or socket.gethostname()
-        self.phases, self.phase, self.phase_until = (), "", 0.0
-        self.torch = self.dist = self.store = self.device = self.backend = None
-        self.facts, self.seed, self.last_status, self.losses, self.groups = {}, 0, "ok", (), None
-        self.steps, self.step_name, self.step_began = {}, "", time.monotonic()
+        self.phases: tuple[str, ...] = ()
+        self.phase, self.phase_until = "", 0.0
+        self.torch: Any = None
+        self.dist: Any = None
+        self.store: Any = None
+        self.device: Any = None
+        self.backend: str | None = None
+        self.groups: Any = None
+        self.facts: dict[str, Any] = {}
+        self.losses: Sequence[float] = ()
+        self.seed, self.last_status = 0, "ok"
+        self.steps: dict[str, float] = {}
+        self.step_name, self.step_began = "", time.monotonic()
 
-    def event(self, kind, **fields):
+    def event(self, kind: str, **fields: Any) -> None:
         """An event of this rank, in this phase."""
         emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
 
-    def step(self, name, limit_s=None):
+    def step(self, name: str, limit_s: float | None = None) -> None:
         """Announces a step: from now on the agent counts, and so does a timer in this process that ends it should nobody else."""
         limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
         limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
@@ -50,20 +61,20 @@ class Run:
         self.board.begin(self.phase, name, limit_s, self.phase_until)
         faulthandler.dump_traceback_later(limit_s + SELF_END_S, exit=True, file=self.stacks)
 
-    def end_step(self, following=""):
+    def end_step(self, following: str = "") -> None:
         """Notes how long the step before took."""
         now = time.monotonic()
         self.steps[self.step_name] = self.steps.get(self.step_name, 0.0) + now - self.step_began
         self.step_name, self.step_began = following, now
 
-    def longest_steps(self):
+    def longest_steps(self) -> dict[str, float]:
         """{step: seconds} of the phase's longest, for who wonders where its time went; from now on those of the next phase are counted."""
         self.end_step()
         longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
         self.steps = {}
         return {name: round(seconds, 3) for name, seconds in longest if seconds >= LEAST_STEP_S}
 
-    def collective(self, name, call, size_bytes=0, expected_s=None):
+    def collective(self, name: str, call: Callable[[], Any], size_bytes: int = 0, expected_s: float | None = None) -> Any:
         """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
 
         It may take what any collective may, and what its size takes on a slow network; or three times what is expected, where somebody has measured.
@@ -74,24 +85,24 @@ class Run:
         drill(self)
         self.board.enter()
         result = call()
-        self.settle()
+        self.await_device()
         self.board.leave()
         return result
 
-    def settle(self):
+    def await_device(self) -> None:
         """Waits for the device."""
         if self.device is not None and self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def free_bytes(self):
+    def free_bytes(self) -> int:
         """Memory that this rank may count on: of its GPU, or its share of the machine's."""
         if self.device is not None and self.device.type == "cuda":
-            return self.torch.cuda.mem_get_info()[0]
+            return int(self.torch.cuda.mem_get_info()[0])
         with open("/proc/meminfo", encoding="ascii") as lines:
             available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
         return available // max(1, self.local_world)
 
-    def scaled(self, elements, element_bytes, copies):
+    def scaled(self, elements: int, element_bytes: int, copies: int) -> int:
         """As many elements as asked for, or as memory (half of what is free) and the plan's largest message allow."""
         room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
         agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
@@ -99,7 +110,7 @@ class Run:
         return max(self.world, int(agreed) // self.world * self.world)
 
 
-def drill(run):
+def drill(run: Run) -> None:
     """A planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, but for the lasting ones."""
     for fault in run.plan.get("drills") or ():
         if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
@@ -118,18 +129,18 @@ def drill(run):
                 source.read(1)
 
 
-def drilled(run, fault):
+def drilled(run: Run, fault: str) -> bool:
     """Whether this rank shall show this lasting fault."""
     return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
 
 
-def short_list(numbers):
+def short_list(numbers: Sequence[int]) -> str:
     """3, 5, 8 and 40 more."""
     shown = ", ".join(map(str, numbers[:16]))
     return shown if len(numbers) <= 16 else "%s and %d more" % (shown, len(numbers) - 16)
 
 
-def wait_for(run, keys, limit_s):
+def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
     """Until the store has all keys."""
     until = time.monotonic() + limit_s
     for key in keys:
@@ -139,12 +150,12 @@ def wait_for(run, keys, limit_s):
             time.sleep(0.02)
 
 
-def arrive(run, name):
+def arrive(run: Run, name: str) -> None:
     """Tells the others at the store that this rank is there, whatever became of it."""
     run.store.add("met/" + name, 1)
 
 
-def await_all(run, name):
+def await_all(run: Run, name: str) -> None:
     """Until all ranks have arrived, which they tell without the network under test. A rank that waits arrives first."""
     limit_s = run.phase_until - time.monotonic()
     run.step("wait for the others after %s" % name, limit_s)
@@ -152,7 +163,7 @@ def await_all(run, name):
         time.sleep(0.02)
 
 
-def meet(run, name):
+def meet(run: Run, name: str) -> None:
     """All ranks meet at the store."""
     arrive(run, name)
     await_all(run, name)

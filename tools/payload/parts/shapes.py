@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from .limits import STEP_S
 from .operations import gather_whole, scatter_sum
 from .pattern import wrong_elements
-from .run import Failed, meet
+from .run import Failed, Run, meet
 
 # Shapes that hung in practice. The layer is Llama 3 8B's: q, k, v, o, gate, up, down, two norms; the embedding is 128,256 x 4,096.
 BROADCAST_ELEMENTS = 253_440_000
@@ -15,7 +18,7 @@ CHUNK = 1 << 22
 ON_CORES = 8  # gloo moves and sums a layer with the same cores that train: a part of it is enough
 
 
-def phase_shapes(run):
+def phase_shapes(run: Run) -> dict[str, Any]:
     """The sizes that hung in practice: a broadcast of 253,440,000 elements, an 8B model's layers under FSDP."""
     torch = run.torch
     elements = run.scaled(BROADCAST_ELEMENTS, 4, 2)
@@ -38,15 +41,15 @@ def phase_shapes(run):
     return {"broadcast_elements": elements, "layer_elements": layers, "scaled": scaled}
 
 
-def gather_and_scatter(run, name, size):
+def gather_and_scatter(run: Run, name: str, size: int) -> int:
     """What FSDP does with a layer of `size` bfloat16: its parameters are gathered, its gradients reduced and scattered. Wrong elements of both."""
     torch, share = run.torch, size // run.world
     part = torch.empty(share, dtype=torch.bfloat16, device=run.device)
     whole = torch.empty(size, dtype=torch.bfloat16, device=run.device)
-    fill(torch, part, lambda place: place + run.rank * 37 & 127)
+    fill(torch, part, content_of(run.rank))
     run.collective("all_gather of %s" % name, lambda: gather_whole(run, whole, part), size_bytes=size * 2)
     run.step("compare what was gathered", compare_s(run, size))
-    wrong = sum(differing(torch, whole[at * share :][:share], lambda place, source=at: place + source * 37 & 127) for at in range(run.world))
+    wrong = sum(differing(torch, whole[at * share :][:share], content_of(at)) for at in range(run.world))
     # Every second place has a one, beginning at the first or the second by rank: sums are exact up to 256 ranks.
     fill(torch, whole, lambda place: place + run.rank & 1)
     run.collective("reduce_scatter of %s" % name, lambda: scatter_sum(run, part, whole), size_bytes=size * 2)
@@ -55,14 +58,19 @@ def gather_and_scatter(run, name, size):
     return wrong + (differing(torch, part, lambda place: odd + (place + first & 1) * (run.world - 2 * odd)) if run.world <= 256 else 0)
 
 
-def fill(torch, held, content):
+def content_of(source: int) -> Callable[[Any], Any]:
+    """What a rank's part of a gathered layer holds at each place."""
+    return lambda place: place + source * 37 & 127
+
+
+def fill(torch: Any, held: Any, content: Callable[[Any], Any]) -> None:
     """Sets each element to what `content` makes of its place (int32), in pieces that fit beside it."""
     for start in range(0, held.numel(), CHUNK):
         piece = held[start : start + CHUNK]
         piece.copy_(content(torch.arange(start, start + piece.numel(), dtype=torch.int32, device=held.device)))
 
 
-def differing(torch, found, content):
+def differing(torch: Any, found: Any, content: Callable[[Any], Any]) -> int:
     """How many elements are not what `content` makes of their place."""
     wrong = 0
     for start in range(0, found.numel(), CHUNK):
@@ -72,6 +80,6 @@ def differing(torch, found, content):
     return wrong
 
 
-def compare_s(run, elements):
+def compare_s(run: Run, elements: int) -> float:
     """How long a comparison may take: a GPU makes a billion elements a second and more, a busy core some millions."""
     return STEP_S + elements / (1e9 if run.device.type == "cuda" else 1e7)

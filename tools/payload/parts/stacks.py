@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import IO
 
 from .processes import die_with_parent
 
@@ -18,13 +19,13 @@ SPY_S = 4.0  # for all ranks of a node together
 SPY_WAYS = (("--nonblocking", 0.25), ("--native", 0.75))
 
 
-def find_spy(python):
+def find_spy(python: str | None) -> str | None:
     """py-spy on PATH, or beside the Python that the ranks run under; None where there is none."""
     folders = [os.path.dirname(one) for one in (python, sys.executable) if one]
     return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(folders))
 
 
-def native_stacks(spy, pids, limit_s=SPY_S):
+def native_stacks(spy: str, pids: list[int], limit_s: float = SPY_S) -> dict[int, str]:
     """{pid: text} of what py-spy says of each process, all looked at the same time and none for longer than the limit."""
     found = {}
     for way, share in SPY_WAYS:
@@ -42,7 +43,7 @@ def native_stacks(spy, pids, limit_s=SPY_S):
     return found
 
 
-def _look(spy, way, pid):
+def _look(spy: str, way: str, pid: int) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
     output = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
     argv = [spy, "dump", way, "--pid", str(pid)]
     return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), output

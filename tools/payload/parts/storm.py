@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .groups import OverlapGroups
 from .operations import gather_whole, scatter_sum
 from .pattern import wrong_elements
 from .recording import logs_of_others
-from .run import Failed
+from .run import Failed, Run
 
 
-def phase_storm(run):
+def phase_storm(run: Run) -> None:
     """Barriers back to back, many small messages, few large ones."""
     torch, dist = run.torch, run.dist
     options = {"device_ids": [run.device.index]} if run.device.type == "cuda" else {}
@@ -17,7 +19,7 @@ def phase_storm(run):
         run.collective("barrier %d of 30" % (number + 1), lambda: dist.barrier(**options))
     small = torch.ones(64, device=run.device)
 
-    def many():
+    def many() -> None:
         for _ in range(200):
             small.fill_(1)
             dist.all_reduce(small)
@@ -34,7 +36,7 @@ def phase_storm(run):
         raise Failed("expected %d in every element after the storm, found %d wrong elements" % (run.world, wrong), wrong=wrong)
 
 
-def phase_overlap(run):
+def phase_overlap(run: Run) -> None:
     """Collectives in flight on two process groups at the same time: twice the whole world, then a mesh, as sharding within nodes and between them makes it."""
     groups = run.groups or OverlapGroups(run)
     groups.await_all(run)
@@ -49,17 +51,17 @@ def phase_overlap(run):
         raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
 
 
-def overlap_elements(run):
+def overlap_elements(run: Run) -> int:
     """Of each message."""
     return min(1 << 20, (run.plan.get("max_bytes") or 1 << 30) // 4)
 
 
-def overlap_twice(run, second_group):
+def overlap_twice(run: Run, second_group: Any) -> int:
     """Reductions of the whole world on its own group and on a second one. Wrong elements of both."""
     torch, dist, elements = run.torch, run.dist, overlap_elements(run)
     first, second = (torch.empty(elements, device=run.device) for _ in range(2))
 
-    def both():
+    def both() -> None:
         first.fill_(1)
         second.fill_(2)
         works = [dist.all_reduce(held, group=group, async_op=True) for held, group in ((first, None), (second, second_group))]
@@ -71,7 +73,7 @@ def overlap_twice(run, second_group):
     return sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
 
 
-def overlap_on_mesh(run, mesh_groups):
+def overlap_on_mesh(run: Run, mesh_groups: list[tuple[list[int], Any]]) -> int:
     """A gather within one half while a reduction goes on between every second rank. Wrong elements of both."""
     torch, share = run.torch, overlap_elements(run) // run.world
     (near, near_group), (far, far_group) = mesh_groups
@@ -80,7 +82,7 @@ def overlap_on_mesh(run, mesh_groups):
     summed = torch.empty(share, device=run.device)
     terms = torch.arange(len(far), device=run.device).repeat_interleave(share).float()
 
-    def both():
+    def both() -> None:
         gathered = gather_whole(run, whole, part, group=near_group, async_op=True)
         reduced = scatter_sum(run, summed, terms, group=far_group, async_op=True)
         gathered.wait()

@@ -8,13 +8,14 @@ import os
 import socket
 import subprocess
 import sys
+from typing import Any
 
 from .limits import VERSION
 from .mapped import boot_id
 from .roots import rooted
 
 
-def survey():
+def survey() -> dict[str, Any]:
     """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
@@ -26,7 +27,7 @@ def survey():
     }  # fmt: skip
 
 
-def ip_json(*arguments):
+def ip_json(*arguments: Any) -> Any:
     """ip -j's answer, or None."""
     try:
         output = subprocess.run(["ip", "-j", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
@@ -35,7 +36,7 @@ def ip_json(*arguments):
         return None
 
 
-def interfaces():
+def interfaces() -> list[dict[str, Any]]:
     """[{name, up, kind, addresses: ["10.0.0.1/24"]}]; kind: bridge, veth, loopback, wireguard ... or physical."""
     rows = []
     for row in ip_json("-d", "addr") or []:
@@ -45,7 +46,7 @@ def interfaces():
     return rows
 
 
-def gpus():
+def gpus() -> list[dict[str, Any]]:
     """[{model, uuid, pci_address}] as the driver's own files say."""
     rows = []
     root = rooted("/proc/driver/nvidia/gpus")

@@ -6,11 +6,13 @@ import contextlib
 import importlib
 import math
 import time
+from collections.abc import Sequence
+from typing import Any
 
-from .run import Failed
+from .run import Failed, Run
 
 
-def load_training(run):
+def load_training(run: Run) -> None:
     """Loads what training needs before anybody waits for anybody: a first optimizer step pulls in seconds of imports on a busy machine."""
     if not {"ddp", "fsdp"} & set(run.phases):
         return
@@ -23,26 +25,26 @@ def load_training(run):
     torch.optim.AdamW(model.parameters()).step()
 
 
-def small_model(torch, checkpointed):
+def small_model(torch: Any, checkpointed: bool) -> Any:
     """Four blocks of a transformer's size in little; with activation checkpointing as FSDP users have it."""
     from torch.utils.checkpoint import checkpoint
 
-    class Block(torch.nn.Module):  # type: ignore[name-defined]
-        def __init__(self):
+    class Block(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
             super().__init__()
             self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
 
-        def inner(self, value):
+        def inner(self, value: Any) -> Any:
             return value + self.down(torch.nn.functional.gelu(self.up(self.norm(value))))
 
-        def forward(self, value):
+        def forward(self, value: Any) -> Any:
             return checkpoint(self.inner, value, use_reentrant=False) if checkpointed else self.inner(value)
 
     torch.manual_seed(7)
     return torch.nn.Sequential(*[Block() for _ in range(4)])
 
 
-def train(run, model, steps=10):
+def train(run: Run, model: Any, steps: int = 10) -> list[float]:
     """Real steps: forward, backward, optimizer. Returns losses; each must be a number."""
     torch = run.torch
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -51,7 +53,7 @@ def train(run, model, steps=10):
     losses = []
     for number in range(steps):
 
-        def one():
+        def one() -> Any:
             loss = (model(batch) - batch.flip(-1)).square().mean()
             loss.backward()
             optimizer.step()
@@ -64,7 +66,7 @@ def train(run, model, steps=10):
     return losses
 
 
-def phase_ddp(run):
+def phase_ddp(run: Run) -> dict[str, Any]:
     """Ten real steps under DistributedDataParallel; afterwards all ranks hold the same parameters."""
     torch = run.torch
     model = small_model(torch, checkpointed=False).to(run.device)
@@ -79,7 +81,7 @@ def phase_ddp(run):
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)]}
 
 
-def phase_fsdp(run):
+def phase_fsdp(run: Run) -> dict[str, Any]:
     """Ten real steps under FSDP with activation checkpointing."""
     model = small_model(run.torch, checkpointed=True).to(run.device)
     run.step("wrap the model in FSDP")
@@ -103,7 +105,7 @@ def phase_fsdp(run):
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
 
 
-def check_losses(run, losses):
+def check_losses(run: Run, losses: Sequence[float]) -> None:
     """The same model, data and optimizer must learn the same whether its gradients were averaged whole (DDP) or in shards. Raises Failed."""
     for number, (whole, sharded) in enumerate(zip(run.losses, losses)):
         if abs(whole - sharded) > 0.02 * abs(whole) + 1e-4:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 # What NCCL prints in p2p.cc, shm.cc and net.cc; shared memory without a connection number, networks with the proxy's rank in brackets.
 # https://github.com/NVIDIA/nccl/tree/master/src/transport
@@ -15,15 +16,16 @@ GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
 NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
 
 
-def transports_of(log, world=None):
+def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
     """What one rank's log tells, as the fields of an event.
 
     pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
     graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. Ranks are counted anew in a smaller
     group, so what a thread says after it began one of another size than world is left out.
     """
-    found, graphs = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}, []
-    sizes = {}  # of the latest group that each thread began
+    found: dict[str, Any] = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}
+    graphs: list[str] = []
+    sizes: dict[tuple[str, str], int] = {}  # of the latest group that each thread began
     for line in log.splitlines():
         begun = OTHER_GROUP.search(line)
         if begun:
@@ -37,26 +39,27 @@ def transports_of(log, world=None):
             if graph and is_of_all(line, sizes, world) and graph.group(1) not in graphs:
                 graphs.append(graph.group(1))
         elif "nvls channels" in line:
-            found["nvls"] = bool(found["nvls"]) or int(NVLS_CHANNELS.search(line).group(1)) > 0
+            channels = NVLS_CHANNELS.search(line)
+            found["nvls"] = bool(found["nvls"]) or (channels is not None and int(channels.group(1)) > 0)
     if found["nvls"] is None:  # releases that do not count them
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
 
 
-def thread_of(line):
+def thread_of(line: str) -> tuple[str, str]:
     """(process, thread) that logged a line; ("", "") where it does not say."""
     found = THREAD.search(line)
-    return found.groups() if found else ("", "")
+    return (found.group(1), found.group(2)) if found else ("", "")
 
 
-def is_of_all(line, sizes, world):
+def is_of_all(line: str, sizes: dict[tuple[str, str], int], world: int | None) -> bool:
     """Whether a line speaks of the group of all ranks. A thread that began no group works for its process's first thread."""
     process, thread = thread_of(line)
     size = sizes.get((process, thread), sizes.get((process, process)))
     return world is None or size is None or size == world
 
 
-def _add_pair(pairs, found):
+def _add_pair(pairs: dict[str, dict[str, Any]], found: re.Match[str] | None) -> None:
     if found:
         row = pairs.setdefault("%s>%s" % (found.group(1), found.group(2)), {"via": [], "channels": 0})
         row["channels"] += 1
@@ -65,7 +68,7 @@ def _add_pair(pairs, found):
             row["via"].append(way)
 
 
-def _add_devices(found, used):
+def _add_devices(found: dict[str, Any], used: re.Match[str] | None) -> None:
     if used:
         text = used.group(2)[:200]
         if text not in found["nics"]:
