@@ -152,7 +152,10 @@ def _merged(row: list[Part]) -> list[str]:
     for line in sorted(line for line in lines if line.startswith("from ")):
         _, module, _, name = line.split()
         modules.setdefault(module, []).append(name)
-    return [*sorted(line for line in lines if line.startswith("import ")), *(f"from {module} import {', '.join(names)}" for module, names in modules.items())]
+    return [
+        *sorted(line for line in lines if line.startswith("import ")),
+        *(f"from {module} import {', '.join(sorted(names, key=lambda name: (not name.isupper(), name)))}" for module, names in modules.items()),
+    ]
 
 
 def _heading(part: Part) -> str:

@@ -39,7 +39,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, IO
+from typing import IO, Any
 
 # board.py: The page of memory in which an agent sees where a rank stands ----------------------------------------------------------------------------
 
