@@ -39,6 +39,7 @@ COMMANDS = {
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
     "gate-step": "what playbooks/preprovision.yml asks the controller",
+    "remediate": "say where each node of a rollout stands and what comes next",
 }
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
