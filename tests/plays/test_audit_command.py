@@ -80,6 +80,16 @@ def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, words)
     assert not fleet.runs.exists()
 
 
+def test_findings_of_an_audit_by_another_policy_are_the_record_of_its_run(fleet):
+    fleet.answering("gpu001", envelope())
+    (fleet.folder / "own.yml").write_text("gpu: {count: 9}\n")
+    audit(fleet, "-i", fleet.inventory, "--policy", "own.yml", "--severity", "critical", "-q")
+    found = json.loads((fleet.runs / "latest" / "findings.json").read_text())
+    assert found["judged_by"]["policy"] == "own.yml"
+    assert "filter" not in found
+    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "nodes", "findings.json", "report.html"}
+
+
 def test_rules_are_checked_before_a_node_is_asked(fleet):
     fleet.answering("gpu001", envelope())
     (fleet.folder / "own").mkdir()
@@ -193,6 +203,8 @@ sys.exit(main(["audit", "--out", sys.argv[3], "-i", sys.argv[4]]))
     [
         (["no-such-command"], "expected one of audit"),
         (["audit", "--no-such-option"], "unrecognized arguments"),
+        (["reprot"], "did you mean report?"),
+        (["report", "--formt", "json"], "did you mean --format?"),
     ],
 )
 def test_a_mistyped_command_is_told_and_is_exit_code_2(fleet, arguments, words):

@@ -66,7 +66,7 @@ def document(
         "totals_by_rule": by_rule,
         "findings": findings,
     }
-    return made | triage(failures(findings), Explaining(explains or {}), notes(findings, sum(nodes.values())))
+    return made | triage(failures(findings), Explaining(explains or {}), notes(findings, sum(nodes.values()), nodes.get("ok", 0)))
 
 
 def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
@@ -79,11 +79,13 @@ def failures(findings: list[dict[str, Any]]) -> Iterator[Found]:
             yield Found(number, one["rule"], one["title"], one["severity"], one["scope"], tuple(hosts), one["where"], remedy, apart, one["rule"] in UNREAD)
 
 
-def notes(findings: list[dict[str, Any]], meant: int) -> dict[str, NodeNote]:
-    """As many hosts as were meant, those of the findings first; one is unread when a finding says so."""
+def notes(findings: list[dict[str, Any]], meant: int, read: int) -> dict[str, NodeNote]:
+    """As many hosts as were meant, those of the findings first; one is unread when a finding says so, or when no host of the findings is left that was read."""
     hosts = {host for one in findings for host in one.get("hosts") or [one["host"]] if host is not None}
     unread = {one["host"] for one in findings if one["rule"] in UNREAD}
-    hosts |= {f"healthy{number:05d}" for number in range(meant - len(hosts))}
+    silent = [f"healthy{number:05d}" for number in range(meant - len(hosts))]
+    hosts |= set(silent)
+    unread |= set(silent[: max(0, meant - read - len(unread))])
     return {host: NodeNote(host not in unread) for host in sorted(hosts)}
 
 

@@ -7,6 +7,7 @@ Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 could not look.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import shlex
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 from unhang import __version__
 from unhang.errors import UserError
@@ -84,10 +86,21 @@ def top_parser() -> argparse.ArgumentParser:
     return parser
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names the option that was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with 2, as argparse does."""
+        unknown = next((word.partition("=")[0] for word in message.split() if word.startswith("--")), "") if "unrecognized" in message else ""
+        near = difflib.get_close_matches(unknown, self._option_string_actions, 1) if unknown else []
+        super().error(f"{message}; did you mean {near[0]}?" if near else message)
+
+
 def _run(name: str, arguments: Sequence[str]) -> int:
     purpose = {**COMMANDS, **HIDDEN}.get(name)
     if purpose is None:
-        raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; see unhang --help")
+        near = difflib.get_close_matches(name, COMMANDS, 1)
+        raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; {f'did you mean {near[0]}?' if near else 'see unhang --help'}")
     module = f"unhang.commands.{name.replace('-', '_')}"
     try:
         command = importlib.import_module(module)
@@ -95,7 +108,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         if problem.name == module:
             raise UserError(f"this installation has no command {name!r}") from None
         raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; run make setup") from None
-    parser = argparse.ArgumentParser(prog=f"unhang {name}", description=purpose)
+    parser = _Parser(prog=f"unhang {name}", description=purpose)
     command.add_arguments(parser)
     return int(command.run(parser.parse_args(arguments)))
 

@@ -10,6 +10,7 @@ from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.commands import judge
 from unhang.commands.fail_on import add_fail_on
+from unhang.commands.filters import add_filters
 from unhang.commands.showing import add_format
 from unhang.errors import UserError
 from unhang.triage.run_judging import check_rules_and_policy
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
     parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
     add_format(parser)
+    add_filters(parser)
     add_fail_on(parser)
     parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="the rest goes to ansible-playbook, such as -- -e unhang_node_timeout_s=60 --become")
 
@@ -60,10 +62,9 @@ def read_nodes(arguments: argparse.Namespace) -> Path:
 
 
 def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:
-    """What `unhang judge` is given for this run."""
+    """What `unhang judge` is given for this run: the options that both have. The findings are the record of the run, whatever policy made them."""
     parser = argparse.ArgumentParser(prog="unhang judge")
     judge.add_arguments(parser)
-    given = [("--policy", arguments.policy), ("--format", arguments.format), ("--fail-on", arguments.fail_on)]
-    given += [("--rules", folder) for folder in arguments.rules or []]
-    words = [word for option, value in given if value for word in (option, str(value))]
-    return parser.parse_args([run, *words, *(["--verbose"] if arguments.verbose else [])])
+    given = parser.parse_args([run])
+    shared = {name: value for name, value in vars(arguments).items() if name in vars(given) and name != "out" and value is not None}
+    return argparse.Namespace(**{**vars(given), **shared, "is_record": True})

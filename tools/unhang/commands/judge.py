@@ -12,6 +12,7 @@ from typing import Any
 from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
 from unhang.commands.fail_on import add_fail_on, exit_code
+from unhang.commands.filters import add_filters, filtered
 from unhang.commands.showing import add_format, show
 from unhang.errors import UserError
 from unhang.given_files import checked_output
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own; the findings lie beside the run's")
     parser.add_argument("--out", metavar="FILE", help="write the findings there, and their page beside it; those of the run stay as they are")
     add_format(parser)
+    add_filters(parser)
     add_fail_on(parser)
     parser.add_argument("--now", metavar="DATE", help="the day that waivers are checked against, such as 2026-12-31 (default: today)")
 
@@ -44,11 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     page = _page_beside(out) if out is not None else folder / "report.html"
     plan = plan_view(folder) if out is None else None
     run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, plan=plan))
-    show(folder, read_findings(folder, out), arguments, page=page)
+    findings = filtered(folder, read_findings(folder, out), arguments)
+    show(folder, findings, arguments, page=page)
     if problems := list(_problems(head)):
         print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)
         return 2
-    return exit_code(head, arguments.fail_on)
+    return exit_code(findings, arguments.fail_on)
 
 
 def _page_beside(findings: Path) -> Path:
@@ -61,6 +64,8 @@ def _findings_file(folder: Path, arguments: argparse.Namespace) -> Path | None:
     """Where the findings go when they are not the run's own: what another policy makes of a run lies beside its record, never in its place."""
     if arguments.out:
         return checked_output(arguments.out).absolute()
+    if arguments.policy and getattr(arguments, "is_record", False):
+        return None  # of an audit by this policy, these findings are the record
     return folder / f"findings-by-{run_folder.file_stem(Path(arguments.policy).stem)}.json" if arguments.policy else None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unhang import run_folder
 from unhang.commands.fail_on import add_fail_on, exit_code
+from unhang.commands.filters import add_filters, filtered
 from unhang.commands.showing import add_format, show
 from unhang.given_files import checked_output
 from unhang.report.phrases import left_out
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run folder or its id, or a file of findings in a run folder (default: %(default)s)",
     )
     add_format(parser)
+    add_filters(parser)
     parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output; html: RUN/report.html unless told")
     add_fail_on(parser)
 
@@ -34,5 +36,6 @@ def run(arguments: argparse.Namespace) -> int:
     given = Path(arguments.run)
     folder = given.parent if given.is_file() else run_folder.find_run(arguments.run)
     findings = read_findings(folder, given if given.is_file() else None)
-    show(folder, findings, arguments, arguments.out)
-    return 2 if left_out(findings) else exit_code(findings, arguments.fail_on)
+    shown = filtered(folder, findings, arguments)
+    show(folder, shown, arguments, arguments.out)
+    return 2 if left_out(shown) else exit_code(shown, arguments.fail_on)

@@ -8,6 +8,7 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed
 from unhang.errors import UserError
 from unhang.plan.plan_view import plan_view
+from unhang.report.exports import RENDERERS
 from unhang.report.html import render_html
 from unhang.report.json import render_json
 from unhang.report.run import read_run
@@ -22,19 +24,26 @@ from unhang.report.screen import render_screen
 from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
 from unhang.triage.actions import Setting, needs_list
 
-FORMATS = ("table", "wide", "json", "html")
+FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif")
 LISTS = "limits"  # folder of a run folder: the nodes of a cause, one a line, where they are too many for a command line
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say how to show a run."""
-    parser.add_argument("-o", "--format", choices=FORMATS, default="table", help="table (one screen, default), wide (every finding), json, html (the page)")
+    words = "table (one screen, default), wide (every finding), name (nodes, one a line), csv, json, jsonl, markdown, html (the page), junit, sarif"
+    parser.add_argument("-o", "--format", choices=FORMATS, default="table", metavar="FORMAT", help=words)
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code tells")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto (default): on a terminal, unless NO_COLOR is set")
 
 
 def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None, page: Path | None = None) -> None:
     """Writes a judged run in the format asked for to standard output, or whole to the file `out`. page: where html goes unless told: into the run folder."""
+    if arguments.quiet:
+        return
     given = Path(arguments.run)
+    if arguments.format == "html" and findings.get("filter"):
+        raise UserError(f"--format html shows a whole run, found {findings['filter']}; leave that out, or choose another format")
     if arguments.format == "html":
         out = out or str(page or (given if given.is_dir() else folder) / "report.html")
         beside = given if given.is_file() else None
@@ -42,27 +51,32 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         if out != "-":
             print(out)
         return
-    text = render_json(findings) if arguments.format == "json" else _for_people(folder, findings, arguments, out in (None, "-"))
+    if arguments.format in ("table", "wide"):
+        text = _for_people(folder, findings, arguments, out in (None, "-"))
+    else:
+        text = {"json": render_json, **RENDERERS}[arguments.format](findings)
     deliver(text, out or "-")
 
 
 def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, to_terminal: bool) -> str:
     width, colour, plain = terminal_shape(sys.stdout, os.environ) if to_terminal else (PIPED_WIDTH, False, False)
+    colour = {"always": True, "never": False}.get(arguments.color, colour)
     program = project.program_as_typed()
     if arguments.verbose or arguments.format == "wide":
         full = not (to_terminal and sys.stdout.isatty())
         return render_table(findings, width, colour, plain=plain, full=full, run=arguments.run, program=program)
-    return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=_settings(folder, arguments.run))
+    return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=_settings(folder, findings, arguments.run))
 
 
-def _settings(folder: Path, run: str) -> Callable[[Mapping[str, Any]], Setting]:
+def _settings(folder: Path, findings: Mapping[str, Any], run: str) -> Callable[[Mapping[str, Any]], Setting]:
     """Cause -> what its command needs to know here; long lists of hosts are written into the run folder on the way."""
     given = read_run(folder).get("inventory")
     inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []))
     playbook = "playbooks/remediate.yml"
     with contextlib.suppress(UserError):  # an installation without playbooks: the command names the one of a checkout
         playbook = _short(str(project.find_project() / playbook))
-    fixed = Setting(project.program_as_typed(), project.program_as_typed(name="ansible-playbook"), playbook, inventories)
+    rules = tuple(_short(str(Path(one).absolute())) for one in (findings.get("judged_by") or {}).get("rules") or ())
+    fixed = Setting(project.program_as_typed(), project.program_as_typed(name="ansible-playbook"), playbook, inventories, rules=rules)
 
     def setting_of(cause: Mapping[str, Any]) -> Setting:
         if not needs_list(cause):
@@ -73,7 +87,7 @@ def _settings(folder: Path, run: str) -> Callable[[Mapping[str, Any]], Setting]:
             run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))
         except OSError:
             return fixed  # a run folder that cannot be written: the command has every host in it
-        return Setting(fixed.program, fixed.ansible_playbook, fixed.playbook, fixed.inventories, _short(str(path)))
+        return replace(fixed, list_file=_short(str(path)))
 
     return setting_of
 

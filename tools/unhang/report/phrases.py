@@ -61,7 +61,7 @@ def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
         nodes=int(findings.get("host_count") or 0),
         by_status={status: int(counts[status]) for status in ordered if counts[status]},
         by_severity={severity: int(by_severity[severity]) for severity in SEVERITIES if by_severity.get(severity)},
-        verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS},
+        verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS if verdict in totals},
         rules=int((findings.get("catalogue") or {}).get("rules") or 0),
         blamed=len(blamed),
     )
@@ -98,7 +98,7 @@ def node_counts(told: Tally) -> str:
 
 def verdict_counts(told: Tally) -> str:
     """`6 found, 3 unknown, 1 waived, 812 passed, 40 not applicable`."""
-    return ", ".join(f"{told.verdicts[verdict]:,} {VERDICT_WORDS[verdict]}" for verdict in VERDICTS)
+    return ", ".join(f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in told.verdicts.items())
 
 
 def hosts(names: Sequence[str], longest: int = 10**9) -> str:

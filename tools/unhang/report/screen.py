@@ -60,12 +60,15 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     nodes = sum(map(len, verdicts.values()))
     lines = [("", part, "dim") for part in _wrapped(judged_by(findings), width)]
     told = f"{counted(nodes, 'node')}: {counts}" if nodes else phrases.NO_NODES
+    lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
     lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(told, width))]
     lines += [
         (verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2), VERDICT_STYLES[verdict])
         for verdict in VERDICTS
         if verdicts[verdict] and verdict != "healthy"
     ]
+    if nodes and not findings["causes"]:
+        lines += [("", f"nothing found on {shortened(fold_hosts(verdicts['healthy']), width - 20)}", "")] if len(verdicts["healthy"]) == nodes else []
     return [*lines, ("", "", "")]
 
 

@@ -29,6 +29,7 @@ class Setting:
     playbook: str = "playbooks/remediate.yml"
     inventories: tuple[str, ...] = ()
     list_file: str = ""
+    rules: tuple[str, ...] = ()  # folders of further rules, which explain needs to know
 
 
 def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
@@ -43,7 +44,7 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
         return f"{setting.ansible_playbook} {shlex.quote(setting.playbook)}{inventory} --limit {limit} -e unhang_roles={role}"
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)
-    return f"{setting.program} explain {cause['rule']}"
+    return f"{setting.program} explain {cause['rule']}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
 
 
 def leaves_service(cause: Mapping[str, Any]) -> bool:

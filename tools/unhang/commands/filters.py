@@ -1,0 +1,85 @@
+"""The options that narrow what is shown: --host, --group, --rule, --severity, alike in every command that shows a judged run."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from unhang.errors import UserError
+from unhang.judge.documents import MAX_NODE_BYTES
+from unhang.judge.rules import SEVERITIES
+from unhang.judge.run_input import node_paths
+from unhang.nodeset import expand_limit
+from unhang.report.filtering import Filter, narrowed
+from unhang.strict_json import read_bounded
+
+OPTIONS = ("host", "group", "rule", "severity")
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """Adds the options. Each may be given again, and takes several with commas."""
+    told = parser.add_argument_group("what is shown, and what counts for the exit code")
+    told.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*'")
+    told.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
+    told.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
+    told.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
+
+
+def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """The findings that the options ask for. Raises UserError for a host, group, rule or severity that there is none of."""
+    given = {name: [part for one in getattr(arguments, name) for part in _split(name, one)] for name in OPTIONS}
+    if not any(given.values()):
+        return findings
+    known = [host for hosts in findings["node_verdicts"].values() for host in hosts]
+    hosts = _hosts(given["host"], known) if given["host"] else None
+    if given["group"]:
+        of_groups = _of_groups(folder, known, given["group"])
+        hosts = of_groups if hosts is None else hosts & of_groups
+    _check("--rule", given["rule"], findings["totals_by_rule"], "a rule that was judged in this run")
+    _check("--severity", given["severity"], SEVERITIES, "a severity")
+    told = " ".join(f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name))
+    return narrowed(findings, Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), told))
+
+
+def _split(name: str, given: str) -> Sequence[str]:
+    return expand_limit(given) if name == "host" else [part.strip() for part in given.split(",") if part.strip()]
+
+
+def _hosts(given: Sequence[str], known: Sequence[str]) -> frozenset[str]:
+    _check("--host", given, known, "a node of this run")
+    exact = frozenset(given).intersection(known)
+    patterns = [one for one in given if set("*?") & set(one)]
+    return exact | {host for host in known if any(fnmatch.fnmatchcase(host, one) for one in patterns)}
+
+
+def _of_groups(folder: Path, known: Sequence[str], wanted: Sequence[str]) -> frozenset[str]:
+    """Nodes of the inventory groups, as the heads of the node files name them."""
+    groups = {host: _groups_of(path) for host, path in node_paths(folder, known).items()}
+    _check("--group", wanted, {group for those in groups.values() for group in those}, "an inventory group of this run")
+    return frozenset(host for host, those in groups.items() if any(fnmatch.fnmatchcase(group, one) for group in those for one in wanted))
+
+
+class _Head(msgspec.Struct):
+    groups: list[str] = []
+
+
+def _groups_of(path: Path) -> list[str]:
+    try:
+        return msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_Head).groups
+    except (OSError, ValueError):
+        return []  # the judge has told of a file that cannot be read
+
+
+def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -> None:
+    there = set(known)
+    names = sorted(there)
+    for one in given:
+        if one not in there and not any(fnmatch.fnmatchcase(name, one) for name in names):
+            near = difflib.get_close_matches(one, names, 3)
+            raise UserError(f"{option}: expected {what}, found {one!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
