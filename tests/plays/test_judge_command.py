@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import subprocess
+import sys
 
 import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
@@ -85,6 +88,52 @@ def test_another_policy_is_judged_beside_the_record_and_never_over_it(run, tmp_p
     assert f"policy {policy}" in " ".join(capsys.readouterr().out.split())
     assert main(["report", str(run / "findings-by-next.json")]) == 1
     assert "policy-gpu-count" in capsys.readouterr().out
+
+
+def test_documents_of_nodes_are_judged_without_a_run(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    facts = json.loads((run / "nodes" / "a1.json").read_text())["facts"]
+    (tmp_path / "bare.json").write_text(json.dumps(facts))
+    assert main(["judge", str(run / "nodes" / "a2.json"), str(tmp_path / "bare.json"), "--format", "json"]) in (0, 1)
+    found = json.loads(capsys.readouterr().out)
+    assert found["host_count"] == 2
+    assert found["nodes"] == {"ok": 2}
+    assert main(["judge", str(run / "nodes"), "--format", "name"]) in (0, 1)
+    assert set(capsys.readouterr().out.split()) <= {"a1", "a2"}
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+def test_what_a_machine_collects_is_judged_from_standard_input(tmp_path):
+    pipeline = f"'{sys.executable}' -P -m unhang collect | '{sys.executable}' -P -m unhang judge - --format json"
+    environment = {**os.environ, "UNHANG_RUNS": str(tmp_path / "runs")}
+    done = subprocess.run(["sh", "-c", pipeline], capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=240)
+    found = json.loads(done.stdout)
+    assert (found["host_count"], found["nodes"]) == (1, {"ok": 1}), done.stderr
+    assert done.returncode in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "expected a document of unhang collect, found: no valid JSON"),
+        ('{"schema": "unhang/findings/1"}', "found schema unhang/findings/1"),
+        ("[]", "found list"),
+    ],
+)
+def test_a_file_that_is_no_nodes_document_is_refused_in_one_line(tmp_path, capsys, monkeypatch, content, words):
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    (tmp_path / "odd.json").write_text(content)
+    assert main(["judge", str(tmp_path / "odd.json")]) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert len(said.err.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_node_that_is_given_twice_is_refused(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    assert main(["judge", str(run / "nodes" / "a2.json"), str(run / "nodes" / "a2.json")]) == 2
+    assert "expected each node once, found a2 again" in capsys.readouterr().err
 
 
 def test_out_says_where_the_findings_go(run, tmp_path):

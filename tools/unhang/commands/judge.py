@@ -13,6 +13,7 @@ from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
+from unhang.commands.given_nodes import is_document, run_of_documents
 from unhang.commands.showing import add_format, show
 from unhang.errors import UserError
 from unhang.given_files import checked_output
@@ -25,7 +26,8 @@ from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, by which rules and policy, and how to show it."""
-    parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
+    words = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
+    parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=words.replace("%", "%%"))
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own; the findings lie beside the run's")
     parser.add_argument("--out", metavar="FILE", help="write the findings there, and their page beside it; those of the run stay as they are")
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 not the whole answer. Raises UserError when there is none."""
+    arguments.run = _run(arguments.run)
     folder = run_folder.find_run(arguments.run)
     today = _day(arguments.now)
     out = _findings_file(folder, arguments)
@@ -58,6 +61,15 @@ def _page_beside(findings: Path) -> Path:
     """findings-by-next.json has report-by-next.html."""
     page = findings.with_name(findings.name.replace("findings", "report", 1)).with_suffix(".html")
     return page if page != findings else findings.with_suffix(".page.html")
+
+
+def _run(given: list[str]) -> str:
+    """The run to judge, as a person would type it; documents of nodes become one."""
+    if not given:
+        return run_folder.latest_run()
+    if len(given) == 1 and not is_document(given[0]):
+        return given[0]
+    return as_typed(run_of_documents(given))
 
 
 def _findings_file(folder: Path, arguments: argparse.Namespace) -> Path | None:
