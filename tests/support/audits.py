@@ -85,12 +85,12 @@ def resolved(schema):
     return {**resolved(load_schema()["$defs"][schema["$ref"].rsplit("/", 1)[1]]), **schema}
 
 
-def wait_until(holds, what):
+def wait_until(holds, what, deadline_s=DEADLINE_S):
     """Until `holds()` is true; fails with `what` after the deadline. A look now and then, for there is nothing to be told by."""
-    until = time.monotonic() + DEADLINE_S
+    until = time.monotonic() + deadline_s
     while not holds():
         if time.monotonic() > until:
-            raise AssertionError(f"waited {DEADLINE_S} s in vain until {what}")
+            raise AssertionError(f"waited {deadline_s} s in vain until {what}")
         time.sleep(0.1)
 
 

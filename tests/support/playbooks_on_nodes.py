@@ -28,11 +28,11 @@ def command_of(fleet, playbook, hosts, policy, arguments, variables, host_variab
     return fleet.bed.inside(["ansible-playbook", str(playbook), "-i", str(inventory), "-e", json.dumps(variables), *arguments], audits.PROJECT), environment
 
 
-def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, **variables):
+def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, deadline_s=audits.DEADLINE_S, **variables):
     """Played of a finished playbook."""
     command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables)
     said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    return read_play(subprocess.run(command, env=environment, timeout=audits.DEADLINE_S, **said))
+    return read_play(subprocess.run(command, env=environment, timeout=deadline_s, **said))
 
 
 @contextlib.contextmanager

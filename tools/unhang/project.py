@@ -14,6 +14,7 @@ from pathlib import Path
 
 from unhang.errors import UserError
 
+OWN_CALLBACKS = ("unhang_run", "unhang_rollout")
 # Settings that would unplug the project's own modules and plugins, or the assertion that every playbook makes.
 NOT_INHERITED = (
     "ANSIBLE_LIBRARY",
@@ -71,11 +72,11 @@ def ansible_environment(project: Path, inherited: Mapping[str, str]) -> dict[str
     """The environment for Ansible: this project's configuration, this interpreter's programs first."""
     kept = {name: value for name, value in inherited.items() if name not in (*NOT_INHERITED, *LEFT_OUT)} | utf8_locale(inherited)
     programs = str(Path(sys.executable).parent)
-    callbacks = [name for name in kept.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",") if name and name != "unhang_run"]
+    callbacks = [name for name in kept.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",") if name and name not in OWN_CALLBACKS]
     return {
         **kept,
         "ANSIBLE_CONFIG": str(project / "ansible.cfg"),
-        "ANSIBLE_CALLBACKS_ENABLED": ",".join([*callbacks, "unhang_run"]),
+        "ANSIBLE_CALLBACKS_ENABLED": ",".join([*callbacks, *OWN_CALLBACKS]),
         "PATH": programs + os.pathsep + kept.get("PATH", os.defpath),
     }
 

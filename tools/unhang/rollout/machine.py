@@ -145,7 +145,7 @@ def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | 
 def _healthy(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
     if evidence["boot_id"] != order.boot_id:
         return f"expected the boot {order.boot_id} all along, found {evidence['boot_id']}: the node booted while it was proved"
-    return None if evidence["healthy"] else "expected a node that is proved healthy, found one that is not"
+    return None if evidence["healthy"] else str(evidence.get("why") or "expected a node that is proved healthy, found one that is not")
 
 
 def _given_back(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:

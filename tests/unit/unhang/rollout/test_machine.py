@@ -114,6 +114,7 @@ def test_a_reboot_beyond_the_plan_is_not_made():
         ("reboot", {}, "expected boot_id in the answer to reboot, found None"),
         ("audit", {"boot_id": "b2", "healthy": True}, "the node booted while it was proved"),
         ("audit", {"boot_id": "b1", "healthy": "yes"}, "expected healthy in the answer to audit, found 'yes'"),
+        ("smoke_alone", {"boot_id": "b1", "healthy": False, "why": "gpu001: its links are slow"}, "gpu001: its links are slow"),
         ("wait", {"jobs": ["4711"]}, "expected no jobs on the node, found 4711"),
         ("drain", {"drained": False, "owned": False, "reason": "down"}, "found it in service: down"),
         ("release", {"drained": True, "owned": True}, "still drained by this rollout"),

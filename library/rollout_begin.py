@@ -1,0 +1,61 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin of this name; nothing of it runs on a node as a module."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rollout_begin
+short_description: Opens a plan for a rollout
+description:
+  - Used by playbooks/remediate.yml, once for all hosts. Reads the plan, refuses one that was edited or names hosts that are gone, and makes this
+    ansible-playbook the one controller that may write the journal beside it.
+  - Refuses while another controller may be at work on the same rollout.
+options:
+  plan:
+    description: The file plan.json, or the run folder that holds it.
+    type: path
+    required: true
+  hosts:
+    description: The hosts of the play.
+    type: list
+    elements: str
+    required: true
+  by:
+    description: Who runs it, for those who are refused.
+    type: str
+    required: true
+  controller:
+    description: Which process runs it, as the filter P(unhang_run_controller#filter) says.
+    type: dict
+    required: true
+  takes_over:
+    description: Id of the plan's run, when an earlier controller that cannot be asked is over for sure.
+    type: str
+    default: ""
+author: [unhang maintainers (@unhang)]
+"""
+
+EXAMPLES = r"""
+- name: Become the controller
+  rollout_begin:
+    plan: runs/latest/plan.json
+    hosts: "{{ ansible_play_hosts_all }}"
+    by: "{{ '' | unhang_run_by }}"
+    controller: "{{ '' | unhang_run_controller }}"
+  register: rollout_begun_by
+  run_once: true
+"""
+
+RETURN = r"""
+rollout:
+  description: The rollout, for C(rollout_wave) and C(rollout_step).
+  type: dict
+  returned: success
+  sample: {folder: /srv/runs/20261120T070000Z-0123456789, run: 20261120T070000Z-0123456789, epoch: 1, read: /srv/runs/20261120T080000Z-0123456789}
+"""
+
+if __name__ == "__main__":
+    from ansible.module_utils.basic import AnsibleModule
+
+    AnsibleModule(argument_spec={}).fail_json(msg="expected the action plugin rollout_begin, found the module alone; see ansible.cfg")

@@ -1,0 +1,66 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of the action plugin of this name; nothing of it runs on a node as a module."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rollout_wave
+short_description: The brake of a rollout
+description:
+  - Used by playbooks/remediate.yml as the first task of each batch, once for all of its hosts. Counts the verdicts in the journal; a node without one counts
+    as failed. Says which hosts of the batch may begin.
+options:
+  rollout:
+    description: The rollout, as C(rollout_begin) returned it.
+    type: dict
+    required: true
+  hosts:
+    description: The hosts of the batch, which are one wave of the plan.
+    type: list
+    elements: str
+    required: true
+  max_failed:
+    description: Nodes behind the canaries, a number or a share such as V(5%), that may end without being proved.
+    type: str
+    default: "0"
+author: [unhang maintainers (@unhang)]
+"""
+
+EXAMPLES = r"""
+- name: Count the verdicts so far
+  rollout_wave:
+    rollout: "{{ rollout_begun_by.rollout }}"
+    hosts: "{{ ansible_play_batch }}"
+  register: rollout_wave
+  run_once: true
+"""
+
+RETURN = r"""
+wave:
+  description: Name of the wave.
+  type: str
+  returned: success
+  sample: wave 1
+begin:
+  description: Hosts that may begin, or have something of this rollout on them that is to be brought to an end.
+  type: list
+  elements: str
+  returned: success
+  sample: [gpu002, gpu003]
+postponed:
+  description: Hosts for which too many others are out of service, and which.
+  type: dict
+  returned: success
+  sample: {}
+stopped:
+  description: Why nothing new is begun; none when it may.
+  type: str
+  returned: success
+  sample: "not proved healthy among the canaries: gpu001"
+"""
+
+if __name__ == "__main__":
+    from ansible.module_utils.basic import AnsibleModule
+
+    AnsibleModule(argument_spec={}).fail_json(msg="expected the action plugin rollout_wave, found the module alone; set ANSIBLE_CONFIG to unhang's ansible.cfg")

@@ -1,0 +1,42 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Opens a plan for a rollout: reads it, refuses what it cannot be, and makes this ansible-playbook the one controller that may write the journal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+
+
+class ActionModule(ActionBase):
+    """For all hosts at once: run_once."""
+
+    def run(self, tmp=None, task_vars=None):
+        """{rollout: {folder, run, epoch, read}} for the other plugins of a rollout."""
+        super().run(tmp, task_vars)
+        from unhang.errors import UserError
+        from unhang.rollout.conductor import begin
+
+        options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
+        options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}
+        _, given = self.validate_argument_spec(argument_spec=options)
+        evidence = {"by": given["by"], "controller": given["controller"]}
+        try:
+            begun = begin(Path(given["plan"]), [str(host) for host in given["hosts"]], evidence, _is_over, given["takes_over"])
+        except (UserError, OSError) as problem:
+            raise AnsibleActionFail(str(problem)) from None
+        return {"changed": False, "rollout": {**begun, "read": os.environ.get("UNHANG_RUN_DIR", "")}}
+
+
+def _is_over(holder):
+    """As the filter of the nodes' locks says."""
+    from ansible.plugins.loader import filter_loader
+
+    return filter_loader.get("unhang_run_is_over").j2_function(holder)

@@ -1,0 +1,56 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""One step of a rollout on one node: asks the state machine whether the node needs it now, and gives it what came of it. Both are in the journal first."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+
+
+class ActionModule(ActionBase):
+    """part: ask, answer or end."""
+
+    def run(self, tmp=None, task_vars=None):
+        """ask: {go, order}; answer: {status, msg}; end: {msg}, and it fails for a node that is not proved."""
+        super().run(tmp, task_vars)
+        from unhang.ansible.rollouts import conductor_of
+        from unhang.errors import UserError
+
+        options = {"rollout": {"type": "dict", "required": True}, "part": {"choices": ["ask", "answer", "end"], "required": True}, "step": {"type": "str"}}
+        options |= {
+            "order": {"type": "dict"},
+            "status": {"type": "str", "default": "ok"},
+            "evidence": {"type": "dict"},
+            "max_failed": {"type": "str", "default": "0"},
+        }
+        _, given = self.validate_argument_spec(argument_spec=options)
+        host = str(task_vars["inventory_hostname"])
+        try:
+            return {"changed": False, **getattr(self, f"_{given['part']}")(conductor_of(given["rollout"]), host, given, task_vars)}
+        except (UserError, OSError) as problem:
+            raise AnsibleActionFail(str(problem)) from None
+
+    def _ask(self, conductor, host, given, task_vars):
+        from dataclasses import asdict
+
+        from unhang.ansible.rollouts import groups_of
+
+        order = conductor.ask(host, given["step"], groups_of(task_vars), given["max_failed"])
+        return {"go": order is not None, "order": asdict(order) if order else {}}
+
+    def _answer(self, conductor, host, given, task_vars):
+        from unhang.ansible.rollouts import answer_of, order_of
+
+        status, evidence = conductor.answer(order_of(given["order"]), answer_of(given["status"], given["evidence"] or {}))
+        return {"status": status, "msg": f"{host}: {given['order']['step']} {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"}
+
+    def _end(self, conductor, host, given, task_vars):
+        proved, line = conductor.ending(host)
+        return {"failed": not proved, "msg": line}

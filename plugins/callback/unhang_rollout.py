@@ -1,0 +1,63 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes into the journal of a rollout what no task can: that a node does not answer any more, and that the playbook has come to its end."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: unhang_rollout
+type: aggregate
+short_description: Journal of a rollout, where no task can write it
+version_added: "0.2.0"
+description:
+  - Acts on plays that hold a C(rollout_wave) task, and on no others.
+  - Prints one line for each step of a node and for each wave.
+  - A node that cannot be reached is dropped by Ansible without another task; its step ends in the journal all the same.
+"""
+
+import sys
+from pathlib import Path
+
+from ansible.plugins.callback import CallbackBase
+
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+
+
+class CallbackModule(CallbackBase):
+    """One rollout."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "unhang_rollout"
+
+    def __init__(self):
+        super().__init__()
+        self.rollout = None
+
+    def v2_runner_on_ok(self, result):
+        """Remembers which rollout this is, and says what came of each step."""
+        action, said = getattr(result.task, "action", None), result.result
+        if action == "rollout_begin":
+            self.rollout = dict(said["rollout"])
+        elif action == "rollout_wave" or (action == "rollout_step" and "status" in said):
+            print(f"rollout: {said['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
+
+    def v2_runner_on_unreachable(self, result):
+        """The node's step has ended, without an answer."""
+        self._write(lambda conductor: conductor.silent(result.host.get_name(), f"unreachable: {str(result.result.get('msg', ''))[:500]}"))
+
+    def v2_playbook_on_stats(self, stats):
+        """All batches are through, or the play has stopped."""
+        self._write(lambda conductor: conductor.end())
+
+    def _write(self, entry):
+        if self.rollout is None:
+            return
+        from unhang.ansible.rollouts import conductor_of
+        from unhang.errors import UserError
+
+        try:
+            entry(conductor_of(self.rollout))
+        except (UserError, OSError) as problem:
+            print(f"unhang: {problem}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it

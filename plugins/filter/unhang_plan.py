@@ -1,0 +1,94 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters of playbooks/remediate.yml over a plan. The work is done by unhang.plan and unhang.rollout, which know nothing of Ansible."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
+
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+NOBODY = "all:!all"
+
+
+def plan_hosts(path, wanted=True):
+    """The hosts of the plan's waves, in their order; a pattern that means nobody when they are not wanted, or there are none."""
+    hosts = [host for wave in _plan(str(path)).waves for host in wave.hosts] if path and wanted else []
+    return hosts or NOBODY
+
+
+def plan_serial(path):
+    """How many hosts each wave has."""
+    sizes = [len(wave.hosts) for wave in _plan(str(path)).waves] if path else []
+    return sizes or "100%"
+
+
+def plan_roles(path, host):
+    """The roles of a host, in order."""
+    entry = _plan(str(path)).for_host(str(host))
+    return entry.roles if entry else []
+
+
+def plan_policy(path, host):
+    """The one policy of a host."""
+    entry = _plan(str(path)).for_host(str(host))
+    return dict(entry.policy) if entry else {}
+
+
+def drain_evidence(result, adapter, step, beside_jobs=False):
+    """The fact drain_result as evidence of a step."""
+    from unhang.rollout.evidence import drain_evidence as evidence
+
+    return evidence(result, str(adapter), str(step), bool(beside_jobs))
+
+
+def smoke_evidence(result, host, asked):
+    """The result of a smoke test as evidence for one host."""
+    from unhang.rollout.evidence import smoke_evidence as evidence
+
+    return evidence(result, str(host), bool(asked))
+
+
+def rollout_group(hosts, hostvars, step):
+    """The hosts of a batch that do this step now."""
+    orders = {str(host): (hostvars[host].get("rollout_asked") or {}).get("order") or {} for host in hosts}
+    return [host for host, order in orders.items() if order.get("step") == step]
+
+
+def rollout_rest(group, result):
+    """Who is tried once more after a group has failed."""
+    from unhang.rollout.evidence import rest_of
+
+    return rest_of([str(host) for host in group], result)
+
+
+def first_state(states, run):
+    """Id of the oldest saved state of this run."""
+    from unhang.rollout.evidence import first_state as first
+
+    return first(states, str(run))
+
+
+@functools.lru_cache(maxsize=1)
+def _plan(path):
+    from unhang.errors import UserError
+    from unhang.plan.plan_document import read_plan
+
+    try:
+        return read_plan(Path(path))
+    except UserError as problem:
+        raise AnsibleFilterError(str(problem)) from None
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self):
+        """Filters by name."""
+        plan = {"unhang_plan_hosts": plan_hosts, "unhang_plan_serial": plan_serial, "unhang_plan_roles": plan_roles, "unhang_plan_policy": plan_policy}
+        steps = {"unhang_drain_evidence": drain_evidence, "unhang_smoke_evidence": smoke_evidence, "unhang_first_state": first_state}
+        return {**plan, **steps, "unhang_rollout_group": rollout_group, "unhang_rollout_rest": rollout_rest}

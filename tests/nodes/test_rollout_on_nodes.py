@@ -1,0 +1,85 @@
+"""playbooks/remediate.yml over the waves of a plan, on four booted nodes: audited, planned, rolled out, proved; taken up again after its controller died."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import audits
+import pytest
+from four_nodes import NAMES
+from pinned_fleet import PINNED, REMEDIATE, untouched
+from playbooks_on_nodes import play, playing
+
+from unhang.rollout.journal import read_journal
+from unhang.rollout.node_state import replay
+from unhang.rollout.steps import BEGUN
+
+QUICK = {"unhang_come_up_timeout_s": 1, "unhang_smoke": False}
+
+
+THREE = NAMES[:3]
+DEADLINE_S = 840
+
+
+@pytest.fixture
+def planned(pinned):
+    """Three nodes with a fault that a role mends, audited, and the plan of it in the run folder."""
+    return plan(pinned)
+
+
+def plan(fleet):
+    assert play(fleet, "playbooks/audit.yml", THREE, {}).code in (0, 2)
+    run = (fleet.work / "runs" / "latest").resolve()
+    for words in (["judge", str(run)], ["plan", str(run), "--only", PINNED, "--max-unavailable", "2", "--floor", "0"]):
+        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *words], audits.environment_of(fleet.bed, fleet.work), run)
+        assert done.code in (0, 1), done.stderr
+    fleet.plan = run
+    assert waves(fleet) == [[THREE[0]], list(THREE[1:])]
+    return fleet
+
+
+def rollout(fleet, **more):
+    return play(fleet, REMEDIATE, THREE, {}, deadline_s=DEADLINE_S, unhang_plan=str(fleet.plan), **{**QUICK, **more})
+
+
+def node(fleet, name):
+    return replay(read_journal(fleet.plan).entries).node(name)
+
+
+def states(fleet):
+    return {name: node(fleet, name).state for name in THREE}
+
+
+def begun(fleet, step):
+    return [entry.host for entry in read_journal(fleet.plan).entries if entry.host and (entry.step, entry.status) == (step, BEGUN)]
+
+
+def waves(fleet):
+    return [wave["hosts"] for wave in json.loads((fleet.plan / "plan.json").read_text())["waves"]]
+
+
+def locked(fleet, *names):
+    return [name for name in names if "lock.json" in fleet.shell(name, "ls /var/lib/unhang 2>/dev/null || true")]
+
+
+def test_the_preview_of_a_plan_leaves_no_trace(planned):
+    run = rollout(planned)
+    assert run.code == 0
+    assert untouched(planned, *THREE) == list(THREE)
+    assert not (planned.plan / "journal.jsonl").exists()
+
+
+def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(planned):
+    with playing(planned, REMEDIATE, THREE, {}, unhang_plan=str(planned.plan), unhang_apply=True, **QUICK) as process:
+        audits.wait_until(lambda: node(planned, THREE[1]).changed, "the second wave is at work", DEADLINE_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert (states(planned)[THREE[0]], states(planned)[THREE[1]]) == ("released", "under way")
+    assert rollout(planned, unhang_apply=True).code == 0
+    assert states(planned) == dict.fromkeys(THREE, "released")
+    assert begun(planned, "apply").count(THREE[0]) == begun(planned, "release").count(THREE[1]) == 1
+    for name in THREE:
+        assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0" in planned.shell(name, "cat /etc/environment")
+    assert locked(planned, *THREE) == []
