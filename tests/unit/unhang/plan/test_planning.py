@@ -7,6 +7,7 @@ import dataclasses
 import html
 import json
 import random
+import re
 import sys
 
 import five_situations
@@ -213,7 +214,9 @@ def test_a_plan_that_was_edited_is_named_on_the_page_and_not_shown(folder, plan,
 def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["unhang"])
     assert main(["plan", str(folder)]) == 0
-    assert "CANARY 1: 2 nodes" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "CANARY 1: 2 nodes" in shown
+    assert re.search(rf"next: .*ansible-playbook playbooks/remediate.yml -i inventory/mycluster -e unhang_plan={folder}\n", shown)
     assert (folder / "plan.json").read_text() == render_plan(plan)
     assert main(["plan", str(folder), "--format", "json"]) == 0
     assert capsys.readouterr().out == render_plan(plan)
