@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu collector payload generated clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu fuzz collector payload generated clean setup setup-dev
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ bench: $(DEV_STAMP) collector ## The measurements of docs/benchmarks.md that nee
 
 bench-gpu: $(DEV_STAMP) collector ## Those that need GPUs, in nine minutes:  make bench-gpu ARGS='--python /opt/torch/bin/python'
 	$(PYTHON) tests/bench/gpu_bench.py $(ARGS)
+
+fuzz: $(DEV_STAMP) ## A million damaged inputs over all readers, from where the last call stopped:  make fuzz ARGS='--cases 10000'
+	$(PYTHON) tests/fuzz/run.py $(ARGS)
 
 collector: $(STAMP) ## The one-file collector and the quick check, dist/unhang-collect.pyz and dist/unhang-quick.pyz
 	$(PYTHON) tools/collector/build.py

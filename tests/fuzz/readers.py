@@ -1,0 +1,214 @@
+"""What reads text that somebody else wrote, each with whole inputs to damage and the errors that it may raise. Everything else that it raises is a fault."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from unhang.catalogue import BUILT_IN
+from unhang.diagnose.facts import describe, gather_facts
+from unhang.diagnose.ranking import rank_causes
+from unhang.diagnose.reading import Input, kind_of, read_blocks
+from unhang.diagnose.scanning import Sieve, scan_blocks
+from unhang.diagnose.signatures import load_causes, load_signatures
+from unhang.errors import UserError
+from unhang.judge.documents import InvalidNode, decode_node
+from unhang.judge.policy import one_line, policy_faults
+from unhang.lint.checks import Context
+from unhang.lint.linting import lint_text
+from unhang.lint.settings import KINDS
+from unhang.nodeset import expand_limit
+from unhang.plain_pickle import NotPlain, load_plain
+from unhang.report.run import summarise_node
+from unhang.smoke.streams import parse_events
+from unhang.strict_json import NotStrict, parse_strictly
+from unhang.strict_yaml import YamlFault, parse_yaml
+from unhang_node.parse.dpkg import parse_status
+from unhang_node.parse.env_files import parse_containers_conf, parse_environment, parse_pam_env_conf, parse_slurm_conf, parse_sshd_setenv
+from unhang_node.parse.kernel_log import find_faults
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+ODD_VALUES = (None, True, -1, 0, 1e308, 10**40, "", "\0", "x" * 5000, "\ud800", "\x1b[31m", "{{ 7*7 }}", [], {}, [None], {"": None}, "nan", "1:30:00", "010")
+ODD_BYTES = (b"\x1b[31m", b"9" * 400, b"\0", "é\u202e".encode(), b"\xff\xfe", b"((((", b"'\"`", b"-9999999999999", b"1e999", b'"\\ud800"', b"[" * 200, b"NaN")
+SCRIPT = (
+    b"export NCCL_IB_DISABLE=1\nENV NCCL_DEBUG INFO\n", b"- name: NCCL_ALGO\n  value: Ring\n", b"Environment=NCCL_X=1\nNCCL_NET = IB\nunset NCCL_NET\n",
+    b"#!/bin/bash\n#SBATCH -N 2\ntorchrun --nproc-per-node 8 train.py\n",
+)  # fmt: skip
+POLICY = {
+    "driver": {"version": "535.154.05", "held": True}, "kernel": {"min": "6.1"}, "gpu": {"count": 8}, "nccl": {"settings": {"NCCL_DEBUG": "WARN"}},
+    "limits": {"memlock_bytes": -1}, "waivers": [{"rule": "a-rule", "hosts": ["gpu[001-004]"], "reason": "known", "until": "2027-01-01"}],
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reader:
+    """samples: whole inputs; read: what is tried; allowed: errors that it says it raises; structured: whether samples are JSON trees."""
+
+    samples: Callable[[], list[bytes]]
+    read: Callable[[bytes], object]
+    allowed: tuple[type[Exception], ...] = ()
+    structured: bool = False
+
+
+def damaged(noise: random.Random, data: bytes) -> bytes:
+    """Bytes cut, turned, doubled, with odd ones put in."""
+    damage = bytearray(data)
+    for _ in range(noise.randint(0, 6)):
+        at = noise.randrange(len(damage) + 1)
+        kind = noise.randrange(5)
+        if kind == 0:
+            del damage[at : at + noise.randint(1, 30)]
+        elif kind == 1:
+            damage[at:at] = noise.randbytes(noise.randint(1, 12))
+        elif kind == 2:
+            damage[at:at] = noise.choice(ODD_BYTES)
+        elif kind == 3 and len(damage) < 100_000:
+            damage = damage * 2
+        else:
+            damage[at : at + 1] = bytes([noise.randrange(256)])
+    return bytes(damage)
+
+
+def restructured(noise: random.Random, tree: Any) -> Any:
+    """The tree with a few of its places dropped, doubled, renamed, nested or given an odd value. Changes `tree`."""
+    for _ in range(noise.randint(1, 4)):
+        holder: Any = tree
+        while isinstance(holder, (dict, list)) and holder:
+            keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+            key = noise.choice(list(keys))
+            below = holder[key]
+            if isinstance(below, (dict, list)) and below and noise.random() < 0.85:
+                holder = below
+                continue
+            _change(noise, holder, key)
+            break
+    return tree
+
+
+def _change(noise: random.Random, holder: Any, key: Any) -> None:
+    kind = noise.randrange(5)
+    if kind == 0:
+        del holder[key]
+    elif kind == 1:
+        holder[key] = [holder[key]] * noise.choice((1, 2, 70))
+    elif kind == 2 and isinstance(holder, dict):
+        holder[noise.choice(("x", "", "é", "a" * 300, str(key) + "_"))] = holder.pop(key)
+    elif kind == 3:
+        for _ in range(noise.choice((3, 120))):
+            holder[key] = {"x": holder[key]}
+    else:
+        holder[key] = noise.choice(ODD_VALUES)
+
+
+def case(name: str, number: int) -> bytes:
+    """The same input for a reader and a number, always."""
+    reader, noise = READERS[name], random.Random(f"{name}/{number}")
+    sample = noise.choice(reader.samples())
+    if reader.structured and noise.random() < 0.7:
+        return json.dumps(restructured(noise, json.loads(sample)), separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return damaged(noise, sample)
+
+
+def fault_of(name: str, data: bytes) -> Exception | None:
+    """What the reader raises and has not said that it would; None when all is well."""
+    try:
+        READERS[name].read(data)
+    except READERS[name].allowed:
+        return None
+    except Exception as problem:
+        return problem
+    return None
+
+
+@cache
+def _node_files() -> list[bytes]:
+    facts = json.loads((FIXTURES / "h200x1" / "node.json").read_bytes())
+    facts = facts.get("facts", facts)
+    document = {"schema": "unhang/node/1", "host": "gpu001", "groups": ["training"], "policy": POLICY, "status": "ok", "message": None, "facts": facts}
+    return [json.dumps(document, separators=(",", ":")).encode()]
+
+
+@cache
+def _events() -> list[bytes]:
+    rows = [
+        {"e": "phase_begin", "rank": 0, "host": "a", "phase": "init", "t": 1.0},
+        {"e": "collective", "rank": 1, "host": "a", "op": "all_reduce", "time_us": 3},
+    ]
+    rows += [{"e": "evidence", "rank": 0, "counters": {"GPU 0 replay errors": 3}}, {"e": "node_end", "host": "a", "codes": {"0": 0}}]
+    return [b"\n".join(json.dumps(row).encode() for row in rows)]
+
+
+@cache
+def _log_lines() -> list[bytes]:
+    return [line.encode() + b"\n" for one in load_signatures() for line in (*one.examples["match"], *one.examples.get("near_miss", ()))]
+
+
+@cache
+def _sieve() -> Sieve:
+    return Sieve(load_signatures())
+
+
+@cache
+def _rule_files() -> list[bytes]:
+    return [path.read_bytes() for path in sorted((BUILT_IN / "rules").glob("*.yml"))[:6]] + [json.dumps(POLICY).encode()]
+
+
+def _read_node(data: bytes) -> None:
+    node = decode_node(data)
+    assert isinstance(node.host, str)
+
+
+def _summarise(data: bytes) -> None:
+    document = parse_strictly(data)
+    if isinstance(document, dict) and isinstance(document.get("groups", []), list):
+        summarise_node(document)
+
+
+def _read_policy(data: bytes) -> None:
+    for fault in policy_faults(parse_strictly(data)):
+        assert "\n" not in one_line(fault)
+
+
+def _read_log(data: bytes) -> None:
+    assert kind_of(data) in ("log", "binary", "dump", "empty")
+    facts = gather_facts([scan_blocks(read_blocks(io.BytesIO(data), Input("log")), "log", _sieve())])
+    describe(facts)
+    rank_causes(facts, load_causes())
+
+
+def _lint(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    for kind in KINDS:
+        for one in lint_text(text, kind, Context()):
+            assert one.line >= 1 and one.why and one.instead
+
+
+def _read_settings(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    for parse in (parse_environment, parse_pam_env_conf, parse_sshd_setenv, parse_slurm_conf, parse_containers_conf):
+        parse(text)
+
+
+_PACKAGE = b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture: amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
+READERS: Mapping[str, Reader] = {
+    "strict-json": Reader(_node_files, parse_strictly, (NotStrict,), structured=True),
+    "node": Reader(_node_files, _read_node, (InvalidNode,), structured=True),
+    "summary": Reader(_node_files, _summarise, (NotStrict,), structured=True),
+    "policy": Reader(lambda: [json.dumps(POLICY).encode()], _read_policy, (NotStrict,), structured=True),
+    "yaml": Reader(_rule_files, lambda data: parse_yaml(data, "fuzz.yml"), (YamlFault,)),
+    "limit": Reader(lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"], lambda data: expand_limit(data.decode("utf-8", "replace")), (UserError,)),
+    "smoke-events": Reader(_events, lambda data: list(parse_events(data.split(b"\n"), (0, 1)))),
+    "pickle": Reader(lambda: [pickle.dumps({"version": "2.3", "entries": [{"seq": 1, "state": "started", "sizes": [[4, 5]]}]}, 2)], load_plain, (NotPlain,)),
+    "log": Reader(_log_lines, _read_log),
+    "kernel-log": Reader(_log_lines, lambda data: find_faults(data, 1.7e9)),
+    "lint": Reader(lambda: list(SCRIPT), _lint),
+    "settings-files": Reader(lambda: list(SCRIPT), _read_settings),
+    "dpkg": Reader(lambda: [_PACKAGE], lambda data: parse_status(data, ("libnccl", "nvidia"))),
+}

@@ -1,0 +1,62 @@
+"""`make fuzz`: a million structure-aware cases over all readers, in turns, going on where it was stopped. What a reader cannot bear stays in tests/fuzz/corpus.
+
+    python tests/fuzz/run.py [--cases N] [--reader NAME] [--again]
+
+Exit code 1 when something was found: the file is then a case of the tests for good (tests/unit/unhang/test_fuzz_readers.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+PROJECT = TESTS.parent
+CORPUS = TESTS / "fuzz" / "corpus"
+PROGRESS = PROJECT / ".cache" / "fuzz.json"
+TURN = 500  # cases of one reader before the next has its turn, and before progress is written
+sys.path[:0] = [str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(TESTS)]
+
+from fuzz.readers import READERS, case, fault_of  # noqa: E402 -- found by the path above
+
+
+def main() -> int:
+    """0 nothing found, 1 something."""
+    parser = argparse.ArgumentParser(description="Gives every reader damaged input.")
+    parser.add_argument("--cases", type=int, default=1_000_000, help="in all, those of earlier calls counted (default: %(default)s)")
+    parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may be given again")
+    parser.add_argument("--again", action="store_true", help="from the beginning")
+    given = parser.parse_args()
+    names = given.reader or list(READERS)
+    done = {} if given.again or not PROGRESS.exists() else json.loads(PROGRESS.read_text())
+    share, found = -(-given.cases // len(names)), 0
+    while waiting := [name for name in names if done.get(name, 0) < share]:
+        for name in waiting:
+            start = done.get(name, 0)
+            end = min(share, start + TURN)
+            found += sum(_try(name, number) for number in range(start, end))
+            done[name] = end
+            PROGRESS.parent.mkdir(exist_ok=True)
+            PROGRESS.write_text(json.dumps(done))
+        sys.stderr.write(f"\r{sum(done.get(name, 0) for name in names):,} of {share * len(names):,} cases, {found} found ")
+    sys.stderr.write("\n")
+    return 1 if found else 0
+
+
+def _try(name: str, number: int) -> int:
+    data = case(name, number)
+    problem = fault_of(name, data)
+    if problem is None:
+        return 0
+    kept = CORPUS / name / f"{hashlib.sha256(data).hexdigest()[:16]}.bin"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(data)
+    sys.stderr.write(f"\n{name} {number}: {type(problem).__name__}: {str(problem)[:200]!r}, kept as {kept.relative_to(PROJECT)}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
