@@ -48,8 +48,9 @@ def triage(findings: Iterable[Found], explaining: Explaining, nodes: Mapping[str
     shares = shares_of(findings, explaining)
     merged = _merged_by_host(shares, nodes)
     kinds: dict[_Kind, list[Share]] = {}
+    written: dict[tuple[str, int], tuple[str, str]] = {}
     for share in shares:
-        kinds.setdefault(_kind(share, merged, nodes), []).append(share)
+        kinds.setdefault(_kind(share, merged, nodes, written), []).append(share)
     order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
     causes = [_cause(kind, members, order) for kind, members in kinds.items()]
     causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
@@ -91,16 +92,19 @@ def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> d
     return merged
 
 
-def _kind(share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote]) -> _Kind:
+def _kind(share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]]) -> _Kind:
+    """written: the remedy of a rule as text, by the merged policy of the node; nodes that want the same share one."""
     root, note = share.root, nodes.get(share.host)
     code = root.where.get("code")
     case = f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
     role = root.remedy.get("role")
     one = merged.get(share.host, _NO_REMEDY) if role else _NO_REMEDY
-    policy = _own_part(root.remedy.get("policy") or {}, one.policy)
-    conflicts = [conflict for conflict in one.conflicts if _concerns(conflict, root)]
+    key = (root.rule, id(one))
+    if key not in written:
+        policy = _own_part(root.remedy.get("policy") or {}, one.policy)
+        written[key] = _text(policy), _text([conflict for conflict in one.conflicts if _concerns(conflict, root)])
     unread = root.of_reading and note is not None and not note.read
-    return _Kind(root.rule, case, _text(policy), _text(conflicts), "" if role or note is None else note.scheduler, unread)
+    return _Kind(root.rule, case, *written[key], "" if role or note is None else note.scheduler, unread)
 
 
 def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:
