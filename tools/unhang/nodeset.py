@@ -89,6 +89,18 @@ def _fold_hosts(hosts: frozenset[str]) -> str:
     return ",".join(folded + [visible(host, 120) for host in sorted(odd)])
 
 
+def broken(text: str, width: int) -> str:
+    """Text with a line break after a comma wherever a word would else be broken inside: a node set is read over several lines, a number is not."""
+    lines = []
+    for whole in text.split("\n"):
+        left = whole
+        while len(left) > width and (cut := left.rfind(",", 0, width) + 1) > 0 and " " not in left[:cut]:
+            lines.append(left[:cut])
+            left = left[cut:]
+        lines.append(left)
+    return "\n".join(lines)
+
+
 def shortened(folded: str, longest: int) -> str:
     """A node set that is cut where one of its parts ends: `gpu[001,003,…]`."""
     if len(folded) <= longest:

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from unhang.nodeset import fold_hosts, shortened
+from unhang.nodeset import broken, fold_hosts, shortened
 from unhang.report import phrases
 from unhang.report.folding import Fold, Unread, fold_findings, fold_unread
 from unhang.text import ascii_only, counted, visible
@@ -116,7 +116,8 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     severity = str(finding.get("severity") or "info")
     title = Text.assemble((f" {severity.upper()} ", STYLES.get(severity, "bold")), " ", (visible(finding.get("title") or "?"), "bold"))
     marks = phrases.situations(finding)
-    what = [("where", line, "bold") for line in phrases.places(fold, longest=longest)]
+    room = width - 16 if width < WIDE else width // 3 - 8  # beside the labels, and beside the other column
+    what = [("where", broken(line, room), "bold") for line in phrases.places(fold, longest=longest)]
     what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found(fold), "")]
     what += [("nodes", line, "") for line in phrases.comparison(finding)]
     why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if len(value) <= 120]
