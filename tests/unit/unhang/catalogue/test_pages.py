@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,14 @@ def test_every_rule_and_table_stands_on_the_page_of_rules():
     assert [name for name in CATALOGUE.tables if f"| `{name}` |" not in page] == []
 
 
+@functools.cache
+def page_of_facts():
+    return render_facts(CATALOGUE)
+
+
 @pytest.mark.parametrize("path", fact_paths())
 def test_fact_is_used_by_a_rule_or_listed_as_unused(path):
-    page = render_facts(CATALOGUE)
+    page = page_of_facts()
     if USED[path]:
         assert f"| `{path}` | {', '.join(USED[path])} |" in page and f"- `{path}`\n" not in page
     else:
