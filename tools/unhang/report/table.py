@@ -22,6 +22,7 @@ from unhang.text import ascii_only, counted, visible
 
 PIPED_WIDTH = 100
 WIDE = 150  # from here on evidence and action stand beside expected and found
+LONGEST_BESIDE = 40  # columns; a longer set of nodes has the width to itself
 SHORT_ENOUGH = 5  # up to so many findings fit on a screen and need no summary
 MOST_IN_SHORT = 16
 STYLES = {"critical": "bold white on red", "error": "bold red", "warning": "bold yellow", "info": "bold blue", "unknown": "bold magenta", "waived": "bold cyan"}
@@ -116,8 +117,8 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     severity = str(finding.get("severity") or "info")
     title = Text.assemble((f" {severity.upper()} ", STYLES.get(severity, "bold")), " ", (visible(finding.get("title") or "?"), "bold"))
     marks = phrases.situations(finding)
-    room = width - 16 if width < WIDE else width // 3 - 8  # beside the labels, and beside the other column
-    what = [("where", broken(line, room), "bold") for line in phrases.places(fold, longest=longest)]
+    places = phrases.places(fold, longest=longest)
+    what = [("where", broken(line, width - 16), "bold") for line in places]
     what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found(fold), "")]
     what += [("nodes", line, "") for line in phrases.comparison(finding)]
     why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if len(value) <= 120]
@@ -126,7 +127,7 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     why += [("until then", helps, "")] if helps else []
     why += [("rule", visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else ""), "dim")]
     why += [("", mark, "dim") for mark in marks]
-    if width < WIDE:
+    if width < WIDE or max(map(len, places)) > LONGEST_BESIDE:
         body: Table = _grid(what + why)
     else:
         body = Table.grid(padding=(0, 3, 0, 0), expand=True)
