@@ -7,6 +7,7 @@ holds no anchor costs one look into a set, so that a log of a million channel li
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,13 +77,13 @@ class Sieve:
         for signature in signatures:
             for anchor in signature.anchors:
                 self.by_anchor.setdefault(anchor.translate(None, DIGITS), []).append(signature)
-        self.anchors = sorted(self.by_anchor)
+        self.longer = longer_anchors(sorted(self.by_anchor))
 
     def likely(self, likenesses: Iterable[bytes]) -> Iterator[tuple[bytes, tuple[Signature, ...]]]:
         """Each likeness that holds an anchor, with the signatures to try."""
         asked = list(likenesses)
         whole = b"\n".join(asked)
-        present = [anchor for anchor in self.anchors if anchor in whole]
+        present = [anchor for shortest, longer in self.longer.items() if shortest in whole for anchor in (shortest, *(one for one in longer if one in whole))]
         if not present:
             return
         for likeness in asked:
@@ -94,6 +95,24 @@ class Sieve:
                 found = {name: one for name, one in found.items() if not one.program.startswith("people")}
             if found:
                 yield likeness, tuple(found.values())
+
+
+def longer_anchors(anchors: Sequence[bytes]) -> dict[bytes, list[bytes]]:
+    """Anchors that contain no other one, each with some that contain it: where the shorter one is absent, the longer ones need no look."""
+    joined = b"\n".join(anchors)
+    starts = [0, *(found.end() for found in re.finditer(rb"\n", joined))]
+    shorter: dict[bytes, bytes] = {}
+    for anchor in sorted(anchors, key=len):
+        at = joined.find(anchor) if anchor not in shorter else -1
+        while at >= 0:
+            longer = anchors[bisect_right(starts, at) - 1]
+            if longer != anchor:
+                shorter.setdefault(longer, anchor)
+            at = joined.find(anchor, at + 1)
+    families: dict[bytes, list[bytes]] = {anchor: [] for anchor in anchors if anchor not in shorter}
+    for longer, anchor in shorter.items():
+        families[anchor].append(longer)
+    return families
 
 
 class _Memory:
