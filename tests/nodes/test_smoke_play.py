@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -13,6 +14,9 @@ import pytest
 import torch_in_nodes
 from four_nodes import NAMES
 from reached import DEADLINE_S, command, play, results_of
+
+from unhang.gate.signing import GOOD, check, public_key
+from unhang_node.parse.admission import parse_admission
 
 pytestmark = torch_in_nodes.needs_torch
 PLACED = "/tmp/unhang-smoke-*"
@@ -147,10 +151,11 @@ def hex_of(address):
     return "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
 
 
-def gate(fleet, names, *options, reference=None, python=None, host_variables=None):
+def gate(fleet, names, *options, reference=None, python=None, host_variables=None, key=None):
     """playbooks/preprovision.yml, the last node being the reference."""
     inventory = audits.inventory_of(fleet.bed, {"training": list(names)}, host_variables=host_variables)
     extra = {"preprovision_reference": reference or names[-1], "smoke_test_experiments": False, **({"smoke_test_python": python} if python else {})}
+    extra |= {"preprovision_key": str(key)} if key else {}
     code, found, said = play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
     decided = said[said.rindex("TASK [Say what was decided]") :] if "TASK [Say what was decided]" in said else ""
     lines = {name: next((line.strip().strip('",') for line in decided.splitlines() if f": {name}" in line), "") for name in names}
@@ -159,7 +164,9 @@ def gate(fleet, names, *options, reference=None, python=None, host_variables=Non
 
 def test_the_gate_passes_good_nodes_and_fails_what_the_policy_refuses_or_the_smoke_test_blames(fleet):
     policy = {"unhang_policy": {"driver": {"version": "535.261.03"}}}
-    code, found, lines, _ = gate(fleet, NAMES, "--drill", "gpu003:exit:all_reduce", host_variables={"gpu002": policy})
+    key = fleet.work / "gate_key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    code, found, lines, said = gate(fleet, NAMES, "--drill", "gpu003:exit:all_reduce", host_variables={"gpu002": policy}, key=key)
     assert code == 2
     assert (found["gpu002"]["verdict"], found["gpu003"]["verdict"], found["group"]["verdict"]) == ("pass", "fail", "pass")
     assert [row["host"] for row in found["group"]["hosts"]] == ["gpu004", "gpu001", "gpu002"]
@@ -168,6 +175,12 @@ def test_the_gate_passes_good_nodes_and_fails_what_the_policy_refuses_or_the_smo
     assert lines["gpu002"].startswith("fail: gpu002: audit: policy-driver-version")
     assert "alone: its process ended by itself with code 7" in lines["gpu003"]
     assert left_over(fleet) == []
+    run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", said)[-1]
+    records = {path.name: parse_admission(path.read_text()) for path in (run / "admission").iterdir()}
+    assert sorted(records) == ["gpu001", "gpu004"]
+    found = records["gpu001"]["record"]
+    assert (found["host"], found["results"]["together"]["hosts"], found["limits"]["reference"]) == ("gpu001", ["gpu004", "gpu001", "gpu002"], "gpu004")
+    assert check(records["gpu001"]["line"], records["gpu001"]["signature"], public_key(key)) == GOOD
 
 
 def test_the_gate_neither_fails_nor_passes_what_it_could_not_look_at(fleet):
