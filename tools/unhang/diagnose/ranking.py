@@ -101,7 +101,7 @@ def _severity(score: float, share: float, top: float, trouble: bool, full: str) 
 
 
 def certainty_of(cause: Cause) -> str:
-    """sure, likely or possible; docs/diagnose.md says how often each was right."""
+    """sure, likely or possible; docs/diagnosis-method.md says how often each was right."""
     if cause.severity != "info" and cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
         return "sure"
     return "likely" if cause.severity != "info" and cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"

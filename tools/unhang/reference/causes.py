@@ -10,7 +10,7 @@ from unhang import catalogue
 HEAD = """# Causes
 
 What `unhang diagnose` can name, and what is done about each. This page is written from the rows in `tools/unhang/catalogue/causes/`
-(`make generated`); a test fails when it is stale. [diagnose](diagnose.md) says how causes are found and ranked.
+(`make generated`); a test fails when it is stale. [diagnosis-method](diagnosis-method.md) says how causes are ranked.
 
 | cause | what it is | remedy | the audit's rules |
 | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""The batches of logs that were learnt from stay learnt. What was measured on their first day stands in docs/diagnose.md and is another number."""
+"""The batches of logs that were learnt from stay learnt. What was measured on their first day stands in docs/diagnosis-method.md and is another number."""
 
 from __future__ import annotations
 
