@@ -12,7 +12,7 @@ from unhang.schemas.shapes import read_schema
 from unhang.smoke.container import Container
 from unhang.smoke.group import SessionOptions
 from unhang.smoke.plan import Request, parse_drill
-from unhang.smoke.session import Outcome, follow, phase_of_search, smoke_session
+from unhang.smoke.session import RoundResult, follow, phase_of_search, smoke_session
 from unhang.smoke.smoke_folder import StepInputs, file_name, next_step, read_result
 from unhang.smoke.streams import Stream, parse_events
 
@@ -130,7 +130,7 @@ def test_the_search_ends_when_its_time_is_over():
     with pytest.raises(StopIteration) as done:
         while True:
             rounds += 1
-            wanted = course.send(Outcome([nodes.run(group) for group in wanted.groups], 10.0))
+            wanted = course.send(RoundResult([nodes.run(group) for group in wanted.groups], 10.0))
     assert rounds == 4  # the group, and three that used the time up
     result = done.value.value
     assert "given up after" in result["isolation"]["answer"]

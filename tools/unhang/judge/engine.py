@@ -15,7 +15,7 @@ from unhang.judge.documents import NodeDocument
 from unhang.judge.expression import Path
 from unhang.judge.extract import Extractor, freeze, taker
 from unhang.judge.groups import Compared, compare_node
-from unhang.judge.memory import Bundle, Memory, Outcome
+from unhang.judge.memory import Bundle, BundleVerdicts, Memory
 from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, words
 from unhang.judge.rules import Rule
 from unhang.judge.values import RuleStopped, Undecided, World
@@ -28,7 +28,7 @@ _LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line"))
 class NodeVerdicts:
     """What the rules say about one node."""
 
-    outcomes: list[Outcome]
+    outcomes: list[BundleVerdicts]
     listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]  # rule, verdict, words, where
     unread: bool
 
@@ -63,7 +63,7 @@ class Engine:
         self._other = [bundle for bundle in self.bundles if not bundle.steady]
         self._steady_places = sorted({place for bundle in self._steady for place in bundle.places})
         self._steady_memory = Memory()
-        self._empty: dict[Any, Outcome] = {}
+        self._empty: dict[Any, BundleVerdicts] = {}
         self._policy_values: dict[int, list[Any]] = {}
         self._words: dict[Any, dict[str, str]] = {}
         self._text_takers = [_takers(rule.text_reads - rule.decision_reads) for rule in self.rules]
@@ -117,13 +117,13 @@ class Engine:
         listed = [(rule, judged, *self._describe(rule, judged, node, the_world, items)) for outcome in outcomes for rule, judged in outcome.listed]
         return NodeVerdicts(outcomes, listed, node.sections is None)
 
-    def _judge_steady(self, vector: list[Any], world: Callable[[], World]) -> Outcome:
+    def _judge_steady(self, vector: list[Any], world: Callable[[], World]) -> BundleVerdicts:
         """All steady bundles at once: nodes that are configured alike cost one look."""
         key = tuple([vector[place] for place in self._steady_places])
         outcome = self._steady_memory.get(key)
         if outcome is None:
             parts = [self._remembered(bundle, vector, world) for bundle in self._steady]
-            outcome = Outcome(
+            outcome = BundleVerdicts(
                 tuple(one for part in parts for one in part.counts),
                 tuple(one for part in parts for one in part.listed),
                 tuple(one for part in parts for one in part.compared),
@@ -132,7 +132,7 @@ class Engine:
         outcome.hits += 1
         return outcome
 
-    def _remembered(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> Outcome:
+    def _remembered(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> BundleVerdicts:
         key = tuple([vector[place] for place in bundle.places])
         outcome = bundle.memory.get(key)
         if outcome is None:
@@ -161,7 +161,7 @@ class Engine:
         vector += [one if path[0] == "policy" else _context(node, path[0]) for one, path in zip(known, self._others, strict=True)]
         return vector
 
-    def _judge_bundle(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> Outcome:
+    def _judge_bundle(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> BundleVerdicts:
         counts: list[tuple[int, str, int]] = []
         listed: list[tuple[int, Judged]] = []
         compared: list[tuple[int, Compared]] = []
@@ -177,8 +177,8 @@ class Engine:
                     listed.append((number, judged))
             counts += [(number, verdict, count) for verdict, count in tally.items()]
         if listed or compared:
-            return Outcome(tuple(counts), tuple(listed), tuple(compared))
-        return self._empty.setdefault(tuple(counts), Outcome(tuple(counts), (), ()))
+            return BundleVerdicts(tuple(counts), tuple(listed), tuple(compared))
+        return self._empty.setdefault(tuple(counts), BundleVerdicts(tuple(counts), (), ()))
 
     def _judge_rule(self, number: int, vector: list[Any], world: Callable[[], World]) -> Any:
         memory = self._rule_memory[number]

@@ -14,7 +14,7 @@ import msgspec
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import NodeDocument, one_text
-from unhang.judge.engine import Engine, NodeVerdicts, Outcome, view_of
+from unhang.judge.engine import BundleVerdicts, Engine, NodeVerdicts, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.judge.groups import Ballot, GroupJudged, add_votes, judge_fleet, judge_group, peers_of
 from unhang.judge.judged_node import Conclude, JudgedNode, scheduler_of
@@ -57,7 +57,7 @@ class _Peers:
     policy: dict[str, Any]
     waivers: dict[str, list[Waiver]]
     groups: tuple[str, ...]
-    votes: dict[Outcome, list[str]] = field(default_factory=dict)
+    votes: dict[BundleVerdicts, list[str]] = field(default_factory=dict)
 
 
 class _NodeTooCostly(Exception):
@@ -97,7 +97,7 @@ class _State:
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     nodes: dict[str, int] = field(default_factory=dict)
     peers: dict[str, _Peers] = field(default_factory=dict)
-    outcomes: dict[Outcome, None] = field(default_factory=dict)
+    outcomes: dict[BundleVerdicts, None] = field(default_factory=dict)
     in_groups: dict[tuple[str, ...], list[tuple[str, str]]] = field(default_factory=dict)  # inventory groups -> (host, peer group)
     unread: int = 0
     hosts: dict[str, JudgedNode] = field(default_factory=dict)
@@ -231,7 +231,7 @@ def _judge_peers(state: _State, view: CatalogueView) -> None:
             _add_group(state, rule, judged, peers)
 
 
-def _ballots(votes: dict[Outcome, list[str]], name: str) -> dict[int, Ballot]:
+def _ballots(votes: dict[BundleVerdicts, list[str]], name: str) -> dict[int, Ballot]:
     ballots: dict[int, Ballot] = {}
     for outcome, hosts in votes.items():
         for number, compared in outcome.compared:

@@ -12,7 +12,7 @@ FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given
 
 
 @dataclass(eq=False)
-class Outcome:
+class BundleVerdicts:
     """What a bundle of rules says about one vector of values. hits: nodes that have it."""
 
     counts: tuple[tuple[int, str, int], ...]  # rule, verdict, how many items

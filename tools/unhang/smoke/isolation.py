@@ -16,13 +16,13 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Group = tuple[str, ...]
-Rounds = Generator[list[Group], list[bool], "Answer"]
+Rounds = Generator[list[Group], list[bool], "IsolationResult"]
 MOST_FINDINGS = 8
 MOST_PAIR_ROUNDS = 64
 
 
 @dataclass(frozen=True)
-class Answer:
+class IsolationResult:
     """bad_nodes, bad_links: to blame. switches: pairs of switches that only fail together. from_nodes: the group fails from so many nodes on.
 
     unresolved: nodes that cannot be told apart from their partners for want of a good one. rounds: how many it took.
@@ -76,14 +76,14 @@ def isolate(hosts: Sequence[str], switches: Mapping[str, str] | None = None) -> 
     return _answer(search)
 
 
-def drive(search: Rounds, try_round: Callable[[list[Group]], list[bool]]) -> Answer:
+def drive(search: Rounds, try_round: Callable[[list[Group]], list[bool]]) -> IsolationResult:
     """Runs a search to its answer."""
     try:
         groups = next(search)
         while True:
             groups = search.send(try_round(groups))
     except StopIteration as done:
-        answer: Answer = done.value
+        answer: IsolationResult = done.value
         return answer
 
 
@@ -110,10 +110,10 @@ def _by_switch(search: _Search) -> list[str]:
     return sorted(search.hosts, key=lambda host: order[search.switch[host]])
 
 
-def _answer(search: _Search) -> Answer:
+def _answer(search: _Search) -> IsolationResult:
     open_ends = [host for host in search.hosts if host not in search.good and host not in search.bad]
     failed = {host for pair, well in search.tried.items() if not well for host in pair}
-    return Answer(
+    return IsolationResult(
         tuple(host for host in search.hosts if host in search.bad), tuple(search.links), tuple(search.switches), search.from_nodes,
         tuple(host for host in open_ends if host in failed), search.rounds,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """The smoke test of several nodes as it unfolds: the group, then by what came back experiments, then the search for the bad node.
 
-A generator, so that one plan serves every launcher: it yields a Round of groups to be started at the same time and is sent the Outcome; what it returns is the
+A generator, so that one plan serves every launcher: it yields a Round of groups to be started at the same time and is sent its RoundResult; it returns the
 result. `follow` drives it where nodes are reached from here; the playbook brings outcomes in a folder and has it gone through again from the start.
 """
 
@@ -16,7 +16,7 @@ from unhang.smoke.bandwidth import paces, stragglers
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.experiments import Experiment, experiment_rounds, narrowed, plan_experiments, worth_trying
 from unhang.smoke.group import Ready, SessionOptions, Surveys, find_members, meeting_row, plan_members, prepare
-from unhang.smoke.isolation import Answer, Group, isolate
+from unhang.smoke.isolation import Group, IsolationResult, isolate
 from unhang.smoke.plan import NodePlan, Request
 from unhang.smoke.rendezvous import other_interfaces
 from unhang.smoke.result import judge
@@ -37,14 +37,14 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundResult:
     """What each group of a round reported, in the same order, and how long the round took."""
 
     groups: Sequence[Sequence[Stream]]
     duration_s: float
 
 
-Session = Generator[Round, Outcome, dict[str, Any]]
+Session = Generator[Round, RoundResult, dict[str, Any]]
 
 
 def smoke_session(hosts: Sequence[str], surveys: Surveys, request: Request, options: SessionOptions, expectations: Expectations = NOTHING_KNOWN) -> Session:
@@ -74,7 +74,7 @@ def follow(session: Session, run: Callable[[Sequence[NodePlan]], list[Stream]]) 
             began = time.monotonic()
             with ThreadPoolExecutor(max_workers=max(1, len(wanted.groups))) as workers:
                 received = list(workers.map(run, wanted.groups))
-            wanted = session.send(Outcome(received, time.monotonic() - began))
+            wanted = session.send(RoundResult(received, time.monotonic() - began))
     except StopIteration as done:
         result: dict[str, Any] = done.value
         return result
@@ -99,7 +99,7 @@ class _Retry:
         members, meeting, _ = find_members({host: self.ready.able[host] for host in hosts}, request, nproc or self.options.nproc)
         return tuple(plan_members(request, members, meeting, None)) if meeting else ()
 
-    def verdicts(self, outcome: Outcome) -> list[str]:
+    def verdicts(self, outcome: RoundResult) -> list[str]:
         """pass, fail or error of each group. Two ranks cannot tell which of them is slow: their pace is held against what the others had in the whole group."""
         self.spent_s += outcome.duration_s
         return ["fail" if stands_out(streams, self.usual) else str(judge(streams)["verdict"]) for streams in outcome.groups]
@@ -126,7 +126,7 @@ def stands_out(streams: Sequence[Stream], usual: Mapping[str, Sequence[float]]) 
     return bool(mine) and any(rank in mine for rank, _, _ in stragglers(everybody))
 
 
-def _experiment(result: dict[str, Any], retry: _Retry) -> Generator[Round, Outcome, list[dict[str, Any]]]:
+def _experiment(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResult, list[dict[str, Any]]]:
     """Rows of `experiments`."""
     backend = next((row["backend"] for row in result["hosts"] if row.get("backend")), "gloo")
     interfaces = other_interfaces(retry.ready.able, retry.ready.meeting.interface) if retry.ready.meeting else []
@@ -140,7 +140,7 @@ def _experiment(result: dict[str, Any], retry: _Retry) -> Generator[Round, Outco
         return rows
 
 
-def _one(experiment: Experiment, phase: str, retry: _Retry) -> Generator[Round, Outcome, tuple[str, float]]:
+def _one(experiment: Experiment, phase: str, retry: _Retry) -> Generator[Round, RoundResult, tuple[str, float]]:
     members = retry.ready.members
     hosts = [members[0].host] if experiment.alone else [member.host for member in members]
     plans = retry.plans(narrowed(retry.request, phase, experiment), hosts, 1 if experiment.alone else None)
@@ -160,7 +160,7 @@ def phase_of_search(result: Mapping[str, Any]) -> str | None:
     return "init" if result["verdict"] == "fail" and blamed == {"rendezvous"} else None
 
 
-def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, Outcome, None]:
+def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResult, None]:
     """Adds `isolation`, and whom it found to the suspects."""
     phase = phase_of_search(result)
     if phase is None:
@@ -173,12 +173,14 @@ def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, Outcome, 
         while not retry.over:
             rounds += 1
             groups = search.send((yield from _try(request, groups, rounds, retry)))
-        result["isolation"] = _row(Answer(rounds=rounds), f"given up after {retry.spent_s:.0f} s and {rounds} rounds without an answer: --search-timeout")
+        result["isolation"] = _row(
+            IsolationResult(rounds=rounds), f"given up after {retry.spent_s:.0f} s and {rounds} rounds without an answer: --search-timeout"
+        )
     except StopIteration as done:
         _conclude(result, done.value, phase)
 
 
-def _try(request: Request, groups: Sequence[Group], number: int, retry: _Retry) -> Generator[Round, Outcome, list[bool]]:
+def _try(request: Request, groups: Sequence[Group], number: int, retry: _Retry) -> Generator[Round, RoundResult, list[bool]]:
     """Which groups of one round pass. One without a place to meet fails, without being started."""
     planned = [retry.plans(request, group) for group in groups]
     able = tuple(plans for plans in planned if plans)
@@ -186,14 +188,14 @@ def _try(request: Request, groups: Sequence[Group], number: int, retry: _Retry) 
     return [next(verdicts) == "pass" if plans else False for plans in planned]
 
 
-def _row(answer: Answer, text: str) -> dict[str, Any]:
+def _row(answer: IsolationResult, text: str) -> dict[str, Any]:
     return {
         "rounds": answer.rounds, "answer": text, "bad_nodes": list(answer.bad_nodes), "bad_links": [list(link) for link in answer.bad_links],
         "switches": [list(pair) for pair in answer.switches], "from_nodes": answer.from_nodes, "unresolved": list(answer.unresolved),
     }  # fmt: skip
 
 
-def _conclude(result: dict[str, Any], answer: Answer, phase: str) -> None:
+def _conclude(result: dict[str, Any], answer: IsolationResult, phase: str) -> None:
     """Adds the answer, and a suspect for each thing found. Who did not come to the rendezvous for want of a way is no suspect any more, nor is the group."""
     result["isolation"] = _row(answer, answer.text)
     found = []

@@ -28,7 +28,7 @@ from unhang.smoke.container import Container
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.group import SessionOptions
 from unhang.smoke.plan import Request
-from unhang.smoke.session import Outcome, Round, smoke_session
+from unhang.smoke.session import Round, RoundResult, smoke_session
 from unhang.smoke.streams import Stream, parse_events
 from unhang.text import visible
 
@@ -101,14 +101,14 @@ def _write_round(place: Path, number: int, wanted: Round, container: Container |
     return {"round": number, "what": wanted.what, "hosts": [plan.host for group in wanted.groups for plan in group]}
 
 
-def _outcome(place: Path) -> Outcome:
+def _outcome(place: Path) -> RoundResult:
     """What a finished round brought. The first look at it is its end."""
     written = _json(place / "round.json")
     over = place / "over"
     if not over.is_file():
         write_atomically(over, str(time.time()))
     groups = [[_stream(place / "events", row["host"], tuple(row["ranks"])) for row in group] for group in written["groups"]]
-    return Outcome(groups, max(0.0, float(over.read_text(encoding="ascii")) - float(written["began"])))
+    return RoundResult(groups, max(0.0, float(over.read_text(encoding="ascii")) - float(written["began"])))
 
 
 def _meant(folder: Path) -> dict[str, Any]:
