@@ -131,6 +131,8 @@ def test_numbers_without_end_are_shown_as_they_stand(tmp_path, capsys):
     host = "gpu" + "1" * 120
     run = write_run(tmp_path / "run", node("a1", facts), node(host, facts), meant=["a1", host])
     assert main(["judge", str(run), "--rules", rules]) in (1, 2)
+    assert capsys.readouterr().out
+    assert main(["report", str(run), "--format", "wide"]) in (0, 1, 2)
     shown = "".join(capsys.readouterr().out.split())
     assert ("9" * 90 in shown, "1" * 90 in shown) == (True, True)
     assert (run / "report.html").read_text().startswith("<!")
