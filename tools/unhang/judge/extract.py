@@ -10,6 +10,7 @@ from unhang.judge.syntax import WHOLE, Path
 from unhang.schemas.shapes import Shape
 
 MISSING = "\0missing"
+NULL_ON_THE_WAY = "\0null"  # an object that is null may not have been read where a null in it says that there is none: two verdicts
 Take = Callable[[Any], Any]
 
 
@@ -34,7 +35,7 @@ def _step(get: Take, rest: Take | None) -> Take:
 
     def take(holder: Any) -> Any:
         value = get(holder)
-        return value if value is None or value is MISSING else rest(value)
+        return NULL_ON_THE_WAY if value is None else value if value is MISSING else rest(value)
 
     return take
 
@@ -93,30 +94,32 @@ class Extractor:
         self.steps = _tree(dict(shapes.items()), list(enumerate(self.paths)))
 
     def values(self, sections: Any) -> list[Any]:
-        """The value of each path, in the order of `paths`; None where something on the way is null."""
+        """The value of each path, in the order of `paths`; None where the section is null, a mark of its depth where something on the way is."""
         out: list[Any] = [None] * len(self.paths)
         _walk(sections, self.steps, out)
         return out
 
 
 def _tree(fields: Mapping[str, Shape], paths: list[tuple[int, Path]]) -> list[tuple]:
-    """(get, leaves [(place, take)], branches) for each field, walked by _walk."""
+    """(get, leaves [(place, take)], branches, places behind them) for each field, walked by _walk."""
     steps = []
     for name in sorted({path[0] for _, path in paths}):
         below = [(place, path[1:]) for place, path in paths if path[0] == name]
         shape = fields[name]
         deeper = [(place, path) for place, path in below if path and shape.kind == "object"]
         leaves = [(place, taker(shape, path)) for place, path in below if not (path and shape.kind == "object")]
-        steps.append((attrgetter(name), leaves, _tree(shape.fields, deeper) if deeper else None))
+        steps.append((attrgetter(name), leaves, _tree(shape.fields, deeper) if deeper else None, [place for place, _ in deeper]))
     return steps
 
 
-def _walk(holder: Any, steps: list[tuple], out: list[Any]) -> None:
-    for get, leaves, branches in steps:
+def _walk(holder: Any, steps: list[tuple], out: list[Any], depth: int = 0) -> None:
+    for get, leaves, branches, behind in steps:
         value = get(holder)
         if value is None:
+            for place in behind if depth else ():
+                out[place] = (NULL_ON_THE_WAY, depth)
             continue
         for place, take in leaves:
             out[place] = value if take is None else take(value)
         if branches is not None:
-            _walk(value, branches, out)
+            _walk(value, branches, out, depth + 1)
