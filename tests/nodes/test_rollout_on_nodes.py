@@ -74,7 +74,8 @@ def test_the_preview_of_a_plan_leaves_no_trace(planned):
 
 def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(planned):
     with playing(planned, REMEDIATE, THREE, {}, unhang_plan=str(planned.plan), unhang_apply=True, **QUICK) as process:
-        audits.wait_until(lambda: node(planned, THREE[1]).changed, "the second wave is at work", DEADLINE_S)
+        audits.wait_until(lambda: node(planned, THREE[1]).changed or process.poll() is not None, "the second wave is at work", DEADLINE_S)
+        assert process.poll() is None, (planned.work / "playing.log").read_text()[-3000:]
         os.killpg(process.pid, signal.SIGKILL)
     assert (states(planned)[THREE[0]], states(planned)[THREE[1]]) == ("released", "under way")
     assert rollout(planned, unhang_apply=True).code == 0
@@ -83,3 +84,22 @@ def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(pl
     for name in THREE:
         assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0" in planned.shell(name, "cat /etc/environment")
     assert locked(planned, *THREE) == []
+
+
+def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind_it(planned):
+    run = rollout(
+        planned, unhang_apply=True, unhang_smoke=True, smoke_test_python="/usr/bin/python3", smoke_test_experiments=False
+    )  # without torch nothing is proved
+    assert run.code != 0
+    assert states(planned) == {THREE[0]: "kept", THREE[1]: "to come", THREE[2]: "to come"}
+    assert node(planned, THREE[0]).why.startswith("smoke_alone: the smoke test of gpu001: ")
+    assert planned.shell(THREE[0], "cat /etc/environment") == "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
+    assert untouched(planned, *THREE[1:]) == list(THREE[1:])
+    assert locked(planned, THREE[0]) == []
+
+
+def test_a_canary_that_does_not_answer_stops_everything_behind_it(planned):
+    planned.power_off(THREE[0])
+    assert rollout(planned, unhang_apply=True).code != 0
+    assert states(planned)[THREE[0]] in ("no answer", "refused")
+    assert untouched(planned, *THREE[1:]) == list(THREE[1:])

@@ -28,6 +28,7 @@ COMMANDS = {
     "judge": "judge a run folder again, off-line",
     "report": "show a judged run as table, JSON or page",
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
+    "remediate": "roll a plan out in waves, behind a brake; go on with it after any death; say where each node stands",
     "catalogue": "list or check the rules and tables",
     "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
     "smoke": "prove that a group of GPUs can train together, or say who is to blame",
@@ -37,11 +38,10 @@ COMMANDS = {
     "diagnose": "say from logs what happened and what most probably caused it",
     "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
 }
-# What playbooks call, and what is not whole yet: no help lists it.
+# What playbooks call; nobody types it, so that no help lists it.
 HIDDEN = {
     "rollout-step": "what playbooks/remediate.yml asks the controller",
     "gate-step": "what playbooks/preprovision.yml asks the controller",
-    "remediate": "say where each node of a rollout stands and what comes next",
 }
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000

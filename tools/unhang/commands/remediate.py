@@ -1,14 +1,19 @@
-"""`unhang remediate PLAN|RUN --status`: where each node of a rollout stands and what comes next, by the plan and its journal."""
+"""`unhang remediate PLAN|RUN`: rolls a plan out in waves with playbooks/remediate.yml, shows it, goes on after any death. Previews unless told to act."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
-from unhang import run_folder
+from unhang import project, run_folder
+from unhang.ansible.play_process import Played
+from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.plan.plan_document import FILE, Plan, read_plan
@@ -20,39 +25,106 @@ from unhang.rollout.status_table import render_status
 from unhang.text import ascii_only, visible
 
 FORMATS = ("table", "json")
-ONE_BY_ONE = "playbooks/remediate.yml takes nodes one at a time: docs/remediation.md"
+SHOWN = re.compile(r"^rollout: (?P<line>.*)$")  # as plugins/callback/unhang_rollout.py prints it
+FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which plan, and how to show it."""
+    """Which plan, whether to act, and how to show it."""
     latest = run_folder.latest_run()
     parser.add_argument("plan", metavar="PLAN|RUN", nargs="?", default=latest, help="plan.json, or the run folder (or id) that holds it (default: %(default)s)")
-    parser.add_argument("--status", action="store_true", help="say where each node stands and what comes next; nothing is started")
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--apply", action="store_true", help="act; without it the roles run in check mode, and nothing is written on any node")
+    ways.add_argument("--status", action="store_true", help="start nothing: say where each node stands and what comes next, also after the controller has died")
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
+    parser.add_argument("--drain", metavar="ADAPTER", choices=("slurm", "kubernetes", "command", "none"), help="whose hands the nodes are in (default: none)")
+    most = "nodes behind the canaries, a number or a share, that may end without being proved before nothing new is begun (default: %(default)s)"
+    parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
+    parser.add_argument("--no-smoke", action="store_true", help="leave the smoke test out; the journal says so")
+    parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
+    parser.add_argument("--take-over", action="store_true", help="an earlier controller that cannot be asked is over for sure")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
+    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
     parser.add_argument("-o", "--format", choices=FORMATS, default="table")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 every node is proved and given back, 1 not yet, or not all. Raises UserError."""
-    if not arguments.status:
-        raise UserError(f"expected --status, found nothing to do: a plan is not rolled out in waves yet; {ONE_BY_ONE}")
+    """0 all are proved (or the preview went through); 1 not all are; 2 it could not be started."""
     folder, plan = find_plan(arguments.plan)
-    status = status_of(plan, read_journal(folder))
-    text = render_json(status) if arguments.format == "json" else render_status(status, _undo(folder))
-    _, _, plain = terminal_shape(sys.stdout, os.environ)
-    deliver(ascii_only(text) if plain and arguments.format == "table" else text, "-")
-    return exit_code(status)
+    if arguments.status:
+        return show(folder, plan, arguments)
+    if not plan.waves:
+        raise UserError(f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs")
+    home = project.find_project()
+    project.link_pynvml(home)
+    new_run = folder.parent / run_folder.new_run_id()
+    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "remediate.yml")]
+    command += [word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)]
+    command += ["--forks", str(arguments.forks)] if arguments.forks else []
+    hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
+    with limit_arguments(hosts) as limit:
+        played = play_into([*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible], home, new_run, show_line)
+    return _outcome(played, folder, plan, arguments)
 
 
 def find_plan(named: str) -> tuple[Path, Plan]:
     """(run folder, plan) of a plan.json, a run folder or a run's id. Raises UserError."""
     path = Path(named)
+    folder = path.parent if path.is_file() else run_folder.find_run(named)
     if path.is_file() and path.name != FILE:
         raise UserError(f"expected {FILE} of a run folder, found {visible(named, 200)}: the journal lies beside the plan under its own name")
-    folder = path.parent if path.is_file() else run_folder.find_run(named)
     return folder.resolve(), read_plan(folder)
 
 
-def _undo(folder: Path) -> str:
-    inventories = [str(one) for one in run_folder.read_run(folder).document.get("inventory") or ()]
-    words = [word for inventory in inventories for word in ("-i", inventory)]
-    return shlex.join(["ansible-playbook", "playbooks/rollback.yml", *words, "--limit", "HOST"]) + " -e unhang_apply=true -e unhang_state=STATE"
+def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
+    """The playbook's variables."""
+    chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply, "unhang_max_failed": arguments.max_failed}
+    given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
+    given["unhang_take_over"] = plan.run.id if arguments.take_over else None
+    return chosen | {name: value for name, value in given.items() if value is not None}
+
+
+def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
+    """Prints where each node stands."""
+    status = status_of(plan, read_journal(folder))
+    undo = shlex.join(["ansible-playbook", "playbooks/rollback.yml", *_inventory_words(arguments, folder), "--limit", "HOST"])
+    text = render_json(status) if arguments.format == "json" else render_status(status, f"{undo} -e unhang_apply=true -e unhang_state=STATE")
+    _, _, plain = terminal_shape(sys.stdout, os.environ)
+    deliver(ascii_only(text) if plain and arguments.format == "table" else text, "-")
+    return exit_code(status)
+
+
+def show_line(line: str) -> None:
+    """One line of Ansible's output: what a person waits for is told on standard error, in plain lines."""
+    found = SHOWN.match(line) or FATAL.match(line)
+    if found is None:
+        return
+    told = found["line"] if "line" in found.groupdict() else f"{found['host']}: {found['msg'].removeprefix(found['host'] + ' ')}"
+    print(f"unhang: {visible(told, 300)}", file=sys.stderr, flush=True)
+
+
+def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
+    again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+    if not arguments.apply:
+        sys.stderr.write(played.output)
+        print(f"previewed; next: {again} --apply" if played.code == 0 else f"the preview failed on a node (ansible-playbook ended with {played.code})")
+        return 0 if played.code == 0 else 2
+    if not read_journal(folder).entries:
+        sys.stderr.write(played.output)
+        raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
+    code = show(folder, plan, arguments)
+    if (code and played.code < 0) or played.stopped:
+        raise UserError(f"ansible-playbook was ended; go on with: {again} --apply")
+    return code
+
+
+def _inventories(arguments: argparse.Namespace, folder: Path, home: Path) -> list[str]:
+    return inventories_of(arguments.inventory or _of_the_run(folder) or None, home)
+
+
+def _inventory_words(arguments: argparse.Namespace, folder: Path) -> list[str]:
+    return [word for inventory in arguments.inventory or _of_the_run(folder) for word in ("-i", inventory)]
+
+
+def _of_the_run(folder: Path) -> list[str]:
+    return [str(one) for one in run_folder.read_run(folder).document.get("inventory") or ()]

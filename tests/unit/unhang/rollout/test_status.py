@@ -94,17 +94,6 @@ def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
     assert sorted(path.name for path in recorded.folder.iterdir()) == before
 
 
-def test_a_rollout_is_not_begun_by_a_command_that_cannot_do_it(recorded, capsys):
-    assert main(["remediate", str(recorded.folder)]) == 2
-    assert "expected --status, found nothing to do" in capsys.readouterr().err
-
-
-def test_a_plan_under_another_name_is_refused(recorded, capsys):
-    (recorded.folder / "mine.json").write_text((recorded.folder / "plan.json").read_text())
-    assert main(["remediate", str(recorded.folder / "mine.json"), "--status"]) == 2
-    assert "expected plan.json of a run folder" in capsys.readouterr().err
-
-
 def test_a_plan_that_somebody_edited_is_refused_in_one_line(recorded, capsys):
     path = recorded.folder / "plan.json"
     path.write_text(path.read_text().replace("580.95.05", "580.95.06"))

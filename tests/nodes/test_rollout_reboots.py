@@ -1,0 +1,39 @@
+"""A rollout that brings a driver: one reboot, seen by its boot id and by the driver that runs then, and named in the journal."""
+
+from __future__ import annotations
+
+import sys
+
+import audits
+import driver_node
+from four_nodes import NAMES
+from pinned_fleet import REMEDIATE
+from playbooks_on_nodes import play
+
+from unhang.rollout.journal import read_journal
+from unhang.rollout.node_state import replay
+
+HOST = NAMES[0]
+POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
+BOOT = "cat /proc/sys/kernel/random/boot_id"
+DEADLINE_S = 840
+
+
+def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path):
+    driver_node.prepare(fleet, HOST, tmp_path)
+    fleet.undo.callback(fleet.shell, HOST, "rm -rf /var/lib/unhang")
+    assert play(fleet, "playbooks/audit.yml", [HOST], POLICY).code in (0, 2)
+    run = (fleet.work / "runs" / "latest").resolve()
+    for words in (["judge", str(run)], ["plan", str(run), "--only", "policy-driver-version", "--floor", "0", "--max-unavailable", "1"]):
+        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *words], audits.environment_of(fleet.bed, fleet.work), run)
+        assert done.code in (0, 1), done.stderr
+    before = fleet.shell(HOST, BOOT).strip()
+    told = {"unhang_plan": str(run), "unhang_apply": True, "unhang_smoke": False, "unhang_come_up_timeout_s": 1}
+    rolled = play(fleet, REMEDIATE, [HOST], POLICY, deadline_s=DEADLINE_S, **told)
+    fleet.nodes[HOST].find_leader()
+    node = replay(read_journal(run).entries).node(HOST)
+    assert (rolled.code, node.state) == (0, "released"), node.why
+    assert node.boots == (("reboot", before),)
+    assert fleet.shell(HOST, BOOT).strip() == node.boot_id != before
+    [audited] = [entry for entry in read_journal(run).entries if (entry.step, entry.status) == ("audit", "done")]
+    assert audited.evidence["running"]["driver"] == driver_node.NEW

@@ -1,0 +1,51 @@
+"""`unhang remediate` as a whole program, over nodes that nobody answers for: what it starts, shows and ends with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from fakes.role_play import DEADLINE_S, PROJECT, environment
+from rollout_plans import HOSTS, planned
+
+from unhang.rollout.journal import read_journal
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    """A plan over three nodes that are off."""
+    (tmp_path / "hosts").write_text(
+        "[rack1]\n" + "".join(f"{host} ansible_host=192.0.2.{at} ansible_ssh_extra_args='-o ConnectTimeout=1'\n" for at, host in enumerate(HOSTS, 1))
+    )
+    folder = tmp_path / "runs" / "20261120T070000Z-0123456789"
+    (folder / "nodes").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": [str(tmp_path / "hosts")]}))
+    planned(folder)
+    return folder
+
+
+def remediate(folder, *words):
+    command = [sys.executable, "-P", "-m", "unhang", "remediate", str(folder), "--no-smoke", *words]
+    options = {"cwd": PROJECT, "env": environment(folder.parent), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    return subprocess.run(command, **options)
+
+
+def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_says_so(run_folder):
+    done = remediate(run_folder, "--apply")
+    assert done.returncode == 1
+    assert "unhang: a: refused: not touched (lock: a: expected to read the node, found no answer)" in done.stderr
+    assert "REFUSED: 1 node, not touched" in done.stdout
+    assert "expected to read the node, found no answer" in " ".join(done.stdout.split())
+    assert "TO COME: 2 nodes, not touched yet" in done.stdout
+    assert [entry.host for entry in read_journal(run_folder).entries if entry.host] == ["a"]
+    status = remediate(run_folder, "--status")
+    assert (status.returncode, status.stdout) == (1, done.stdout)
+
+
+def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(run_folder):
+    done = remediate(run_folder)
+    assert done.returncode == 2
+    assert "a is not proved healthy: unreachable" in " ".join(done.stderr.split())
+    assert not (run_folder / "journal.jsonl").exists()
