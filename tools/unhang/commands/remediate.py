@@ -127,4 +127,5 @@ def _inventory_words(arguments: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def _of_the_run(folder: Path) -> list[str]:
-    return [str(one) for one in run_folder.read_run(folder).document.get("inventory") or ()]
+    given = run_folder.read_run(folder).document.get("inventory") or []
+    return [str(one) for one in (given if isinstance(given, list) else [given])]
