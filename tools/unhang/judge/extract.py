@@ -117,7 +117,7 @@ def _walk(holder: Any, steps: list[tuple], out: list[Any], depth: int = 0) -> No
         value = get(holder)
         if value is None:
             for place in behind if depth else ():
-                out[place] = (NULL_ON_THE_WAY, depth)
+                out[place] = f"{NULL_ON_THE_WAY}{depth}"
             continue
         for place, take in leaves:
             out[place] = value if take is None else take(value)
