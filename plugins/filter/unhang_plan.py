@@ -39,6 +39,12 @@ def plan_policy(path, host):
     return dict(entry.policy) if entry else {}
 
 
+def plan_person(path, host):
+    """Rules of what the plan leaves to a person on a host: what they found was there before, and no role of the plan changes it."""
+    entry = _plan(str(path)).for_host(str(host))
+    return sorted({one.rule for one in entry.person}) if entry else []
+
+
 def drain_evidence(result, adapter, step, beside_jobs=False):
     """The fact drain_result as evidence of a step."""
     from unhang.rollout.evidence import drain_evidence as evidence
@@ -91,4 +97,5 @@ class FilterModule:
         """Filters by name."""
         plan = {"unhang_plan_hosts": plan_hosts, "unhang_plan_serial": plan_serial, "unhang_plan_roles": plan_roles, "unhang_plan_policy": plan_policy}
         steps = {"unhang_drain_evidence": drain_evidence, "unhang_smoke_evidence": smoke_evidence, "unhang_first_state": first_state}
+        plan["unhang_plan_person"] = plan_person
         return {**plan, **steps, "unhang_rollout_group": rollout_group, "unhang_rollout_rest": rollout_rest}

@@ -1,0 +1,47 @@
+"""What playbooks/remediate.yml takes out of a plan: hosts and sizes of the waves; roles, policy and a person's findings of a host."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from unhang.plan.plan_document import HostPlan, PersonNeeded, Plan, PlanLimits, PlannedRun, Remedy, Wave, write_plan
+
+PLUGIN = Path(__file__).resolve().parents[3] / "plugins" / "filter" / "unhang_plan.py"
+POLICY = {"driver": {"min": "580.65.06"}}
+PEOPLE = (PersonNeeded("nvlink-some-inactive", "service the baseboard"), PersonNeeded("gpu-lost", "reseat it"), PersonNeeded("gpu-lost", "and the other"))
+REMEDIES = (Remedy("gpu_driver", POLICY, ("old",)),)
+HOSTS = (
+    HostPlan("gpu1", "b", "sha256:" + "0" * 64, REMEDIES, person=PEOPLE),
+    HostPlan("gpu2", "b", "sha256:" + "1" * 64, REMEDIES),
+    HostPlan("gpu3", "b", "sha256:" + "2" * 64, REMEDIES),
+)
+WAVES = (Wave("canary 1", ("gpu1",)), Wave("wave 1", ("gpu2", "gpu3")))
+PLAN = Plan(PlannedRun("20261120T202021Z-ed2444e7b2", "2026-11-20T20:20:22Z", None), "2026-11-20", PlanLimits(2, 0, 3, 86400), HOSTS, WAVES)
+
+
+@pytest.fixture
+def filters():
+    """The plugin's filters, loaded by path as Ansible loads them."""
+    spec = importlib.util.spec_from_file_location(PLUGIN.stem, PLUGIN)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.FilterModule().filters()
+
+
+def test_waves_are_hosts_and_their_sizes(filters, tmp_path):
+    path = str(write_plan(tmp_path, PLAN))
+    assert filters["unhang_plan_hosts"](path) == ["gpu1", "gpu2", "gpu3"]
+    assert filters["unhang_plan_serial"](path) == [1, 2]
+    assert filters["unhang_plan_hosts"](path, False) == "all:!all"
+
+
+def test_a_host_has_its_roles_its_policy_and_what_is_left_to_a_person(filters, tmp_path):
+    path = str(write_plan(tmp_path, PLAN))
+    assert filters["unhang_plan_roles"](path, "gpu1") == ["gpu_driver"]
+    assert filters["unhang_plan_policy"](path, "gpu1") == POLICY
+    assert filters["unhang_plan_person"](path, "gpu1") == ["gpu-lost", "nvlink-some-inactive"]
+    assert filters["unhang_plan_person"](path, "gpu2") == []
+    assert filters["unhang_plan_person"](path, "gpu9") == []
