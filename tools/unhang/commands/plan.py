@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = plan_run(folder, load_catalogue([Path(one) for one in further]), options, findings)
     text = render_plan(plan)
     _keep(folder, text)
-    deliver(text if arguments.format == "json" else _table(plan, folder, arguments.run), "-")
+    deliver(text if arguments.format == "json" else _table(plan, folder), "-")
     return 0
 
 
@@ -69,16 +69,13 @@ def _keep(folder: Path, text: str) -> None:
     run_folder.write_atomically(path, text)
 
 
-def _table(plan: Plan, folder: Path, run_name: str) -> str:
+def _table(plan: Plan, folder: Path) -> str:
     columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
     width = min(columns, WIDEST) if sys.stdout.isatty() else WIDTH
-    table = render_plan_table(plan, width, next_step=_preview(folder, run_name) if plan.waves else "")
+    table = render_plan_table(plan, width, next_step=_preview(folder) if plan.waves else "")
     return ascii_only(table) if plain else table
 
 
-def _preview(folder: Path, run_name: str) -> str:
+def _preview(folder: Path) -> str:
     """The command that shows what the plan's roles would change; nothing is acted on without one word more."""
-    given = run_folder.read_run(folder).document.get("inventory")
-    inventories = [str(one) for one in (given if isinstance(given, list) else [given] if given else [])]
-    words = [word for one in inventories for word in ("-i", one if "," in one else as_typed(Path(one)))]
-    return shlex.join([program_as_typed(name="ansible-playbook"), "playbooks/remediate.yml", *words, "-e", f"unhang_plan={run_name}"])
+    return f"{program_as_typed()} remediate {shlex.quote(as_typed(folder))}"

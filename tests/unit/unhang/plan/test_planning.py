@@ -216,7 +216,7 @@ def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypa
     assert main(["plan", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "CANARY 1: 2 nodes" in shown
-    assert re.search(rf"next: .*ansible-playbook playbooks/remediate.yml -i inventory/mycluster -e unhang_plan={folder}\n", shown)
+    assert re.search(rf"next: .*unhang remediate {folder}\n", shown)
     assert (folder / "plan.json").read_text() == render_plan(plan)
     assert main(["plan", str(folder), "--format", "json"]) == 0
     assert capsys.readouterr().out == render_plan(plan)
