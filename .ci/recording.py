@@ -66,4 +66,10 @@ def start():
     sys.addaudithook(hook)
 
 
+def pytest_sessionfinish(session, exitstatus):
+    """Keeps pytest's exit code, once for a run: workers of xdist write nothing."""
+    if not hasattr(session.config, "workerinput"):
+        session.config.cache.set("unhang/ended", int(exitstatus))
+
+
 start()

@@ -167,7 +167,7 @@ def test_recording_ends_with_the_tier(clone):
 def test_failing_is_tried_once_more_and_never_counts(clone):
     code, said, runs = clone.tier("exit 3")
     assert (code, runs, clone.records) == (1, 2, [])
-    assert "slow FAILED (code 3) AND IS TRIED ONCE MORE" in said
+    assert "slow FAILED (code 3): ALL OF IT IS TRIED ONCE MORE" in said
     assert "slow FAILED ON ITS SECOND TRY TOO" in said
     assert clone.tier("exit 0")[2] == 1
 
@@ -176,6 +176,30 @@ def test_passing_on_the_second_try_counts_and_is_said(clone):
     code, said, runs = clone.tier("test -e ../again || { touch ../again; exit 1; }")
     assert (code, runs, clone.records) == (0, 2, ["slow.json"])
     assert "slow PASSED ON ITS SECOND TRY ONLY" in said
+
+
+TESTS = """
+import pathlib, pytest
+NOTES = pathlib.Path({folder!r})
+def note(name):
+    (NOTES / name).open("a").write("run\\n")
+    return len((NOTES / name).read_text().splitlines())
+def test_sound(): assert note("sound")
+def test_shaken():
+    if note("shaken") == 1:
+        {fault}
+def test_last(): assert note("last")
+"""
+
+
+@pytest.mark.parametrize(("fault", "ran"), [("assert False", [1, 2, 1]), ("pytest.exit('as if interrupted', 2)", [2, 2, 1])])
+def test_only_the_tests_that_failed_are_tried_again_unless_not_all_of_them_were_run(clone, tmp_path, fault, ran):
+    clone.write("tests/slow/test_a.py", TESTS.format(folder=str(tmp_path), fault=fault))
+    pytest_run = f"PYTHONPATH=$(echo .venv/lib/python3*/site-packages) {sys.executable} -m pytest -q -c /dev/null --rootdir=. $TEST_ARGS tests/slow || exit 2"
+    code, said, runs = clone.tier(pytest_run)
+    assert (code, runs, clone.records) == (0, 2, ["slow.json"]), said
+    assert [len((tmp_path / name).read_text().splitlines()) for name in ("sound", "shaken", "last")] == ran
+    assert ("slow FAILED (code 2): ITS 1 FAILED TESTS ARE TRIED ONCE MORE" in said) == (ran[0] == 1)
 
 
 def test_a_run_out_of_time_is_ended_with_all_that_it_started_and_never_counts(clone):
