@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
@@ -32,6 +33,19 @@ def test_work_without_end_is_ended_and_names_what_it_was_at():
             pass
 
     assert run_limited(work, QUICK) == Stopped("cpu", "rule-seven")
+
+
+def test_of_work_that_uses_up_its_time_the_costliest_part_is_named_and_not_the_one_met_at_the_end():
+    def work(mark):
+        mark("costly")
+        began = time.process_time()
+        while time.process_time() - began < 1.5:
+            pass
+        for number in itertools.cycle(range(1000)):
+            mark(f"cheap-{number}")
+            mark("")
+
+    assert run_limited(work, Limits(cpu_s=2, wall_s=600)) == Stopped("cpu", "costly")
 
 
 def test_work_that_waits_for_ever_is_ended():

@@ -135,6 +135,7 @@ def judge_run(
     try:
         for document in read_nodes(run):
             _judge_node(state, document)
+            mark("")  # reading the next node is no rule's time
         nodes_first = False
         _count_nodes(state)
         _judge_peers(state, view)

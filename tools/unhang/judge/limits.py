@@ -8,6 +8,7 @@ import pickle
 import resource
 import select
 import signal
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 MARK_BYTES = 256
+_TIMES = struct.Struct("dd")  # processor time that the child had used when what it is at began, and what the costliest has used
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The work was ended. by: cpu, memory, time or crash; at: what was last marked."""
+    """The work was ended. by: cpu, memory, time or crash; at: what was last marked, or for cpu what used most of it."""
 
     by: str
     at: str
@@ -38,9 +40,9 @@ class Stopped:
 def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) -> Any:
     """work(mark) in a child of this process; its result (plain data), or Stopped. What it raises is raised here.
 
-    mark(text) is cheap: it names what is about to be done, for the case that it never ends.
+    mark(text) is cheap: it names what is about to be done, for the case that it never ends; mark("") says that what was named is done.
     """
-    shared = mmap.mmap(-1, MARK_BYTES)
+    shared = mmap.mmap(-1, 2 * MARK_BYTES + _TIMES.size)
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
@@ -54,21 +56,37 @@ def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) ->
         answer, late = _read(reader, time.monotonic() + limits.wall_s)
     finally:
         os.close(reader)
-        signal_number = _end(child, 0 if late else 10)
-    at = shared[:].split(b"\0")[0].decode("utf-8", "replace")
-    return _result(answer, late, signal_number, at)
+        signal_number, used_s = _end(child, 0 if late else 10)
+    return _result(answer, late, signal_number, _last_and_costliest(shared, used_s))
 
 
 class Mark:
-    """Called with what is about to be done. Costs next to nothing."""
+    """Called with what is about to be done, "" once it is done. Costs next to nothing.
+
+    Shared with the parent: what was named last, what has used most processor time so far, and the two times of _TIMES.
+    """
 
     def __init__(self, shared: mmap.mmap, cpu_s: int):
         self.shared = shared
         self.cpu_s = float(cpu_s)
+        self.at, self.began_s, self.most_s = "", time.process_time(), 0.0
+        self.used_s: dict[str, float] = {}
 
     def __call__(self, text: str) -> None:
-        data = text.encode("utf-8", "replace")[: MARK_BYTES - 1]
-        self.shared[: len(data) + 1] = data + b"\0"
+        now_s = time.process_time()
+        if self.at:
+            used_s = self.used_s[self.at] = self.used_s.get(self.at, 0.0) + now_s - self.began_s
+            if used_s > self.most_s:
+                self.most_s = used_s
+                self._write(MARK_BYTES, self.at)
+        self.at, self.began_s = text, now_s
+        if text:
+            self._write(0, text)
+        self.shared[2 * MARK_BYTES :] = _TIMES.pack(now_s if text else float("inf"), self.most_s)
+
+    def _write(self, place: int, text: str) -> None:
+        data = text.encode("utf-8", "replace")[: MARK_BYTES - 1] + b"\0"
+        self.shared[place : place + len(data)] = data
 
     def forgive(self, seconds: float) -> None:
         """Adds to the processor time that the work may take: what a single input cost is no fault of what judges it."""
@@ -121,27 +139,35 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
         pieces.append(piece)
 
 
-def _end(child: int, patience_s: float) -> int:
-    """Waits for a child that is on its way out, ends it after that; gives the signal that it died of by itself, else 0."""
+def _end(child: int, patience_s: float) -> tuple[int, float]:
+    """Waits for a child that is on its way out, ends it after that; gives the signal that it died of by itself, else 0, and its processor time."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        done, status = os.waitpid(child, os.WNOHANG)
+        done, status, used = os.wait4(child, os.WNOHANG)
         if done:
-            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, used.ru_utime + used.ru_stime
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return 0
+    _, _, used = os.wait4(child, 0)
+    return 0, used.ru_utime + used.ru_stime
 
 
-def _result(answer: bytes, late: bool, signal_number: int, at: str) -> Any:
+def _last_and_costliest(shared: mmap.mmap, used_s: float) -> tuple[str, str]:
+    """What was named last, and what used most processor time: a rule that is met when the time is up need not be the one that used it up."""
+    last, costliest = (shared[place : place + MARK_BYTES].split(b"\0")[0].decode("utf-8", "replace") for place in (0, MARK_BYTES))
+    began_s, most_s = _TIMES.unpack(shared[2 * MARK_BYTES :])
+    return last, costliest if costliest and most_s > used_s - began_s else last
+
+
+def _result(answer: bytes, late: bool, signal_number: int, at: tuple[str, str]) -> Any:
+    last, costliest = at
     if late:
-        return Stopped("time", at)
+        return Stopped("time", last)
     if not answer:
-        return Stopped("cpu" if signal_number in (signal.SIGXCPU, signal.SIGKILL) else "crash", at)
+        return Stopped("cpu", costliest) if signal_number in (signal.SIGXCPU, signal.SIGKILL) else Stopped("crash", last)
     kind, value = pickle.loads(answer)  # noqa: S301 - from our own child, over a pipe that nobody else has
     if kind == "memory":
-        return Stopped("memory", at)
+        return Stopped("memory", last)
     if kind == "raised":
         raise value
     return value
