@@ -5,6 +5,9 @@ written are lines in files of RECORDS, one file for each process: "f PATH" for a
 Arguments of programs that are started count as opened, so that what gcc or sh reads is seen too; an argument that is a folder stands for all files below
 it. A folder that Python's import lists to find a module is not written down: the module that it finds is opened. Nothing here may fail: it runs in every
 program of the environment.
+
+As a plugin of pytest (-p unhang_tier_recording) it also keeps the code of pytest's end in pytest's cache, for .ci/tier to know whether all tests were run
+(PYTEST_DONT_REWRITE: nothing here asserts, and it is imported before pytest is).
 """
 
 import os
