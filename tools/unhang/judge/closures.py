@@ -40,11 +40,12 @@ def entry_at(run: Run, key: Run) -> Run:
     return lambda world: world.field(run(world), str(plain(key(world))))
 
 
-def _outcome(run: Run, world: World) -> bool | Undecided:
+def _outcome(run: Run, world: World) -> bool | tuple[Unknown, ...]:
+    """The answer, or what is lacking for it. Never the exception: its traceback leads to the frame that would hold it, and from there to the node's facts."""
     try:
         return truth(run(world))
     except Undecided as problem:
-        return problem
+        return problem.causes
 
 
 def both(left: Run, right: Run) -> Run:
@@ -66,9 +67,9 @@ def _joined(world: World, left: Run, right: Run, deciding: bool) -> bool:
     second = _outcome(right, world)
     if second is deciding:
         return deciding
-    lacking = [one for one in (first, second) if isinstance(one, Undecided)]
+    lacking = [cause for one in (first, second) if not isinstance(one, bool) for cause in one]
     if lacking:
-        raise Undecided(*(cause for one in lacking for cause in one.causes))
+        raise Undecided(*lacking)
     return not deciding
 
 

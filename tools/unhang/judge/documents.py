@@ -21,6 +21,8 @@ MAX_TEXT = 4096
 MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
 READ = ("ok", "python_too_old")  # an old node may have been read by the one-file collector: what it is gets judged all the same
+MOST_HEADS = 4096
+_HOST = re.compile(rb'\s*\{\s*"schema":\s*"unhang/node/1",\s*"host":\s*"([A-Za-z0-9._-]{1,255})"')
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
 
 
@@ -101,14 +103,14 @@ def _facts_decoder() -> msgspec.json.Decoder:
 
 
 def decode_node(data: bytes, heads: dict[bytes, dict] | None = None) -> NodeDocument:
-    """One node file. `heads` remembers envelopes between calls. Raises InvalidNode."""
+    """One node file. heads: remembers envelopes between calls; nodes whose envelope differs in the host alone share groups and policy. Raises InvalidNode."""
     if len(data) > MAX_NODE_BYTES:
         raise InvalidNode(f"the answer is {len(data)} bytes long, at most {MAX_NODE_BYTES} are read")
     cut = data.find(b'"facts":')
     if cut < 0:
         return _decode_slowly(data)
     try:
-        head = _decode_head(data[:cut] + b'"facts":null}')
+        head = _remembered_head(data[:cut] + b'"facts":null}', {} if heads is None else heads)
         facts = _facts_decoder().decode(_without_brace(data[cut + 8 :].rstrip()))
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError):
         return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
@@ -146,6 +148,19 @@ def strict_json(data: bytes) -> Any:
         return parse_strictly(data)
     except NotStrict as problem:
         raise InvalidNode(one_text(problem)) from None
+
+
+def _remembered_head(data: bytes, heads: dict[bytes, dict]) -> dict[str, Any]:
+    """An envelope read strictly, once for all nodes that differ in the name of the host alone."""
+    found = _HOST.match(data)
+    if found is None:
+        return _decode_head(data)
+    key = data[found.end() :]
+    if key not in heads:
+        if len(heads) >= MOST_HEADS:
+            heads.clear()
+        heads[key] = _decode_head(data)
+    return {**heads[key], "host": found[1].decode("ascii")}
 
 
 def _decode_head(data: bytes) -> dict[str, Any]:

@@ -57,7 +57,15 @@ def plan_run(folder: Path, rules: Catalogue, options: PlanOptions | None = None,
 
     The day is the one that the run was judged on: same findings, same plan.
     """
-    options, run, findings = options or PlanOptions(), read_run_input(folder), findings or read_findings(folder)
+    gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
+    try:
+        return _plan(folder, rules, options or PlanOptions(), findings or read_findings(folder))
+    finally:
+        gc.enable()
+
+
+def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mapping[str, Any]) -> Plan:
+    run = read_run_input(folder)
     refuse_another_policy(findings)
     only = known_rules(options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {}))
     about = _by_host(findings["findings"], only)
@@ -120,12 +128,8 @@ def _by_host(findings: Sequence[Mapping[str, Any]], only: Sequence[str]) -> dict
 def _pass(run: RunInput, about: Mapping[str, list[Mapping[str, Any]]], knowledge: Knowledge) -> _Fleet:
     """One look at each node; documents are not kept."""
     fleet = _Fleet()
-    gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
-    try:
-        for node in read_nodes(run):
-            _look_at(fleet, node, about, knowledge)
-    finally:
-        gc.enable()
+    for node in read_nodes(run):
+        _look_at(fleet, node, about, knowledge)
     return fleet
 
 

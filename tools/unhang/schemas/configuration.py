@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from unhang.schemas.shapes import Shape, fact_shapes
 
@@ -37,7 +38,11 @@ def config_hash(facts: Mapping[str, Any]) -> str:
 
 def hash_of_sections(sections: Any) -> str:
     """The same from the sections alone, plain or as the judge's reader types them. Samples are passed over in C: the hashes of a fleet cost little."""
-    pieces = [piece for name, section in _sections(sections) for piece in (name.encode(), *_pieces(section))]
+    whole = _configuration(sections)
+    pieces: list[bytes] = []
+    for name, section in zip(_field_names(_kind(whole)), astuple(whole), strict=True):
+        if section is not None and (found := _pieces(section)):
+            pieces += (name, *found)
     return "sha256:" + hashlib.sha256(b"\n".join(pieces)).hexdigest()
 
 
@@ -89,7 +94,7 @@ def _shown(value: Any) -> str:
 
 def _sections(sections: Any) -> list[tuple[str, Any]]:
     """(name, what is configuration in it) of each section that has any."""
-    whole: Any = msgspec.convert(sections, _sections_type(), from_attributes=True)
+    whole = _configuration(sections)
     return [(name, section) for name in whole.__struct_fields__ if (section := getattr(whole, name)) is not None and _has_any(section)]
 
 
@@ -98,14 +103,16 @@ def _has_any(section: Any) -> bool:
 
 
 def _pieces(section: Any) -> list[bytes]:
-    """The section's fields; rows of a list in the order of their text, for the order of reading does not count."""
-    found = []
-    for name in section.__struct_fields__:
-        value = getattr(section, name)
+    """The section's fields that have a value; rows of a list in the order of their text, for the order of reading does not count."""
+    found: list[bytes] = []
+    for name, value in zip(_field_names(_kind(section)), astuple(section), strict=True):
+        if value is None:
+            continue
+        found.append(name)
         if type(value) is list:
-            found += [name.encode(), *sorted(map(_encode, _of_the_node(value)))]
-        elif value is not None:
-            found += [name.encode(), _encode(value)]
+            found += sorted(map(_encode, _of_the_node(value)))
+        else:
+            found.append(_encode(value))
     return found
 
 
@@ -117,9 +124,30 @@ def _plain(section: Any) -> dict[str, Any]:
 
 def _of_the_node(rows: list[Any]) -> list[Any]:
     """Without the rows that a running process brought."""
-    kind = next((type(row) for row in rows if isinstance(row, msgspec.Struct)), None)
-    marks = [(name, mark) for name, mark in _OF_A_PROCESS if kind is not None and name in kind.__struct_fields__]
+    kind: Any = next((type(row) for row in rows if row is not None), None)
+    marks = _marks_of_a_process(kind) if kind is not None else ()
     return [row for row in rows if row is None or not any(getattr(row, name) == mark for name, mark in marks)] if marks else rows
+
+
+@cache
+def _marks_of_a_process(kind: type) -> tuple[tuple[str, str], ...]:
+    """(field, value) of the rows of this type that are there only while a job runs."""
+    return tuple((name, mark) for name, mark in _OF_A_PROCESS if issubclass(kind, msgspec.Struct) and name in kind.__struct_fields__)
+
+
+@cache
+def _field_names(kind: type[msgspec.Struct]) -> tuple[bytes, ...]:
+    return tuple(name.encode() for name in kind.__struct_fields__)
+
+
+def _kind(value: Any) -> Any:
+    """Its type, as a key of what is remembered."""
+    return type(value)
+
+
+def _configuration(sections: Any) -> Any:
+    """What is configuration in sections, typed."""
+    return msgspec.convert(sections, _sections_type(), from_attributes=True)
 
 
 @cache
