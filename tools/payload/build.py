@@ -1,10 +1,11 @@
-"""Assembles the smoke test's payload, roles/smoke_test/files/unhang_smoke.py, from the modules in parts/. Same parts, same bytes.
+"""Assembles the payloads of the smoke test and of the burn-in in roles/smoke_test/files from the modules in parts/. Same parts, same bytes.
 
     python tools/payload/build.py [--check] [TARGET]
 
-On a node the payload is one file that can be copied, piped and read; here it is one module per concern. Assembling is laying one after the other: each
-part once, after those that it imports from, as it stands, line for line, so that a traceback from a node shows real lines below the part's heading. Imports
-of the standard library go to the top; those between parts go away, which is right only under the rules that are checked here:
+On a node a payload is one file that can be copied, piped and read; here it is one module per concern, and both payloads share parts. Assembling is laying one
+after the other what the payload's last part comes to: each part once, after those that it imports from, as it stands, line for line, so that a traceback from a
+node shows real lines below the part's heading. Imports of the standard library go to the top; those between parts go away, which is right only under the rules
+that are checked here:
 
     a part imports from another with `from .other import name, name`, at its top, under the same name; no circles
     a name stands at the top level of one part only, and is no import of another's
@@ -25,8 +26,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 PARTS = HERE / "parts"
-TARGET = PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
-LAST = "main"
+FILES = PROJECT / "roles" / "smoke_test" / "files"
+LAST, BURN_IN = "main", "burn_main"
+TARGETS = {LAST: FILES / "unhang_smoke.py", BURN_IN: FILES / "unhang_burn_in.py"}  # by the last part of each
 OLDEST_PYTHON = (3, 8)
 WIDTH = 150
 NOTE = "Assembled by tools/payload/build.py from tools/payload/parts: change it there."
@@ -114,8 +116,8 @@ def check(parts: dict[str, Part]) -> None:
                     raise Unsound(f"{part.name}: expected {name} in {other}, found it in {owners.get(name) or 'no part'}")
 
 
-def ordered(parts: dict[str, Part]) -> list[Part]:
-    """Each part after those that it imports from, in the order in which the last one comes to them. Raises Unsound: a circle, a part that nobody needs."""
+def ordered(parts: dict[str, Part], last: str = LAST) -> list[Part]:
+    """Each part after those that it imports from, in the order in which the last one comes to them. Raises Unsound: a circle."""
     done: list[str] = []
 
     def visit(name: str, above: tuple[str, ...]) -> None:
@@ -126,19 +128,26 @@ def ordered(parts: dict[str, Part]) -> list[Part]:
                 visit(other, (*above, name))
             done.append(name)
 
-    visit(LAST, ())
-    lost = sorted(set(parts) - set(done))
-    if lost:
-        raise Unsound(f"{lost[0]}: expected to be imported by some part that {LAST} comes to, found nobody")
+    visit(last, ())
     return [parts[name] for name in done]
 
 
-def assemble(folder: Path = PARTS) -> str:
-    """The payload's text. Raises Unsound."""
+def check_used(parts: dict[str, Part]) -> None:
+    """Raises Unsound: a part that no payload needs."""
+    lasts = [last for last in TARGETS if last in parts]
+    lost = sorted(set(parts) - {part.name for last in lasts for part in ordered(parts, last)})
+    if lost:
+        raise Unsound(f"{lost[0]}: expected to be imported by some part that {' or '.join(lasts)} comes to, found nobody")
+
+
+def assemble(folder: Path = PARTS, last: str = LAST) -> str:
+    """A payload's text; what it is for says the folder's docstring for the smoke test, and its last part's for another. Raises Unsound."""
     parts = {path.stem: read_part(path.stem, path.read_text("utf-8")) for path in sorted(folder.glob("*.py")) if path.stem != "__init__"}
     check(parts)
-    row = ordered(parts)
-    about = ast.get_docstring(ast.parse((folder / "__init__.py").read_text("utf-8")), clean=False) or ""
+    check_used(parts)
+    row = ordered(parts, last)
+    told = folder / ("__init__.py" if last == LAST else f"{last}.py")
+    about = ast.get_docstring(ast.parse(told.read_text("utf-8")), clean=False) or ""
     head = f'"""{about.rstrip()}\n\n{NOTE}\n"""\n\nfrom __future__ import annotations\n\n' + "\n".join(_merged(row))
     text = head + "\n\n" + "\n\n\n".join(f"{_heading(part)}\n\n{part.text}" for part in row) + "\n"
     _same(text, row)
@@ -171,22 +180,24 @@ def _same(text: str, row: list[Part]) -> None:
 
 
 def main() -> int:
-    """0 when the file is as the parts are, or was written."""
-    parser = argparse.ArgumentParser(description="Assembles the smoke test's payload.")
-    parser.add_argument("target", nargs="?", type=Path, default=TARGET)
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 when the file is not what the parts make")
+    """0 when the files are as the parts are, or were written."""
+    parser = argparse.ArgumentParser(description="Assembles the payloads of the smoke test and of the burn-in.")
+    parser.add_argument("target", nargs="?", type=Path, help="write the smoke test's alone, to this file")
+    parser.add_argument("--check", action="store_true", help="write nothing; 1 when a file is not what the parts make")
     given = parser.parse_args()
+    targets = {LAST: given.target} if given.target else TARGETS
     try:
-        text = assemble()
+        texts = {target: assemble(last=last) for last, target in targets.items()}
     except (Unsound, SyntaxError) as problem:
         sys.stderr.write(f"build.py: {problem}\n")
         return 2
     if given.check:
-        return 0 if given.target.read_text("utf-8") == text else 1
-    partial = given.target.with_name(f"{given.target.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(given.target)
-    sys.stdout.write(f"{given.target}\n")
+        return 0 if all(target.exists() and target.read_text("utf-8") == text for target, text in texts.items()) else 1
+    for target, text in texts.items():
+        partial = target.with_name(f"{target.name}.{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+        sys.stdout.write(f"{target}\n")
     return 0
 
 
