@@ -3,8 +3,8 @@
     python3 tests/bench/burn_in_bench.py --out FOLDER [--python PATH] [--quick dist/unhang-quick.pyz] [--budget-s 420] [--burn-s 300]
 
 Needs torch and GPUs, and nothing else: not this project's packages either. Writes FOLDER/burn-in.md and FOLDER/burn-in.json (the same as data, with all events
-of the burn-ins) after each step; what goes wrong in one step costs no other. The exit code is 1 when something was not as it should be. NVLink multicast stays off
-(NCCL_NVLS_ENABLE=0): a shared host may not survive it. `--device cpu --burn-s 10` tries the script itself without GPUs.
+of the burn-ins) after each step; what goes wrong in one step costs no other. The exit code is 1 when something was not as it should be. NVLink multicast stays
+off (NCCL_NVLS_ENABLE=0): a shared host may not survive it. `--device cpu --burn-s 10` tries the script itself without GPUs.
 """
 
 from __future__ import annotations

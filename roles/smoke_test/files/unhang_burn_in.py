@@ -748,7 +748,7 @@ def read_driver() -> str | None:
 # burn_agent.py: The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors and counters beside them, ends them whatever happens 
 
 PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without a word after that
-ENDING_S, KILLED_S, HURRY_S = 4.0, 2.0, 1.5  # from a polite end to SIGKILL; to be gone; for NVML after a signal: together less than 10 s
+ENDING_S, KILLED_S, HURRY_S = 3.0, 2.0, 1.5  # from a polite end to SIGKILL; to be gone; for NVML after a signal: together less than 10 s
 PROGRESS_S = 10.0
 DONE = ("count", "seconds", "work", "wrong", "slowest", "fastest")
 

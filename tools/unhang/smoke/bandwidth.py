@@ -149,13 +149,16 @@ def not_judged(group: Group, operation: str, bound: LinkBound | None) -> dict[st
     return {"low_gb_s": None, "high_gb_s": at_most, "source": f"expected at most {at_most:g} by {bound.why}; {text}"}
 
 
-def stragglers(times: Mapping[int, float]) -> list[tuple[int, float, float]]:
-    """(rank, its time, the median) of ranks whose time stands out from the group's median by its MAD. Fewer than four cannot tell who is odd."""
+def stragglers(times: Mapping[int, float], least_spread: float = LEAST_SPREAD) -> list[tuple[int, float, float]]:
+    """(rank, its time, the median) of ranks whose time stands out from the group's median by its MAD. Fewer than four cannot tell who is odd.
+
+    least_spread: of the median, what the MAD counts for at least.
+    """
     if len(times) < FEWEST_FOR_STRAGGLERS:
         return []
     median = statistics.median(times.values())
     spread = SCALE_OF_MAD * statistics.median(abs(value - median) for value in times.values())
-    limit = median + STANDS_OUT * max(spread, LEAST_SPREAD * median)
+    limit = median + STANDS_OUT * max(spread, least_spread * median)
     return [(rank, value, median) for rank, value in sorted(times.items()) if value > limit]
 
 
