@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu bench-burn-in fuzz collector payload generated clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu fuzz collector payload generated clean setup setup-dev
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,9 +48,6 @@ bench: $(DEV_STAMP) collector ## The measurements of docs/benchmarks.md that nee
 bench-gpu: $(DEV_STAMP) collector ## Those that need GPUs, in nine minutes:  make bench-gpu ARGS='--python /opt/torch/bin/python'
 	$(PYTHON) tests/bench/gpu_bench.py $(ARGS)
 
-bench-burn-in: $(DEV_STAMP) collector ## The burn-in beside a plain cuBLAS loop on GPUs, in seven minutes
-	$(PYTHON) tests/bench/burn_in_bench.py $(ARGS)
-
 fuzz: $(DEV_STAMP) ## A million damaged inputs over all readers, from where the last call stopped:  make fuzz ARGS='--cases 10000'
 	$(PYTHON) tests/fuzz/run.py $(ARGS)
 
@@ -58,7 +55,7 @@ collector: $(STAMP) ## The one-file collector and the quick check, dist/unhang-c
 	$(PYTHON) tools/collector/build.py
 	$(PYTHON) tools/collector/quick.py
 
-payload: $(STAMP) ## The one files of the smoke test and the burn-in, from their parts
+payload: $(STAMP) ## The smoke test's one file, from its parts
 	$(PYTHON) tools/payload/build.py
 
 generated: payload ## All that is written from something else: pages of docs, and the payload. A stale one fails a test

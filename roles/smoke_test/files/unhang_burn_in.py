@@ -1,4 +1,4 @@
-"""The burn-in's payload: keeps all GPUs of a node at full load for a given time and compares every result with what it has to be, bit by bit.
+"""The burn-in's payload: keeps all GPUs of a node at full load and compares every result with what it has to be, bit by bit.
 
     python3 unhang_burn_in.py node --plan JSON     refuses where somebody is at work; else one worker for each GPU, and sensors beside them
     python3 unhang_burn_in.py node --device cpu --duration 10      tries the same on the CPU, small
@@ -9,6 +9,7 @@ One file, torch and the standard library alone, Python >= 3.8. It measures and n
 Assembled by tools/payload/build.py from tools/payload/parts: change it there.
 """
 
+# fmt: off
 from __future__ import annotations
 
 import argparse
@@ -252,7 +253,7 @@ def field_counters(library: Any, handle: Any, gpu: str, links: list[int], fields
     return {"%s link %d %s" % (gpu, one.scope, fields[one.field]): one.value & 0xFFFFFFFF if one.kind == 1 else one.value for one in read}
 
 
-# burn_sensors.py: What NVML says of GPUs under load: power, clocks, temperatures, why clocks are held back; and the settings that have to be the same afterwards 
+# burn_sensors.py: What NVML says of GPUs under load: power, clocks, temperatures, what holds clocks back; and settings that have to stay ------------
 
 PERIOD_S = 0.5
 MEMORY_TEMPERATURE = 82  # NVML_FI_DEV_MEMORY_TEMP
@@ -745,7 +746,7 @@ def read_driver() -> str | None:
     return None
 
 
-# burn_agent.py: The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors and counters beside them, ends them whatever happens 
+# burn_agent.py: The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors, ends all whatever happens ------
 
 PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without a word after that
 ENDING_S, KILLED_S, HURRY_S = 3.0, 2.0, 1.5  # from a polite end to SIGKILL; to be gone; for NVML after a signal: together less than 10 s
@@ -1744,7 +1745,7 @@ def run_worker(plan: dict[str, Any], number: int, descriptor: int) -> int:
         return 1
 
 
-# burn_main.py: The burn-in's payload: keeps all GPUs of a node at full load for a given time and compares every result with what it has to be, bit by bit 
+# burn_main.py: The burn-in's payload: keeps all GPUs of a node at full load and compares every result with what it has to be, bit by bit ------------
 
 PLAN: dict[str, Any] = {"device": "cuda", "nproc": None, "duration_s": 1800.0, "round_s": 30.0, "types": None, "memory_bytes": None, "drill": None}
 CPU_PLAN: dict[str, Any] = {"nproc": 2, "round_s": 1.0, "memory_bytes": 2**20}

@@ -1,4 +1,4 @@
-"""The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors and counters beside them, ends them whatever happens."""
+"""The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors, ends all whatever happens."""
 
 from __future__ import annotations
 

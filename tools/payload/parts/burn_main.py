@@ -1,4 +1,4 @@
-"""The burn-in's payload: keeps all GPUs of a node at full load for a given time and compares every result with what it has to be, bit by bit.
+"""The burn-in's payload: keeps all GPUs of a node at full load and compares every result with what it has to be, bit by bit.
 
     python3 unhang_burn_in.py node --plan JSON     refuses where somebody is at work; else one worker for each GPU, and sensors beside them
     python3 unhang_burn_in.py node --device cpu --duration 10      tries the same on the CPU, small

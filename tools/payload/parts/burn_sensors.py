@@ -1,4 +1,4 @@
-"""What NVML says of GPUs under load: power, clocks, temperatures, why clocks are held back; and the settings that have to be the same afterwards."""
+"""What NVML says of GPUs under load: power, clocks, temperatures, what holds clocks back; and settings that have to stay."""
 
 from __future__ import annotations
 
