@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
-import yaml
 from fakes.role_play import PROJECT
 
 from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.strict_yaml import load_yaml
 
 ROLES = PROJECT / "roles"
 # Where a role's plan is worked out, besides its own files.
 PLANS = {"nccl_profile": ["nccl_profile.py", "nccl_library.py"], "gpu_driver": ["driver_*.py"], "fabric_manager": ["driver_*.py"], "kernel": ["kernel_*.py"]}
 
 
+@cache
 def remedies():
     """{(role, "section.key" of the policy or None)} of the whole catalogue: rules, signatures of logs, entries."""
     rows = [rule.row for rule in load_catalogue().rules]
-    for path in sorted((PROJECT / "tools/unhang/catalogue").rglob("*.yml")):
-        for part in (yaml.safe_load(path.read_text()) or {}).values():
+    catalogue = PROJECT / "tools/unhang/catalogue"
+    for path in sorted(path for path in catalogue.rglob("*.yml") if path.parent != catalogue / "rules"):
+        for part in (load_yaml(path)[0] or {}).values():
             rows += [row for row in part if isinstance(row, dict)] if isinstance(part, list) else []
     found = set()
     for row in rows:
@@ -30,6 +33,7 @@ def remedies():
     return sorted(found, key=str)
 
 
+@cache
 def source_of(role):
     """All that decides what a role does, as one text."""
     texts = [path.read_text() for folder in ("tasks", "vars", "defaults", "templates") for path in sorted((ROLES / role / folder).rglob("*.yml"))]

@@ -9,7 +9,7 @@ import pytest
 from fuzz.readers import READERS, case, fault_of
 
 CORPUS = Path(__file__).resolve().parents[2] / "fuzz" / "corpus"
-SLOW = ("log", "lint", "yaml")  # tests/unit/unhang/diagnose/test_fuzz.py gives the first two twelve thousand cases of their own
+SLOW = ("log", "lint", "yaml")  # tests/plays/test_damaged_logs.py gives the first two twelve thousand cases of their own
 
 
 @pytest.mark.parametrize("name", READERS)

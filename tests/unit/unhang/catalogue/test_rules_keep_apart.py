@@ -11,6 +11,8 @@ from unhang.judge.node_rules import judge_rule, node_world
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}
+ROOTS = {rule.id: {path[0] for path in rule.decision_reads} for rule in CATALOGUE.rules}
+OTHERWISE_READ = {"run_status", "message", "host", "groups", "policy_error"}  # of an example with one of these every rule is asked
 VIEW = catalogue_view(CATALOGUE.tables, tuple(RULES))
 
 
@@ -19,9 +21,19 @@ def of_kind(scope):
 
 
 def firing_on_node(example, others):
-    """Ids of the node rules that fail on a fragment."""
+    """Ids of the node rules that fail on a fragment. A rule of which the fragment holds nothing answers as it does of an empty node, on which none fails."""
     world = node_world(example_node(example), VIEW)
-    return {rule.id for rule in others if any(one.verdict == "fail" for one in judge_rule(rule, world))}
+    asked = others if set(example) & OTHERWISE_READ else [rule for rule in others if ROOTS[rule.id] & set(example)]
+    return {rule.id for rule in asked if fails(rule, world)}
+
+
+def fails(rule, world):
+    return any(one.verdict == "fail" for one in judge_rule(rule, world))
+
+
+def test_no_rule_fails_on_a_node_that_says_nothing():
+    empty = node_world(example_node({}), VIEW)
+    assert [rule.id for rule in of_kind("node") if fails(rule, empty)] == []
 
 
 def firing_on_nodes(example, others):

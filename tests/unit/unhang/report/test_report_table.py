@@ -17,6 +17,7 @@ import yaml
 from unhang.report.table import render_table, terminal_shape
 
 SCHEMA = Path(__file__).parents[4] / "tools/unhang/schemas/findings-1.yaml"
+OUTPUTS = golden.outputs()
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -44,13 +45,13 @@ def test_the_findings_that_these_tests_use_are_what_the_schema_allows():
         validator.validate(findings)
 
 
-@pytest.mark.parametrize("name", golden.outputs())
+@pytest.mark.parametrize("name", OUTPUTS)
 def test_output_is_the_golden_one(name):
-    assert golden.outputs()[name] == (golden.FOLDER / name).read_text(encoding="utf-8")
+    assert OUTPUTS[name] == (golden.FOLDER / name).read_text(encoding="utf-8")
 
 
 def test_no_golden_file_is_left_over():
-    assert sorted(path.name for path in golden.FOLDER.iterdir()) == sorted(golden.outputs())
+    assert sorted(path.name for path in golden.FOLDER.iterdir()) == sorted(OUTPUTS)
 
 
 @pytest.mark.parametrize("width", [40, 80, 100, 120, 200])

@@ -18,7 +18,7 @@ from unhang.judge.documents import to_fragment
 from unhang.judge.examples import catalogue_view
 from unhang.judge.node_rules import NodeView, judge_rule, node_world, words
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"
 DEADLINE_S = 280
 

@@ -14,7 +14,7 @@ import fleets
 import golden
 import pytest
 
-TOOLS = str(Path(__file__).parents[4] / "tools")
+TOOLS = str(Path(__file__).parents[2] / "tools")
 
 
 def unhang(*words, cwd, **environ):

@@ -1,4 +1,4 @@
-"""Ten thousand inputs that nobody wrote on purpose: damaged lines of real formats, bytes, half dumps. Nothing may raise."""
+"""Ten thousand inputs that nobody wrote on purpose: damaged lines of real formats, bytes, half dumps. Nothing may raise. Too long to be a unit."""
 
 from __future__ import annotations
 
