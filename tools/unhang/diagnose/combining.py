@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 
 from unhang.diagnose import failures
 from unhang.diagnose import machine_rules as machines
+from unhang.diagnose import memory_rules as memory
 from unhang.diagnose import network_rules as networks
 from unhang.diagnose import peer_rules as peers
 from unhang.diagnose import placement_rules as placement
+from unhang.diagnose import progress_rules as progress
 from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose import stack_rules as stacks
 from unhang.diagnose.evidence import Evidence
@@ -76,6 +78,12 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     networks.ports_behind_a_working_ping,
     networks.locked_memory_low_and_refused,
     networks.no_gpudirect_between_nodes,
+    progress.rank_outside_collectives,
+    progress.interrupted_in_the_data_loader,
+    progress.connected_but_never_accepted,
+    progress.wrong_numbers_over_peer_to_peer,
+    memory.memory_held_by_others,
+    memory.segments_of_dead_processes,
 )
 
 

@@ -20,7 +20,7 @@ FAR_BEHIND = 2.5  # a cause so far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause so far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # shares of belief from which on the words are used
 FAMILY = "family-"  # ids of signatures that tell the part of a program only
-TROUBLE = ("p2p-silent",)  # evidence that is itself the sign of a fault
+TROUBLE = ("p2p-silent", "p2p-wrong-numbers")  # evidence that is itself the sign of a fault
 
 
 @dataclass(frozen=True)

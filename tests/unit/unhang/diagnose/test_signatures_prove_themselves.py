@@ -22,6 +22,7 @@ KNOWN = {
     "service_mesh_sidecar", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
     "watchdog_timeout_too_short", "wrong_interface", "xid_hardware", "gpu_not_in_build", "mps_unreachable", "vgpu_unsupported_feature", "bar_not_assigned",
     "orphan_processes_hold_gpu", "mig_unsupported", "mtu_mismatch", "clock_skew", "shm_permission",
+    "cumem_host_numa", "foreign_connections", "jit_cache_shared", "proxy_env", "session_closed", "shm_leftovers",
 }  # fmt: skip
 ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
 

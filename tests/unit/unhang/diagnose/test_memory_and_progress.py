@@ -1,0 +1,74 @@
+"""Rules over several facts: whose memory it was, whose segments fill /dev/shm, and where a rank was while the others waited."""
+
+from __future__ import annotations
+
+import pytest
+
+from unhang.diagnose.diagnosing import diagnose
+
+OOM = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 10.76 GiB total capacity; 6.02 GiB already allocated; "
+    "178.94 MiB free; {own} GiB reserved in total by PyTorch)"
+)
+FULL = "Filesystem      Size  Used Avail Use% Mounted on\ntmpfs            16G   16G     0 100% /dev/shm\n"
+SEGMENTS = "".join(f"-rw-------  1 root root 33030532 Oct 11 09:{minute} nccl-{minute}aB\n" for minute in (11, 21, 31, 41))
+REFUSED = "w1:5:9 [1] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-8Y to 33030532 bytes, error: No space left on device (28)\n"
+ACCEPTED = "[I socket.cpp:295] [c10d - debug] The server socket on [::]:23456 has accepted a connection from [{peer}]:33164.\n"
+CONNECTED = "[I socket.cpp:725] [c10d] The client socket has connected to [master-0]:23456 on [worker-1]:51022.\n"
+
+
+def _causes(tmp_path, text):
+    """The causes above a remark, most probable first."""
+    log = tmp_path / "job.log"
+    log.write_text(text, encoding="utf-8")
+    return [cause["cause"] for cause in diagnose([str(log)])["causes"] if cause["severity"] != "info"]
+
+
+@pytest.mark.parametrize(("own", "launch", "first"), [
+    ("6.24", "torchrun --nproc_per_node=8 train.py --resume last.pth", "rank_device_mapping"),
+    ("9.80", "torchrun --nproc_per_node=8 train.py --resume last.pth", "oom"),
+    ("9.80", "python train.py", "oom"),
+])  # fmt: skip
+def test_memory_that_neither_is_free_nor_belongs_to_the_process_is_held_by_other_ranks(tmp_path, own, launch, first):
+    assert _causes(tmp_path, f"$ {launch}\n{OOM.format(own=own)}\n")[0] == first
+
+
+def test_one_process_whose_gpu_is_filled_by_others_is_told_of_them(tmp_path):
+    assert "orphan_processes_hold_gpu" in _causes(tmp_path, f"$ python train.py\n{OOM.format(own='2.10')}\n")
+
+
+def test_segments_of_several_starts_fill_shared_memory(tmp_path):
+    assert _causes(tmp_path, REFUSED + FULL + SEGMENTS)[0] == "shm_leftovers"
+
+
+def test_full_shared_memory_without_old_segments_is_too_small(tmp_path):
+    assert _causes(tmp_path, REFUSED + FULL)[0] == "shm_too_small"
+
+
+def test_connection_that_the_store_never_saw_was_taken_by_something_in_between(tmp_path):
+    timed_out = "RuntimeError: Socket Timeout\n"
+    assert _causes(tmp_path, ACCEPTED.format(peer="master-0") + CONNECTED + timed_out)[0] == "service_mesh_sidecar"
+    assert "service_mesh_sidecar" not in _causes(tmp_path, ACCEPTED.format(peer="worker-1") + CONNECTED + timed_out)
+
+
+def test_rank_that_finished_all_it_had_queued_was_busy_elsewhere(tmp_path):
+    waits = (
+        "[rank0]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=71, OpType=ALLREDUCE, NumelIn=65536, NumelOut=65536, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
+    )
+    idle = (
+        "[rank1]:[E418 11:41:10.5 ProcessGroupNCCL.cpp:1746] [PG ID 0 PG GUID 0(default_pg) Rank 1] Received a dump signal due to a collective timeout "
+        "from  rank 0 and we will try our best to dump the debug info. Last enqueued NCCL work: {queued}, last completed NCCL work: 70. \n"
+    )
+    assert _causes(tmp_path, waits + idle.format(queued=70))[0] == "slow_rank_or_io"
+    assert _causes(tmp_path, waits + idle.format(queued=71))[0] != "slow_rank_or_io"
+
+
+def test_wrong_numbers_with_several_gpus_and_none_with_one_point_at_peer_to_peer(tmp_path):
+    told = "# reporter: one GPU trains normally\n"
+    log = (
+        "d1:91:94 [0] NCCL INFO Channel 00/0 : 0[1000] -> 1[41000] via P2P/direct pointer\n"
+        "d1:91:94 [0] NCCL INFO Connected all rings\n  2/390 - loss: nan - accuracy: 0.0020\n"
+    )
+    assert _causes(tmp_path, told + log)[0] == "acs_iommu"
+    assert _causes(tmp_path, log) == []

@@ -1,0 +1,56 @@
+"""Rules over several facts about memory: of a GPU, of which other processes hold a part, and of /dev/shm, which dead processes fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
+from unhang.diagnose.weights import WEIGHTS
+
+DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
+GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
+OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
+LARGE_PART = 0.15  # of a GPU
+MANY_SEGMENTS = 4
+
+
+def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
+    """PyTorch says what a GPU has, what is free and what this process holds; the rest is held by others."""
+    held = [(event, others) for event in facts.of("oom_budget") if (others := _held_by_others_gib(event)) is not None]
+    if not held:
+        return
+    event, others = max(held, key=lambda one: one[1])
+    why = f"{others:.1f} GiB of GPU {event.fields['gpu']} are held by other processes"
+    loaded = facts.of("resumed")
+    if facts.of("several_local_ranks") and {one.fields["gpu"] for one, _ in held} == {"0"}:
+        weight = DECISIVE if loaded else STRONG
+        reason = f"{why}, and the job has several ranks on this host" + (", which load a checkpoint" if loaded else "")
+        yield Evidence("rank_device_mapping", weight, reason, (event, *loaded[:1], *facts.of("several_local_ranks")[:1]), "memory-held-by-others")
+        yield Evidence("oom", -(STRONG + 1 if loaded else SUPPORTING), reason, (event,), "memory-held-by-others")
+    else:
+        yield Evidence("orphan_processes_hold_gpu", STRONG, why, (event,), "memory-held-by-others")
+        yield Evidence("oom", -SUPPORTING, why, (event,), "memory-held-by-others")
+
+
+def _held_by_others_gib(event: Event) -> float | None:
+    """What is neither free nor this process's; None where it is no large part."""
+    total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
+    others = total - free - own - OWN_CONTEXT_GIB
+    return others if others > LARGE_PART * total else None
+
+
+def _gib(event: Event, name: str) -> float:
+    return float(event.fields[name] or 0) * GIB[event.fields[f"{name}_unit"] or "GiB"]
+
+
+def segments_of_dead_processes(facts: Facts) -> Iterator[Evidence]:
+    """Shared memory is full of segments of several starts: its size is not what is wrong."""
+    full = [event for event in facts.of("shm") if int(event.fields["percent"] or 0) >= 95]
+    listed = facts.of("shm_file")
+    starts = {event.fields["when"] for event in listed}
+    if full and len(listed) >= MANY_SEGMENTS and len(starts) > 1:
+        why = f"shared memory of {full[0].fields['size']} is full of segments of {len(starts)} starts"
+        yield Evidence("shm_leftovers", DECISIVE + SUPPORTING, why, (full[0], *listed[:1], listed[-1]), "segments-of-dead-processes")
+        yield Evidence("shm_too_small", -DECISIVE, why, (full[0],), "segments-of-dead-processes")

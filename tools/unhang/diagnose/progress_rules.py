@@ -1,0 +1,55 @@
+"""Rules over several facts about how far ranks got: outside of any collective, in the data loader, connected but never accepted, wrong numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.weights import WEIGHTS
+
+DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
+
+
+def rank_outside_collectives(facts: Facts) -> Iterator[Evidence]:
+    """A rank that has finished all that it queued, while another one waits in a later collective, is busy or stuck elsewhere."""
+    waits = {one.rank: one for one in facts.timeouts if one.seq is not None}
+    for event in facts.of("pg_idle"):
+        rank, done = int(event.fields["rank"] or 0), int(event.fields["completed"] or 0)
+        ahead = [one for one in waits.values() if (one.seq or 0) > done]
+        if event.fields["enqueued"] == event.fields["completed"] and rank not in waits and ahead:
+            why = f"rank {rank} had finished all that it had queued ({done}) while rank {ahead[0].rank} waited in {ahead[0].seq}"
+            yield Evidence("slow_rank_or_io", STRONG - 0.5, why, (event, ahead[0].event), "rank-outside-collectives")
+            yield Evidence("rank_desync_app", SUPPORTING + 1, why, (event, ahead[0].event), "rank-outside-collectives")
+            yield Evidence("acs_iommu", -SUPPORTING, why, (event,), "rank-outside-collectives")
+            yield Evidence("driver_p2p_bug", -SUPPORTING, why, (event,), "rank-outside-collectives")
+            return
+
+
+def interrupted_in_the_data_loader(facts: Facts) -> Iterator[Evidence]:
+    """Who interrupts a job that stands finds it waiting for its data loader."""
+    frames, stopped = facts.of("loader_frame"), facts.of("interrupted")
+    if frames and stopped and not facts.timeouts:
+        why = "the job was interrupted while it waited for its data loader"
+        yield Evidence("slow_rank_or_io", STRONG, why, (frames[-1], stopped[0]), "interrupted-in-loader")
+
+
+def connected_but_never_accepted(facts: Facts) -> Iterator[Evidence]:
+    """The store accepted some ranks; others see themselves connected and the store never saw them: something in between answered."""
+    accepted = {event.fields["peer"] for event in facts.of("store_accepted")}
+    unseen = [event for event in facts.of("store_connected") if event.fields["own"] not in accepted]
+    if accepted and unseen and facts.of("store_timeout"):
+        why = f"{unseen[0].fields['own']} connected, and the store of {unseen[0].fields['server']} never accepted it: something in between took the connection"
+        yield Evidence("service_mesh_sidecar", STRONG - 0.4, why, (unseen[0], facts.of("store_accepted")[0]), "connected-never-accepted")
+        yield Evidence("firewall_ports", SUPPORTING, why, (unseen[0],), "connected-never-accepted")
+
+
+def wrong_numbers_over_peer_to_peer(facts: Facts) -> Iterator[Evidence]:
+    """One GPU computes well, several that talk over peer-to-peer do not: copies between GPUs arrive damaged."""
+    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
+    wrong, works = facts.of("nan_loss"), facts.of("one_gpu_works")
+    if p2p and wrong and works:
+        why = "one GPU computes well, and several that copy over peer-to-peer do not"
+        cause = "unsupported_p2p_geforce" if facts.of("geforce") else "acs_iommu"
+        yield Evidence(cause, STRONG - 0.4, why, (wrong[0], p2p[0], works[0]), "p2p-wrong-numbers")
+        yield Evidence("driver_p2p_bug", SUPPORTING, why, (p2p[0],), "p2p-wrong-numbers")
