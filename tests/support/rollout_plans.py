@@ -21,7 +21,11 @@ EVIDENCE = {
     "reboot": {"boot_id": "{host}-boot2", "running": RUNNING},
     "audit": {"boot_id": "{host}-boot2", "healthy": True, "running": RUNNING, "gone": ["policy-driver-version"], "left": []},
     "smoke_alone": {"boot_id": "{host}-boot2", "healthy": True},
-    "smoke_together": {"boot_id": "{host}-boot2", "healthy": True},
+    "smoke_together": {
+        "boot_id": "{host}-boot2",
+        "healthy": True,
+        "bandwidth": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 350.5}],
+    },
     "release": {"drained": False, "owned": False},
     "roll_back": {"boot_id": "{host}-boot2", "needs_reboot": True},
     "reboot_back": {"boot_id": "{host}-boot3"},

@@ -21,6 +21,7 @@ from unhang.judge.values import printable
 from unhang.plan.plan_view import plan_view
 from unhang.report.html import render_html
 from unhang.report.run import read_findings
+from unhang.rollout.status_view import rollout_view
 from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
 
 
@@ -48,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.run = as_typed(out)
     page = _page_beside(out) if out is not None else folder / "report.html"
     plan = plan_view(folder) if out is None else None
-    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, plan=plan))
+    rollout = rollout_view(folder) if out is None else None
+    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, plan=plan, rollout=rollout))
     findings = filtered(folder, read_findings(folder, out), arguments)
     show(folder, findings, arguments, page=page)
     if problems := list(_problems(head)):

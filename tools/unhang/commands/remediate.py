@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,14 @@ from unhang.plan.plan_document import FILE, Plan, read_plan
 from unhang.report.json import render_json
 from unhang.report.table import terminal_shape
 from unhang.rollout.journal import read_journal
-from unhang.rollout.status import exit_code, status_of
+from unhang.rollout.status import exit_code, status_of, undo_command
+from unhang.rollout.status_junit import render_status_junit
 from unhang.rollout.status_table import render_status
+from unhang.rollout.status_view import inventories_of_run
 from unhang.text import ascii_only, visible
 
-FORMATS = ("table", "json")
+FORMATS = ("table", "json", "junit")
+EVIDENCE = "evidence.json"  # the status at the end of a rollout, for who reads the run folder
 SHOWN = re.compile(r"^rollout: (?P<line>.*)$")  # as plugins/callback/unhang_rollout.py prints it
 FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
 
@@ -86,12 +88,16 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
 
 def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
     """Prints where each node stands."""
-    status = status_of(plan, read_journal(folder))
-    undo = shlex.join(["ansible-playbook", "playbooks/rollback.yml", *_inventory_words(arguments, folder), "--limit", "HOST"])
-    text = render_json(status) if arguments.format == "json" else render_status(status, f"{undo} -e unhang_apply=true -e unhang_state=STATE")
+    status = _status(folder, plan, arguments)
+    render = {"json": render_json, "junit": render_status_junit}.get(arguments.format, render_status)
+    text = render(status)
     _, _, plain = terminal_shape(sys.stdout, os.environ)
     deliver(ascii_only(text) if plain and arguments.format == "table" else text, "-")
     return exit_code(status)
+
+
+def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
+    return status_of(plan, read_journal(folder), undo_command(arguments.inventory or inventories_of_run(folder)))
 
 
 def show_line(line: str) -> None:
@@ -112,6 +118,7 @@ def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Names
     if not read_journal(folder).entries:
         sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
+    run_folder.write_atomically(folder / EVIDENCE, render_json(_status(folder, plan, arguments)))
     code = show(folder, plan, arguments)
     if (code and played.code < 0) or played.stopped:
         raise UserError(f"ansible-playbook was ended; go on with: {again} --apply")
@@ -119,13 +126,4 @@ def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Names
 
 
 def _inventories(arguments: argparse.Namespace, folder: Path, home: Path) -> list[str]:
-    return inventories_of(arguments.inventory or _of_the_run(folder) or None, home)
-
-
-def _inventory_words(arguments: argparse.Namespace, folder: Path) -> list[str]:
-    return [word for inventory in arguments.inventory or _of_the_run(folder) for word in ("-i", inventory)]
-
-
-def _of_the_run(folder: Path) -> list[str]:
-    given = run_folder.read_run(folder).document.get("inventory") or []
-    return [str(one) for one in (given if isinstance(given, list) else [given])]
+    return inventories_of(arguments.inventory or inventories_of_run(folder) or None, home)

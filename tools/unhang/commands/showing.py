@@ -22,6 +22,7 @@ from unhang.report.json import render_json
 from unhang.report.run import read_run
 from unhang.report.screen import render_screen
 from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
+from unhang.rollout.status_view import rollout_view
 from unhang.triage.actions import Setting, needs_list
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif")
@@ -47,7 +48,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
     if arguments.format == "html":
         out = out or str(page or (given if given.is_dir() else folder) / "report.html")
         beside = given if given.is_file() else None
-        deliver(render_html(folder, run_name=arguments.run, beside=beside, plan=None if beside else plan_view(folder)), out)
+        plan, rollout = (None, None) if beside else (plan_view(folder), rollout_view(folder))
+        deliver(render_html(folder, run_name=arguments.run, beside=beside, plan=plan, rollout=rollout), out)
         if out != "-":
             print(out)
         return

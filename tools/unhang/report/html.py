@@ -47,13 +47,22 @@ class Joined:
     troubles: tuple[str, ...]
 
 
-def render_html(run_dir: Path, *, run_name: str = "runs/latest", beside: Path | None = None, plan: Mapping[str, Any] | None = None) -> str:
-    """The page of one run folder, or of another judgement of it in the file `beside`. plan: of plan.plan_view, where there is one.
+def render_html(
+    run_dir: Path,
+    *,
+    run_name: str = "runs/latest",
+    beside: Path | None = None,
+    plan: Mapping[str, Any] | None = None,
+    rollout: Mapping[str, Any] | None = None,
+) -> str:
+    """The page of one run folder, or of another judgement of it in the file `beside`.
+
+    plan, rollout: of plan.plan_view and rollout.status_view, where there is one.
 
     Raises run.Unreadable when there is no findings.json in it.
     """
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
-    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, plan=plan)
+    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, plan=plan, rollout=rollout)
 
 
 def render_page(
@@ -63,6 +72,7 @@ def render_page(
     *,
     run_name: str = "runs/latest",
     plan: Mapping[str, Any] | None = None,
+    rollout: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes` one summary per node file."""
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
@@ -84,6 +94,7 @@ def render_page(
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
         waived=waived,
         plan=plan,
+        rollout=rollout,
         panels=mapped,
         joined=joined[:MOST_DRAWINGS],
         undrawn=len(joined[MOST_DRAWINGS:]),

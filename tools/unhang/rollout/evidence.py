@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 NO_SCHEDULER = "none"
+MOST_BANDWIDTHS = 16  # an entry of the journal is a line
 
 
 def drain_evidence(result: Mapping[str, Any], adapter: str, step: str, beside_jobs: bool = False) -> dict[str, Any]:
@@ -28,7 +29,9 @@ def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[st
     verdict = str(result.get("verdict") or "no result")
     hosts = [str(row.get("host")) for row in result.get("hosts") or ()]
     if verdict == "pass":
-        return {"healthy": host in hosts, "with": [one for one in hosts if one != host]}
+        told = {"healthy": host in hosts, "with": [one for one in hosts if one != host]}
+        measured = [{key: row[key] for key in ("op", "size_bytes", "busbw_gb_s")} for row in result.get("bandwidth") or ()]
+        return {**told, "bandwidth": measured[:MOST_BANDWIDTHS]} if measured else told
     suspects = [f"{one.get('host')}: {one.get('why')}" for one in result.get("suspects") or ()]
     return {"healthy": False, "why": f"the smoke test of {', '.join(hosts) or host}: {verdict}; {'; '.join(suspects[:3]) or 'nobody is named'}"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,10 +11,11 @@ from unhang.plan.plan_document import HostPlan, Plan
 from unhang.rollout.journal_text import JournalText
 from unhang.rollout.machine import next_order
 from unhang.rollout.node_state import NodeState, Replayed, replay
-from unhang.rollout.steps import BEGUN, DONE, FINAL, KEPT, LOST, MEANINGS, ROLLOUT, TAKEN_OVER, TO_COME, UNRELEASED, Entry
+from unhang.rollout.steps import BEGUN, DONE, FINAL, HELD, KEPT, LOST, MEANINGS, RELEASED, ROLLOUT, TAKEN_OVER, TO_COME, UNRELEASED, Entry
 from unhang.rollout.targets import target_of
 
 SCHEMA = "unhang/rollout-status/1"
+GIVEN_BACK = (RELEASED, HELD)
 BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of the rollback"}
 NEXT_OF = {
     KEPT: "a person looks why; audit it and make a new plan, then resume it in the scheduler",
@@ -23,10 +25,16 @@ NEXT_OF = {
 }
 
 
-def status_of(plan: Plan, journal: JournalText) -> dict[str, Any]:
-    """{schema, run, controller, ended, stopped, torn, counts, waves: [{name, hosts}], hosts: [row]}; a row of each host in the waves, in their order."""
+def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any]:
+    """The document unhang/rollout-status/1: where each host of the waves stands, in their order, and what the rollout came to; its evidence, once it has ended.
+
+    undo: the command that takes a host's change back, with HOST and STATE in it; "" for none.
+    """
     replayed = replay(journal.entries)
-    rows = [_row(wave.name, plan.by_host[host], replayed, journal.entries) for wave in plan.waves for host in wave.hosts]
+    by_host: dict[str, list[Entry]] = {}
+    for one in journal.entries:
+        by_host.setdefault(one.host, []).append(one)
+    rows = [_row(wave.name, plan.by_host[host], replayed, by_host.get(host, []), undo) for wave in plan.waves for host in wave.hosts]
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["state"]] = counts.get(row["state"], 0) + 1
@@ -41,17 +49,29 @@ def status_of(plan: Plan, journal: JournalText) -> dict[str, Any]:
         "torn": [f"line {number}: {text}" for number, text in journal.torn],
         "counts": counts,
         "waves": [{"name": wave.name, "hosts": list(wave.hosts)} for wave in plan.waves],
+        "fleet": fleet_of(rows),
+        "person": [{"host": entry.host, "rule": one.rule, "what": one.what} for entry in plan.hosts for one in entry.person],
         "hosts": rows,
     }
 
 
+def undo_command(inventories: Sequence[str]) -> str:
+    """What takes a host's change back, with HOST and STATE in it. inventories: as `-i` takes them."""
+    words = [word for inventory in inventories for word in ("-i", inventory)]
+    return f"{shlex.join(['ansible-playbook', 'playbooks/rollback.yml', *words, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
+
+
 def exit_code(status: Mapping[str, Any]) -> int:
     """0 every node is proved and given back (or held by somebody else); 1 not yet, or not all."""
-    return 0 if all(row["state"] in ("released", "held") for row in status["hosts"]) else 1
+    return 0 if all(row["state"] in GIVEN_BACK for row in status["hosts"]) else 1
 
 
-def _row(wave: str, entry: HostPlan, replayed: Replayed, entries: Sequence[Entry]) -> dict[str, Any]:
-    node, own = replayed.node(entry.host), [one for one in entries if one.host == entry.host]
+def _row(wave: str, entry: HostPlan, replayed: Replayed, own: Sequence[Entry], undo: str) -> dict[str, Any]:
+    node = replayed.node(entry.host)
+    audited = {} if node.rolled_back else {key: _last(own, "audit", key) for key in ("running", "gone", "left")}  # a rollback undoes what the audit saw
+    gone, left = audited.get("gone") or [], audited.get("left") or []
+    planned = {rule for one in entry.remedies for rule in one.because} | {one.rule for one in entry.person}
+    state = _last(own, "apply", "saved_state") or ""
     return {
         "host": entry.host,
         "wave": wave,
@@ -66,10 +86,30 @@ def _row(wave: str, entry: HostPlan, replayed: Replayed, entries: Sequence[Entry
         "locked": node.locked,
         "before": {one.role: one.before for one in entry.remedies if one.before},
         "wanted": {one.role: one.after for one in entry.remedies if one.after},
-        "running": _last(own, "audit", "running") or {},
-        "gone": _last(own, "audit", "gone") or [],
-        "left": _last(own, "audit", "left") or [],
-        "saved_state": _last(own, "apply", "saved_state") or "",
+        "running": audited.get("running") or {},
+        "found": sorted({*planned, *gone, *left}),
+        "gone": gone,
+        "left": left,
+        "bandwidth": _last(own, "smoke_together", "bandwidth") or _last(own, "smoke_alone", "bandwidth") or [],
+        "saved_state": state,
+        "undo": undo.replace("HOST", entry.host).replace("STATE", state) if undo and state and not node.rolled_back else "",
+    }
+
+
+def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the rows come to: {nodes, given_back, boots, findings: {found, gone}, bandwidth: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}]}."""
+    measured: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        for one in row["bandwidth"]:
+            measured.setdefault((one["op"], one["size_bytes"]), []).append(one["busbw_gb_s"])
+    return {
+        "nodes": len(rows),
+        "given_back": sum(row["state"] in GIVEN_BACK for row in rows),
+        "boots": sum(len(row["boots"]) for row in rows),
+        "findings": {"found": sum(len(row["found"]) for row in rows), "gone": sum(len(row["gone"]) for row in rows)},
+        "bandwidth": [
+            {"op": op, "size_bytes": size, "nodes": len(seen), "lowest_gb_s": min(seen), "highest_gb_s": max(seen)} for (op, size), seen in measured.items()
+        ],
     }
 
 

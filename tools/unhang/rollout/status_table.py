@@ -12,16 +12,17 @@ LONGEST_LIST = 200
 ORDER = ("lost", "taken over", "no answer", "not released", "under way", "kept", "refused", "withdrawn", "deferred", "held", "released", "to come")
 
 
-def render_status(status: Mapping[str, Any], undo: str = "") -> str:
-    """All of it. undo: the command that takes a host's change back, with HOST and STATE in it; "" for none."""
+def render_status(status: Mapping[str, Any]) -> str:
+    """All of it."""
     lines = [*_head(status), ""]
     for state in ORDER:
         rows = [row for row in status["hosts"] if row["state"] == state]
         lines += _state(state, rows) if rows else []
     lines += [f"wave {_wave(status, wave)}" for wave in status["waves"]]
-    if undo and (changed := [row for row in status["hosts"] if row["saved_state"]]):
-        lines += ["", "to take it back, node by node:"]
-        lines += [f"  {undo.replace('HOST', row['host']).replace('STATE', row['saved_state'])}" for row in changed]
+    if status["controller"] is not None:
+        lines += _fleet(status)
+    if changed := [row["undo"] for row in status["hosts"] if row["undo"]]:
+        lines += ["", "to take it back, node by node:", *(f"  {command}" for command in changed)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
@@ -52,6 +53,25 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
         pairs = (("why", why), ("now", what), ("versions", versions), ("found", gone), ("boots", boots), ("next", after))
         yield from (f"  {name:<9}{value}" for name, value in pairs if value)
     yield ""
+
+
+def told_fleet(status: Mapping[str, Any]) -> list[str]:
+    """The fleet before and after, in a few lines."""
+    return list(_fleet(status))
+
+
+def _fleet(status: Mapping[str, Any]) -> Iterator[str]:
+    fleet = status["fleet"]
+    found, gone = fleet["findings"]["found"], fleet["findings"]["gone"]
+    back = f"{fleet['given_back']} of {counted(fleet['nodes'], 'node')} given back"
+    yield f"fleet: {back}, {gone} of {counted(found, 'finding')} gone, {counted(fleet['boots'], 'boot')}"
+    for one in fleet["bandwidth"]:
+        speed = f"{one['lowest_gb_s']:.1f}" + (f" to {one['highest_gb_s']:.1f}" if one["highest_gb_s"] > one["lowest_gb_s"] else "")
+        where = f"{one['op']} at {one['size_bytes']:,} bytes"
+        yield f"  {where}: busbw {speed} GB/s on {counted(one['nodes'], 'node')} after the change; before it was not measured"
+    if status["person"]:
+        hosts = {one["host"] for one in status["person"]}
+        yield f"left to a person: {counted(len(status['person']), 'finding')} on {counted(len(hosts), 'node')}; see the plan"
 
 
 def _wave(status: Mapping[str, Any], wave: Mapping[str, Any]) -> str:

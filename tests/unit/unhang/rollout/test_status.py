@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree
 
 import pytest
 from rollout_plans import EVIDENCE, HOSTS, Recorded, planned
 
 from unhang.cli import main
+from unhang.report.html import render_page
 from unhang.rollout.journal import read_journal
 from unhang.rollout.status import exit_code, status_of
+from unhang.rollout.status_junit import render_status_junit
 from unhang.rollout.status_table import render_status
+from unhang.rollout.status_view import rollout_view
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+
+UNDO = "ansible-playbook playbooks/rollback.yml --limit HOST -e unhang_state=STATE"
 
 
 @pytest.fixture
@@ -19,7 +27,9 @@ def recorded(tmp_path):
 
 
 def status(recorded):
-    return status_of(recorded.plan, read_journal(recorded.folder))
+    found = status_of(recorded.plan, read_journal(recorded.folder), UNDO)
+    assert list(check_schema(found, read_schema("rollout-status-1"))) == []
+    return found
 
 
 def row(recorded, host="a"):
@@ -50,7 +60,7 @@ def test_a_node_that_is_proved_names_what_it_came_to_and_what_takes_it_back(reco
     found = row(recorded)
     assert (found["state"], found["gone"], found["running"]) == ("released", ["policy-driver-version"], {"driver": "580.95.05"})
     assert found["boots"] == ["reboot, out of a-boot"]
-    text = render_status(status(recorded), "ansible-playbook playbooks/rollback.yml --limit HOST -e unhang_state=STATE")
+    text = render_status(status(recorded))
     assert "versions gpu_driver 535.1 -> 580.95.05" in text
     assert "  ansible-playbook playbooks/rollback.yml --limit a -e unhang_state=s1" in text
 
@@ -78,7 +88,41 @@ def test_when_all_are_given_back_the_code_is_0(recorded):
     assert exit_code(status(recorded)) == 0
 
 
-@pytest.mark.parametrize("form", ["table", "json"])
+def test_the_fleet_before_and_after_has_its_bandwidth(recorded):
+    recorded.begin()
+    for host in ("a", "b"):
+        recorded.through(host)
+    recorded.through("c", failing="smoke_alone")
+    fleet = status(recorded)["fleet"]
+    assert (fleet["nodes"], fleet["given_back"], fleet["boots"], fleet["findings"]) == (3, 2, 4, {"found": 3, "gone": 2})
+    assert fleet["bandwidth"] == [{"op": "all_reduce", "size_bytes": 1 << 30, "nodes": 2, "lowest_gb_s": 350.5, "highest_gb_s": 350.5}]
+    text = render_status(status(recorded))
+    assert "fleet: 2 of 3 nodes given back, 2 of 3 findings gone, 4 boots" in text
+    assert "all_reduce at 1,073,741,824 bytes: busbw 350.5 GB/s on 2 nodes after the change; before it was not measured" in text
+
+
+def test_what_was_rolled_back_is_not_told_as_repaired_and_needs_nothing_taken_back(recorded):
+    recorded.begin()
+    recorded.through("a", failing="smoke_alone")
+    found = row(recorded)
+    assert (found["found"], found["gone"], found["running"], found["undo"]) == (["policy-driver-version"], [], {}, "")
+
+
+def test_junit_passes_a_node_that_is_proved_and_no_other(recorded):
+    recorded.begin()
+    recorded.through("a")
+    recorded.through("b", failing="smoke_alone")
+    suite = ElementTree.fromstring(render_status_junit(status(recorded)))
+    told = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert told == {"a": ["system-out"], "b": ["failure", "system-out"], "c": ["error", "system-out"]}
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
+    lines = suite.find("testcase[@name='a']/system-out").text.splitlines()
+    assert {"before gpu_driver: 535.1", "running driver: 580.95.05", "gone: policy-driver-version"} <= set(lines)
+    assert {"busbw all_reduce at 1073741824 bytes: 350.5 GB/s", f"undo: {UNDO.replace('HOST', 'a').replace('STATE', 's1')}"} <= set(lines)
+    assert "smoke_alone: it broke" in suite.find("testcase[@name='b']/failure").text
+
+
+@pytest.mark.parametrize("form", ["table", "json", "junit"])
 def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
     (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
     recorded.begin()
@@ -88,6 +132,8 @@ def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
     said = capsys.readouterr().out
     if form == "json":
         assert json.loads(said)["schema"] == "unhang/rollout-status/1"
+    elif form == "junit":
+        assert len(ElementTree.fromstring(said).findall("testcase")) == len(HOSTS)
     else:
         assert "RELEASED: 1 node, proved healthy and given back" in said
         assert "-i inventory/mycluster --limit a -e unhang_apply=true -e unhang_state=s1" in said
@@ -99,3 +145,18 @@ def test_a_plan_that_somebody_edited_is_refused_in_one_line(recorded, capsys):
     path.write_text(path.read_text().replace("580.95.05", "580.95.06"))
     assert main(["remediate", str(path), "--status"]) == 2
     assert "expected the plan as `unhang plan` wrote it, found one that was edited since" in capsys.readouterr().err
+
+
+def test_the_page_shows_the_rollout_node_by_node(recorded):
+    (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
+    assert rollout_view(recorded.folder) is None
+    recorded.begin()
+    for host in ("a", "b"):
+        recorded.through(host)
+    view = rollout_view(recorded.folder)
+    assert [(row["state"], row["hosts"]) for row in view["rows"]] == [("released", "a,b"), ("to come", "c")]
+    page = render_page({"findings": [], "node_verdicts": {}, "causes": []}, {}, [], rollout=view)
+    assert "fleet: 2 of 3 nodes given back, 2 of 3 findings gone" in page
+    assert "gpu_driver 535.1 -&gt; 580.95.05" in page
+    assert "all_reduce 350.5 GB/s at 1,073,741,824 bytes" in page
+    assert "-i inventory/mycluster --limit a -e unhang_apply=true -e unhang_state=s1" in page

@@ -1,0 +1,37 @@
+"""The outcome of a rollout as JUnit: a test case a node, which passes where the node is proved healthy and given back. Text in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+from unhang.rollout.status import GIVEN_BACK
+from unhang.rollout.steps import FINAL
+from unhang.text import visible
+
+LONGEST = 4000
+
+
+def render_status_junit(status: Mapping[str, Any]) -> str:
+    """One suite. A node that ended otherwise is a failure; one that has no verdict yet is an error, since a skipped one would read as good."""
+    suite = ElementTree.Element("testsuite", name="unhang rollout", tests=str(len(status["hosts"])))
+    for row in status["hosts"]:
+        case = ElementTree.SubElement(suite, "testcase", classname=f"unhang.rollout.{row['wave'].replace(' ', '-')}", name=visible(row["host"], 1024))
+        if row["state"] not in GIVEN_BACK:
+            kind = "failure" if row["state"] in FINAL else "error"
+            told = ElementTree.SubElement(case, kind, type=row["state"], message=visible(row["meaning"], 300))
+            told.text = visible("; ".join(filter(None, (row["why"], row["next"]))), LONGEST)
+        ElementTree.SubElement(case, "system-out").text = "\n".join(_evidence(row))
+    for name, kind in (("failures", "failure"), ("errors", "error")):
+        suite.set(name, str(len(suite.findall(f"testcase/{kind}"))))
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+
+
+def _evidence(row: Mapping[str, Any]) -> list[str]:
+    """Before and after, one line each."""
+    rows = [(f"before {role}", version) for role, version in row["before"].items()]
+    rows += [(f"running {name}", version) for name, version in row["running"].items()]
+    rows += [(name, ", ".join(row[name])) for name in ("found", "gone", "left", "boots")]
+    rows += [(f"busbw {one['op']} at {one['size_bytes']} bytes", f"{one['busbw_gb_s']:.1f} GB/s") for one in row["bandwidth"]]
+    return [f"{name}: {visible(text, LONGEST)}" for name, text in (*rows, ("undo", row["undo"])) if text]
