@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 
 from hypothesis import settings
 
@@ -13,6 +14,10 @@ NAMES = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONPATH", "PYTHONWAR
 for name in list(os.environ):
     if name.startswith(PREFIXES) or name in NAMES:
         del os.environ[name]
+
+# The history of runs that tests make is no part of the caller's own.
+_STATE = tempfile.TemporaryDirectory(prefix="unhang-test-state-", ignore_cleanup_errors=True)
+os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # No test may depend on speed, and CI's examples are the same each time, so that a failure there can be had here.
 settings.register_profile("unhang", deadline=None, derandomize=bool(os.environ.get("CI")))

@@ -12,7 +12,7 @@ version_added: "0.1.0"
 description:
   - Acts on plays that hold a C(gpu_node_info) task, and on no others.
   - Creates C(runs/<id>/) with C(run.json), sees to it that each host that was meant has a file in C(nodes/), and points C(runs/latest) at it.
-  - Runs C(unhang judge) on the run at the end.
+  - Runs C(unhang judge) on the run at the end, and stores it in the history.
   - Shows a progress line on a terminal.
 options:
   runs:
@@ -32,6 +32,16 @@ options:
     ini:
       - section: callback_unhang_run
         key: judge
+  history:
+    description:
+      - File of the history that the run is stored in, or C(off).
+      - C($XDG_STATE_HOME/unhang/history.db) unless told. Where that cannot be written, one line says so and the run is as good.
+    type: str
+    env:
+      - name: UNHANG_HISTORY
+    ini:
+      - section: callback_unhang_run
+        key: history
   progress:
     description: Whether to show a progress line. Left out, when standard output and standard error are terminals.
     type: bool
@@ -68,6 +78,7 @@ from unhang.ansible.inventory import plain
 from unhang.ansible.plays import audits
 from unhang.ansible.progress import Progress
 from unhang.ansible.text import clean
+from unhang.history.place import LATER
 
 PROJECT = _PROJECT
 
@@ -148,6 +159,8 @@ class CallbackModule(CallbackBase):
         self._close()
         if self.get_option("judge"):
             self._judge()
+        if not os.environ.get(LATER):
+            self._keep()
 
     def _close(self):
         """Each host has its file, and runs/latest leads here."""
@@ -284,6 +297,16 @@ class CallbackModule(CallbackBase):
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
         if done.returncode not in (0, 1, 2):
             self._say(f"the run is in {self.run} and was not judged; judge it with: {PROJECT}/.venv/bin/unhang judge {self.run}")
+
+    def _keep(self):
+        """Stores the run in the history. Its readers of documents are imported here: Ansible's workers, which are over by now, never carried them."""
+        try:
+            from unhang.history.recording import keep_run
+        except ImportError as problem:  # Ansible from elsewhere, without the packages of unhang
+            self._say(f"this run is not kept in the history: {problem}")
+            return
+        if line := keep_run(self.run, self.get_option("history")):
+            self._say(line)
 
     def _shows_progress(self):
         chosen = self.get_option("progress")

@@ -52,8 +52,8 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
         yield ["--limit", "@" + listing.name]
 
 
-def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Path) -> Played:
-    """Ansible ends a play of which a worker was killed: that node has failed, and another play goes on with those that were not read."""
+def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Path, more: Mapping[str, str] | None = None) -> Played:
+    """Ansible ends a play of which a worker was killed: that node has failed, and another play goes on with those not read. more: as for play_into."""
     known = 0
     while not played.stopped and played.code >= 0 and (folder / "run.json").is_file():
         killed = run_files.killed_hosts(folder)
@@ -69,7 +69,7 @@ def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Pat
         with tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8") as listing:
             listing.write(f"~^(?:{'|'.join(map(re.escape, unread))})$\n")
             listing.flush()
-            played = play_into([*command, "--limit", "@" + listing.name], home, folder, more={run_files.GO_ON_ENV: "1"})
+            played = play_into([*command, "--limit", "@" + listing.name], home, folder, more={run_files.GO_ON_ENV: "1", **(more or {})})
     return played
 
 

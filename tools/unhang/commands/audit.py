@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from unhang import project, run_folder
@@ -13,6 +14,8 @@ from unhang.commands.fail_on import add_fail_on
 from unhang.commands.filters import add_filters
 from unhang.commands.showing import add_format
 from unhang.errors import UserError
+from unhang.history.place import LATER, OFF, SETTING
+from unhang.history.recording import keep_run
 from unhang.triage.run_judging import check_rules_and_policy
 
 
@@ -24,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout)")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
     parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
+    parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: ${SETTING}, or $XDG_STATE_HOME/unhang/history.db; {SETTING}={OFF}: none)")
     add_format(parser)
     add_filters(parser)
     add_fail_on(parser)
@@ -33,14 +37,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 could not look."""
     check_rules_and_policy([Path(one) for one in arguments.rules or []], arguments.policy)
-    folder = read_nodes(arguments)
+    folder = read_nodes(arguments, {LATER: "1"})
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the run callback has said why, and how to judge what was seen
-    return judge.run(_judge_arguments(as_typed(folder), arguments))
+    try:
+        return judge.run(_judge_arguments(as_typed(folder), arguments))
+    finally:  # what cannot be judged has been read all the same
+        if line := keep_run(folder, arguments.db):
+            sys.stderr.write(f"unhang: {line}\n")
 
 
-def read_nodes(arguments: argparse.Namespace) -> Path:
-    """Runs playbooks/audit.yml and gives the new run folder. arguments: inventory, limit, forks, out, ansible. Raises UserError when none came out."""
+def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> Path:
+    """Runs playbooks/audit.yml and gives the new run folder. arguments: inventory, limit, forks, out, ansible; more: for Ansible's environment.
+
+    Raises UserError when no run came out.
+    """
     home = project.find_project()
     project.link_pynvml(home)
     runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(home)).absolute()
@@ -51,7 +62,7 @@ def read_nodes(arguments: argparse.Namespace) -> Path:
         command += [word for inventory in inventories for word in ("-i", inventory)] + limit
         command += ["--forks", str(arguments.forks)] if arguments.forks else []
         command += arguments.ansible
-        played = ask_the_rest(play_into(command, home, folder), command, home, folder)
+        played = ask_the_rest(play_into(command, home, folder, more=more), command, home, folder, more)
     if played.stopped or played.code < 0:
         sys.stderr.write(played.output if (folder / "run.json").is_file() else "")
         raise UserError(ended_early(played, folder))

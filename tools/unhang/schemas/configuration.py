@@ -52,13 +52,51 @@ def section_hashes(facts: Mapping[str, Any]) -> dict[str, str]:
     return {name: "sha256:" + hashlib.sha256(b"\n".join(_pieces(section))).hexdigest() for name, section in sections}
 
 
+class UnreadField(msgspec.Struct, gc=False):
+    """A fact of a section that could not be read."""
+
+    field: str
+    status: str
+
+
+class Probe(msgspec.Struct, gc=False):
+    """How a section was read."""
+
+    status: str | None = None
+    unread: list[UnreadField] | None = None
+
+
+@cache
+def probed_sections_type() -> type:
+    """A structure of all sections: what is configuration in them, and `probe`. For who reads documents and wants nothing else of them."""
+    fields = []
+    for name, shape in fact_shapes().items():
+        bare = _structure(shape, f"Configuration_{name}")
+        fields.append((name, msgspec.defstruct(f"Probed_{name}", [("probe", Probe | None, None)], bases=(bare,), omit_defaults=True, gc=False) | None, None))
+    return msgspec.defstruct("ProbedConfiguration", fields, gc=False)
+
+
+def digest_of_section(section: Any) -> bytes | None:
+    """16 bytes over the configuration of one section of probed_sections_type; None when there is none in it. `probe` does not count."""
+    pieces = _pieces(section)
+    return hashlib.blake2b(b"\n".join(pieces), digest_size=16).digest() if pieces else None
+
+
+def text_of_section(section: Any) -> bytes:
+    """JSON of such a section and its `probe`, rows in the order of reading and without those that a running process brought."""
+    fields = {name: value for name in section.__struct_fields__ if (value := getattr(section, name)) is not None}
+    return _encode({name: _of_the_node(value) if isinstance(value, list) else value for name, value in fields.items()})
+
+
 def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Each fact of the configuration that differs, as `driver.loaded.version: 545.23.08 then, 535.154.05 now`; [] for none. Sections as plain values.
 
     What was not read then and is read now is no change of the node.
     """
     then, present = ({name: _plain(section) for name, section in _sections(one)} for one in (before, now))
-    return [f"{path}: {_shown(old)} then, {_shown(new)} now" for path, old, new in _differences(then, present, "") if not _was_unread(before, path, old)]
+    return [
+        f"{path}: {_shown(old)} then, {_shown(new)} now" for path, old, new in _differences(then, present, "") if not (old is None and was_unread(before, path))
+    ]
 
 
 def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -73,12 +111,10 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]
         yield path, old, new
 
 
-def _was_unread(before: Mapping[str, Any], path: str, old: Any) -> bool:
-    """Whether the first look could not read this fact: the section failed, or a row of `unread` covers it."""
-    if old is not None:
-        return False
+def was_unread(sections: Mapping[str, Any], path: str) -> bool:
+    """Whether a look could not read this fact: its section failed, or a row of `unread` covers it. sections: plain, with their probes."""
     name, _, inside = path.partition(".")
-    probe = (before.get(name) or {}).get("probe") or {}
+    probe = (sections.get(name) or {}).get("probe") or {}
     inside = _INDEX.sub("[*]", inside)
     rows = [_INDEX.sub("[*]", str(row["field"])) for row in probe.get("unread") or () if row["status"] != "absent"]
     return probe.get("status") in ("denied", "timeout", "error") or any(inside == row or inside.startswith((f"{row}.", f"{row}[")) for row in rows)
@@ -106,7 +142,7 @@ def _pieces(section: Any) -> list[bytes]:
     """The section's fields that have a value; rows of a list in the order of their text, for the order of reading does not count."""
     found: list[bytes] = []
     for name, value in zip(_field_names(_kind(section)), astuple(section), strict=True):
-        if value is None:
+        if value is None or name == b"probe":
             continue
         found.append(name)
         if type(value) is list:

@@ -1,0 +1,163 @@
+"""`unhang runs`, `diff` and `history`: formats, exit codes, what is refused, and text of nodes on a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "history"))
+
+from run_folders import Fleet, facts, finding
+
+from unhang import cli
+from unhang.history.pruning import runs_on_disk, to_prune
+from unhang.history.recording import record
+
+NASTY = "n\x1b[2J\u202ee"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A history of two runs in which driver and findings change, and what nodes say is hostile."""
+    folder = tmp_path_factory.mktemp("fleet")
+    fleet = Fleet(folder)
+    before = fleet.run({"gpu1": facts(), "gpu2": facts(), NASTY: facts()}, [finding("bad", "gpu1")])
+    now = fleet.run({"gpu1": facts("580"), "gpu2": facts("580"), NASTY: facts(NASTY)}, [finding("worse", "gpu2", found=NASTY), finding("bad", NASTY)])
+    for run in (before, now):
+        record(run, folder / "history.db")
+    return str(folder / "history.db"), before.name, now.name
+
+
+@pytest.fixture
+def said(stored, capsys):
+    """Runs a command on it: (exit code, standard output, standard error)."""
+
+    def run(*words):
+        code = cli.main([*words, "--db", stored[0]])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_a_table_says_what_changed_and_ends_with_one_for_what_is_new(said, stored):
+    code, out, errors = said("diff")
+    assert (code, errors) == (1, "")
+    assert "NEW         error: gpu2: What worse says [worse]" in out
+    assert "RESOLVED    error: gpu1: What bad says [bad]" in out
+    assert "FACT        gpu[1-2] (2 nodes): driver.loaded.version: 535.154.05 -> 580" in out
+    assert said("diff", stored[2], stored[1])[1] == out  # the earlier one is the earlier one
+
+
+@pytest.mark.parametrize("words", [("diff",), ("history",), ("history", "worse"), ("history", NASTY), ("runs",), ("diff", "-o", "name"), ("diff", "-o", "csv")])
+def test_nothing_that_a_node_says_reaches_the_terminal_as_a_command(said, words):
+    _, out, errors = said(*words)
+    assert "\x1b" not in out + errors and "\u202e" not in out + errors
+
+
+def test_other_formats_say_the_same(said):
+    rows = json.loads(said("diff", "-o", "json")[1])
+    assert [json.loads(line) for line in said("diff", "-o", "jsonl")[1].splitlines()] == rows
+    assert {row["change"] for row in rows} == {"new", "resolved", "fact"}
+    table = list(csv.DictReader(io.StringIO(said("diff", "-o", "csv")[1])))
+    assert [row["change"] for row in table] == [row["change"] for row in rows]
+    assert next(row for row in table if row["now"] == "580")["hosts"] == "gpu1 gpu2"
+    assert set(said("diff", "-o", "name")[1].split()) == {"gpu1", "gpu2", "n\\x1b[2J\\u202ee"}
+    assert said("diff", "-q")[:2] == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("filters", "rules", "facts_too", "code"),
+    [(("--host", "gpu1"), {"bad"}, True, 0), (("--rule", "wor*"), {"worse"}, False, 1), (("--severity", "critical"), set(), False, 0),
+     (("--host", "gpu[1-2]"), {"bad", "worse"}, True, 1)],
+)  # fmt: skip
+def test_filters_narrow_what_is_shown_and_what_counts(said, filters, rules, facts_too, code):
+    found, out, _ = said("diff", "-o", "json", *filters)
+    rows = json.loads(out)
+    assert (found, {row["rule"] for row in rows if row["rule"]}, any(row["fact"] for row in rows)) == (code, rules, facts_too)
+
+
+def test_fail_on_says_what_is_bad_enough(said):
+    assert [said("diff", "--fail-on", severity)[0] for severity in ("critical", "error", "info")] == [0, 1, 1]
+
+
+def test_a_rule_says_since_when_and_what_came_with_it(said):
+    code, out, _ = said("history", "worse")
+    assert code == 0
+    assert "with it changed driver.loaded.version: 535.154.05 -> 580 (on 1 of 1 node, and on 1 node without the finding)" in " ".join(out.split())
+
+
+def test_a_node_says_what_happened_to_it(said):
+    text = " ".join(said("history", "gpu2")[1].split())
+    assert "fact: driver.loaded.version: 535.154.05 -> 580" in text and "new: error: What worse says [worse]" in text and "gpu2: 1 finding now" in text
+    assert {row["kind"] for row in json.loads(said("history", "gpu2", "-o", "json")[1])} == {"event", "holds"}
+
+
+def test_runs_are_listed_with_their_counts(said, stored):
+    assert said("runs", "-o", "name")[1].split() == list(stored[1:])
+    assert said("runs", "-n", "1", "-o", "name")[1].split() == [stored[2]]
+    assert said("runs")[1].splitlines()[1].split()[:4] == [stored[1], "2026-11-20", "00:01", "3"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"), "list them with: unhang runs"),
+     (("diff", "--since", "soon"), "--since: expected yesterday"), (("diff", "a", "b", "c"), "expected two runs, found 3"),
+     (("runs", "--apply"), "expected --prune beside --apply"), (("runs", "--prune"), "found neither"),
+     (("diff", "--severity", "bad"), "--severity: expected one of")],
+)  # fmt: skip
+def test_a_mistake_is_one_line_that_says_what_to_do(said, words, told):
+    code, out, errors = said(*words)
+    assert (code, out, errors.count("\n")) == (2, "", 1) and told in errors
+
+
+def test_without_a_history_the_next_step_is_named(tmp_path, capsys):
+    assert cli.main(["diff", "--db", str(tmp_path / "none.db")]) == 2
+    assert "expected the history at" in capsys.readouterr().err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_history_that_is_off_is_said(monkeypatch, capsys):
+    monkeypatch.setenv("UNHANG_HISTORY", "off")
+    assert cli.main(["runs"]) == 2
+    assert "found UNHANG_HISTORY=off" in capsys.readouterr().err
+
+
+def test_a_run_folder_can_be_added(tmp_path, capsys):
+    run = Fleet(tmp_path).run({"a": facts()})
+    words = ["runs", "--db", str(tmp_path / "h.db"), "-o", "name", "--add", str(run)]
+    assert [cli.main(words), capsys.readouterr()] == [0, (f"{run.name}\n", f"unhang: {run.name}: stored\n")]
+    assert [cli.main(words), capsys.readouterr().err] == [0, f"unhang: {run.name}: the history has it already\n"]
+
+
+def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(tmp_path, monkeypatch, capsys):
+    fleet = Fleet(tmp_path)
+    runs = [fleet.run({"a": facts()}, day=day) for day in (1, 2, 3, 4, 5)]
+    (runs[0] / "journal.jsonl").write_text("")
+    unfinished = json.loads((runs[1] / "run.json").read_text()) | {"finished": None}
+    (runs[1] / "run.json").write_text(json.dumps(unfinished))
+    (tmp_path / "runs" / "latest").symlink_to(runs[4].name)
+    (tmp_path / "runs" / "link").symlink_to(runs[2].name)
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    words = ["runs", "--prune", "--keep", "0", "--older-than", "2026-11-05"]
+    assert cli.main(words) == 0
+    shown, told = capsys.readouterr()
+    assert shown.split() == [str(runs[2]), str(runs[3])] and "2 run folders would be removed" in told
+    assert all(run.is_dir() for run in runs)
+    assert cli.main([*words, "--apply"]) == 0
+    assert [run.is_dir() for run in runs] == [True, True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("keep", "before", "going"),
+    [(None, None, []), (2, None, [1, 2, 3]), (None, "2026-11-03", [1, 2]), (4, "2026-11-03", [1]), (9, "2026-11-30", []), (0, "2026-11-01", [])],
+)
+def test_a_folder_goes_when_it_is_both_old_and_beyond_the_count(tmp_path, keep, before, going):
+    fleet = Fleet(tmp_path)
+    for day in (1, 2, 3, 4, 5):
+        fleet.run({"a": facts()}, day=day)
+    assert [int(one.folder.name[6:8]) for one in to_prune(runs_on_disk(tmp_path / "runs"), keep, before)] == going

@@ -1,0 +1,230 @@
+"""What a history keeps of runs, and what it answers."""
+
+from __future__ import annotations
+
+import datetime
+
+import pytest
+from run_folders import Fleet, facts, finding
+
+from unhang.errors import UserError
+from unhang.history.beginnings import beginnings, events, holding
+from unhang.history.changes import changes_between
+from unhang.history.database import reading
+from unhang.history.recording import record
+from unhang.history.run_rows import moment_of, run_before, run_named, run_rows
+from unhang.history.watched import ending_waivers, flapping, own_pasts
+
+NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """Runs are stored as they are made."""
+    made = Fleet(tmp_path)
+    made.db = tmp_path / "state" / "history.db"
+
+    def stored(*arguments, **more):
+        assert record(made.run(*arguments, **more), made.db)
+
+    made.stored = stored
+    return made
+
+
+def between(fleet, before=1, now=2):
+    """The changes from one run to another, by their places."""
+    with reading(fleet.db) as connection:
+        return changes_between(connection, before, now)
+
+
+def told(changes):
+    """(change, rule, hosts) of findings, and (fact, before, now, hosts) of facts."""
+    return [(one.change, one.rule, *one.hosts) for one in changes.findings], [(one.fact, one.before, one.now, *one.hosts) for one in changes.facts]
+
+
+def test_what_began_and_ended_and_which_facts_changed_is_told_with_its_nodes(fleet):
+    fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [finding("bad", "a"), finding("bad", "b")])
+    fleet.stored({"a": facts("580.65.06"), "b": facts("580.65.06"), "c": facts()}, [finding("bad", "a"), finding("worse", "c")])
+    found, changed = told(between(fleet))
+    assert found == [("new", "worse", "c"), ("resolved", "bad", "b")]
+    assert changed == [("driver.loaded.version", "535.154.05", "580.65.06", "a", "b")]
+
+
+def test_a_run_in_which_nothing_changed_adds_no_span(fleet):
+    for _ in range(3):
+        fleet.stored({"a": facts()}, [finding("bad", "a")])
+    with reading(fleet.db) as connection:
+        assert connection.execute("SELECT count(*) FROM facts").fetchone() == (2,)
+        assert connection.execute("SELECT count(*) FROM findings").fetchone() == (1,)
+        assert len(run_rows(connection)) == 3
+
+
+def test_the_same_run_is_stored_once(fleet):
+    folder = fleet.run({"a": facts()}, [])
+    assert record(folder, fleet.db)
+    assert not record(folder, fleet.db)
+    with reading(fleet.db) as connection:
+        assert len(run_rows(connection)) == 1
+
+
+def test_what_a_run_did_not_read_stays_as_it_was(fleet):
+    fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "a"), finding("bad", "b")])
+    fleet.stored({"a": "unreachable"}, [finding("node-unreachable", "a")], rules=("bad", "node-unreachable"))
+    assert told(between(fleet)) == ([("new", "node-unreachable", "a")], [])
+    fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "a"), finding("bad", "b")], rules=("bad", "node-unreachable"))
+    assert told(between(fleet, 2, 3)) == ([("resolved", "node-unreachable", "a")], [])
+    assert told(between(fleet, 1, 3)) == ([], [])
+
+
+def test_another_reason_for_not_being_read_takes_the_place_of_the_first(fleet):
+    fleet.stored({"a": "unreachable"}, [finding("node-unreachable", "a")], rules=("node-unreachable", "node-timeout"))
+    fleet.stored({"a": "timeout"}, [finding("node-timeout", "a")], rules=("node-unreachable", "node-timeout"))
+    assert told(between(fleet))[0] == [("new", "node-timeout", "a"), ("resolved", "node-unreachable", "a")]
+
+
+def test_a_check_that_could_not_be_made_resolves_nothing(fleet):
+    fleet.stored({"a": facts()}, [finding("bad", "a")])
+    fleet.stored({"a": facts()}, [finding("bad", "a", verdict="unknown")])
+    assert told(between(fleet))[0] == []
+    fleet.stored({"a": facts()}, [])
+    assert told(between(fleet, 2, 3))[0] == [("resolved", "bad", "a")]
+
+
+def test_a_rule_that_is_judged_no_longer_is_not_called_resolved(fleet):
+    fleet.stored({"a": facts()}, [finding("bad", "a")])
+    fleet.stored({"a": facts()}, [], rules=("worse",))
+    assert told(between(fleet))[0] == [("not judged", "bad", "a")]
+
+
+def test_a_run_over_fewer_nodes_does_not_resolve_what_was_found_between_nodes(fleet):
+    drift = finding("group-differs", scope="group", hosts=["b"], group="g")
+    fleet.stored({"a": facts(), "b": facts()}, [drift])
+    fleet.stored({"b": facts()}, [], limit="b")
+    assert told(between(fleet))[0] == []
+    fleet.stored({"a": facts(), "b": facts()}, [])
+    assert told(between(fleet, 2, 3))[0] == [("resolved", "group-differs", "b")]
+
+
+def test_a_waiver_is_told_as_one_and_its_end_as_new(fleet):
+    waiver = {"reason": "ordered", "by": "ada", "until": "2026-11-25"}
+    fleet.stored({"a": facts()}, [finding("bad", "a")])
+    fleet.stored({"a": facts()}, [finding("bad", "a", verdict="waived", waiver=waiver)])
+    assert told(between(fleet))[0] == [("waived", "bad", "a")]
+    with reading(fleet.db) as connection:
+        (soon,) = ending_waivers(connection, NOW.date())
+        assert (soon.rule, soon.until, soon.days, soon.by, soon.hosts) == ("bad", "2026-11-25", 4, "ada", ("a",))
+        assert ending_waivers(connection, NOW.date(), 3) == []
+    fleet.stored({"a": facts()}, [finding("bad", "a")])
+    assert told(between(fleet, 2, 3))[0] == [("changed", "bad", "a")]
+
+
+def test_a_finding_says_since_when_it_is_there_and_which_driver_came_with_it(fleet):
+    fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [])
+    new = facts("580.65.06")
+    fleet.stored({"a": new, "b": new, "c": new}, [finding("bad", "a", where={"index": 3}), finding("bad", "b", where={"index": 3})])
+    with reading(fleet.db) as connection:
+        (one,) = beginnings(connection, "bad")
+        assert (one.hosts, one.place, one.since_first_look, one.ended_in) == (("a", "b"), {"index": 3}, False, None)
+        (change,) = one.together
+        assert (change.fact, change.before, change.now, change.on, change.others) == ("driver.loaded.version", "535.154.05", "580.65.06", 2, 1)
+        assert [(event.what, event.text) for event in events(connection, "a")] == [
+            ("fact", "driver.loaded.version: 535.154.05 -> 580.65.06"),
+            ("new", "error: What bad says [bad]"),
+        ]
+        assert [row.rule for row in holding(connection, "a")] == ["bad"]
+
+
+def test_what_was_there_at_the_first_look_has_no_change_that_came_with_it(fleet):
+    fleet.stored({"a": facts()}, [finding("bad", "a")])
+    with reading(fleet.db) as connection:
+        (one,) = beginnings(connection, "bad")
+    assert one.since_first_look and one.together == ()
+
+
+def test_a_finding_that_comes_and_goes_is_told(fleet):
+    for number in range(6):
+        fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "b"), *([] if number % 2 else [finding("worse", "a")])])
+    with reading(fleet.db) as connection:
+        (one,) = flapping(connection)
+        assert (one.rule, one.times, one.holds, one.hosts) == ("worse", 3, False, ("a",))
+        assert flapping(connection, 3) == []
+
+
+def test_busbw_of_a_node_is_held_against_its_own_past(fleet):
+    for busbw in (480.0, 482.0, 400.0):
+        fleet.stored({"a": facts(), "b": facts()}, [], smoke={"a": busbw, "b": 300.0})
+    with reading(fleet.db) as connection:
+        slow, same = own_pasts(connection)
+        assert (slow.host, slow.busbw_gb_s, slow.median_gb_s, slow.earlier, slow.slower) == ("a", 400.0, 481.0, 2, True)
+        assert (same.host, same.ratio, same.slower) == ("b", 1.0, False)
+        assert [one.host for one in own_pasts(connection, "b")] == ["b"]
+
+
+def test_a_fact_that_could_not_be_read_is_no_change_of_the_node(fleet):
+    unread = {"probe": {"status": "ok", "unread": [{"field": "release", "status": "denied", "reason": "no"}]}, "release": None}
+    fleet.stored({"a": facts()})
+    fleet.stored({"a": facts() | {"kernel": unread}})
+    fleet.stored({"a": facts() | {"kernel": {"probe": {"status": "timeout"}}}})
+    fleet.stored({"a": facts()})
+    for before, now in ((1, 2), (2, 3), (3, 4), (1, 4)):
+        assert [one.fact for one in between(fleet, before, now).facts if one.fact == "kernel.release"] == []
+
+
+def test_a_document_that_the_judge_refused_says_nothing_of_its_node(fleet):
+    fleet.stored({"a": facts()}, [finding("bad", "a")])
+    fleet.stored({"a": facts("1.2.3")}, [finding("node-answer-invalid", "a")], unread=("a",), rules=("bad", "node-answer-invalid"))
+    assert told(between(fleet)) == ([("new", "node-answer-invalid", "a")], [])
+
+
+@pytest.mark.parametrize(
+    "kernel", [{"probe": {"status": "ok", "unread": ["release"]}, "release": None}, {"probe": "ok"}, [], {"probe": {"status": "ok"}, "release": [[[[{}]]]]}]
+)
+def test_a_document_of_another_shape_stops_nothing(fleet, kernel):
+    fleet.stored({"a": facts()})
+    fleet.stored({"a": facts() | {"kernel": kernel}})
+    fleet.stored({"a": facts("580")})
+    assert ("driver.loaded.version", "535.154.05", "580", "a") in told(between(fleet, 1, 3))[1]
+    between(fleet, 1, 2)
+
+
+def test_findings_that_name_no_node_belong_to_the_fleet(fleet):
+    fleet.stored({"a": facts()}, [])
+    fleet.stored({"a": facts()}, [finding("bad", None, scope="fleet", hosts=[])])
+    assert told(between(fleet))[0] == [("new", "bad", "")]
+
+
+def test_nodes_that_come_and_go_are_named(fleet):
+    fleet.stored({"a": facts(), "b": facts()}, [])
+    fleet.stored({"b": facts(), "c": facts()}, [])
+    changes = between(fleet)
+    assert (changes.first_seen, changes.not_asked, changes.facts) == (("c",), ("a",), ())
+
+
+def test_runs_are_found_by_id_its_beginning_folder_and_time(fleet):
+    for day in (18, 20, 21):
+        fleet.stored({"a": facts()}, [], day=day)
+    with reading(fleet.db) as connection:
+        first, second, third = run_rows(connection)
+        assert run_named(connection, first.id) == run_named(connection, first.folder) == run_named(connection, "20261118") == first
+        assert run_named(connection, "latest") == third
+        assert run_before(connection, "yesterday", NOW) == second
+        assert run_before(connection, "2d", NOW) == first
+        assert run_before(connection, "2026-01-01", NOW) == first
+        with pytest.raises(UserError, match="expected one run, found 3"):
+            run_named(connection, "2026")
+        with pytest.raises(UserError, match="did you mean"):
+            run_named(connection, first.id[:-1] + "9")
+
+
+@pytest.mark.parametrize("since", ["", "soon", "3", "0d", "99999999d", "2026-13-01", "-1d"])
+def test_a_time_that_is_none_is_refused(since):
+    with pytest.raises(UserError, match="--since: expected yesterday"):
+        moment_of(since, NOW)
+
+
+def test_what_a_node_says_is_stored_as_it_is_and_never_run(fleet):
+    nasty = "'; DROP TABLE runs; --\x1b[2J\u202e"
+    fleet.stored({nasty.replace("/", ""): facts(nasty)}, [finding("bad", nasty, found=nasty, where={nasty: nasty})])
+    fleet.stored({nasty: facts("580")}, [])
+    changes = between(fleet)
+    assert told(changes) == ([("resolved", "bad", nasty)], [("driver.loaded.version", nasty, "580", nasty)])

@@ -1,0 +1,98 @@
+"""`unhang diff RUN RUN`: what changed from one run to another."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import fnmatch
+import sqlite3
+from collections.abc import Sequence
+
+from unhang import project
+from unhang.commands.fail_on import add_fail_on
+from unhang.commands.history_showing import Row, add_history_options, history_file, show_rows
+from unhang.errors import UserError
+from unhang.history.changes import CHANGED, NEW, Changes, changes_between
+from unhang.history.database import reading
+from unhang.history.rendering import render_changes
+from unhang.history.run_rows import RunRow, run_before, run_named, run_rows
+from unhang.judge.rules import SEVERITIES
+from unhang.nodeset import expand_limit
+
+COLUMNS = ("change", "severity", "rule", "title", "place", "fact", "before", "now", "hosts")
+EXAMPLES = """\
+  unhang diff                                  the last run against the one before it
+  unhang diff --since yesterday                against the state that yesterday's last run left
+  unhang diff --since 2w --rule 'nccl-*'       of two weeks, one kind of finding
+  unhang diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which runs, what of them, and how to show it."""
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="the earlier run and the later one (default: the last two; with one, the last is the later one)")
+    parser.add_argument("--since", metavar="TIME", help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)")
+    parser.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*'")
+    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
+    parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only findings of these: {', '.join(SEVERITIES)}")
+    add_fail_on(parser)
+    add_history_options(parser, "nodes that changed", EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0 when no finding from --fail-on on is new, else 1. Raises UserError."""
+    with reading(history_file(arguments)) as connection:
+        before, now = _runs(connection, arguments)
+        changes = narrowed(changes_between(connection, before.seq, now.seq), arguments)
+    show_rows(arguments, lambda width: render_changes(before, now, changes, project.program_as_typed(), width), rows_of(changes), COLUMNS, "hosts")
+    counted = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
+    return int(any(one.change in (NEW, CHANGED) and one.severity in counted for one in changes.findings))
+
+
+def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tuple[RunRow, RunRow]:
+    given: list[str] = arguments.runs
+    if len(given) > (1 if arguments.since else 2):
+        raise UserError(f"expected {'one run beside --since' if arguments.since else 'two runs'}, found {len(given)}: {' '.join(given)[:200]}")
+    now = run_named(connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest")
+    if arguments.since:
+        before = run_before(connection, arguments.since, datetime.datetime.now(datetime.UTC))
+    elif given:
+        before = run_named(connection, given[0])
+    else:
+        rows = run_rows(connection, 2)
+        if len(rows) < 2:
+            raise UserError("expected two runs in the history, found one: there is nothing yet to compare it with")
+        before = rows[0]
+    return (before, now) if before.seq <= now.seq else (now, before)
+
+
+def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
+    """What --host, --rule and --severity ask for. Facts have no rule and no severity: those two leave them out."""
+    hosts = [one for given in arguments.host for one in expand_limit(given)]
+    rules = [part.strip() for given in arguments.rule for part in given.split(",")]
+    severities = [part.strip() for given in arguments.severity for part in given.split(",")]
+    if unknown := [one for one in severities if one not in SEVERITIES]:
+        raise UserError(f"--severity: expected one of {', '.join(SEVERITIES)}, found {unknown[0]!r}")
+
+    def kept(names: Sequence[str]) -> tuple[str, ...]:
+        exact = frozenset(hosts)
+        return tuple(name for name in names if not hosts or name in exact or any(fnmatch.fnmatchcase(name, one) for one in hosts))
+
+    findings = (
+        dataclasses.replace(one, hosts=kept(one.hosts)) for one in changes.findings
+        if (not rules or any(fnmatch.fnmatchcase(one.rule, rule) for rule in rules)) and (not severities or one.severity in severities)
+    )  # fmt: skip
+    facts = () if rules or severities else (dataclasses.replace(one, hosts=kept(one.hosts)) for one in changes.facts)
+    return Changes(tuple(one for one in findings if one.hosts), tuple(one for one in facts if one.hosts), kept(changes.first_seen), kept(changes.not_asked))
+
+
+def rows_of(changes: Changes) -> list[Row]:
+    """One row a change."""
+    empty = dict.fromkeys(COLUMNS)
+    rows: list[Row] = [
+        {**empty, "change": one.change, "severity": one.severity, "rule": one.rule, "title": one.title, "place": dict(one.place), "now": one.found,
+         "hosts": list(one.hosts)} for one in changes.findings
+    ]  # fmt: skip
+    rows += [{**empty, "change": "fact", "fact": one.fact, "before": one.before, "now": one.now, "hosts": list(one.hosts)} for one in changes.facts]
+    rows += [{**empty, "change": word, "hosts": list(hosts)} for word, hosts in (("first seen", changes.first_seen), ("not asked", changes.not_asked)) if hosts]
+    return rows

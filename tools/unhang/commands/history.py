@@ -1,0 +1,97 @@
+"""`unhang history HOST|RULE`: when something began, and what else changed then; without a name: what to keep an eye on."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import difflib
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from unhang.commands.history_showing import Row, add_history_options, history_file, show_rows
+from unhang.errors import UserError
+from unhang.history.beginnings import Beginning, Event, Holding, beginnings, events, holding, names_of
+from unhang.history.database import reading
+from unhang.history.rendering import render_beginnings, render_host, render_watched
+from unhang.history.watched import RUNS, WAIVER_DAYS, EndingWaiver, Flapping, OwnPast, ending_waivers, flapping, own_pasts
+
+EXAMPLES = """\
+  unhang history                          findings that come and go, waivers about to end, busbw below a node's own past
+  unhang history gpu007                   what happened to a node, and since when it has its findings
+  unhang history nvlink-some-inactive     when it began, on which nodes, after which change of driver or kernel
+  unhang history gpu007 -o json"""
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """lines: width -> the table; rows, columns and the column of names for the other formats."""
+
+    lines: Callable[[int], Sequence[str]]
+    rows: list[Row]
+    columns: tuple[str, ...]
+    name: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Of what."""
+    parser.add_argument("name", metavar="HOST|RULE", nargs="?", help="a node or a rule; left out: what to keep an eye on")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="look for findings that come and go in this many runs (default: %(default)s)")
+    parser.add_argument("--days", type=int, default=WAIVER_DAYS, metavar="N", help="tell of waivers that end within this many days (default: %(default)s)")
+    add_history_options(parser, "nodes; runs, of a node", EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0. Raises UserError for a name that the history does not know."""
+    with reading(history_file(arguments)) as connection:
+        answer = _of(connection, arguments)
+    show_rows(arguments, answer.lines, answer.rows, answer.columns, answer.name)
+    return 0
+
+
+def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Answer:
+    name = arguments.name
+    if name is None:
+        return _watched(connection, arguments)
+    hosts, rules = names_of(connection, "hosts"), names_of(connection, "rules")
+    if name in hosts:
+        return _of_host(connection, name)
+    if name in rules:
+        return _of_rule(connection, name)
+    near = difflib.get_close_matches(name, [*hosts, *rules], 1)
+    told = f"did you mean {near[0]}?" if near else "a rule is known once it found something; unhang explain NAME says what one is about"
+    raise UserError(f"expected a node or rule of the history, found none named {name!r}; {told}")
+
+
+def _of_rule(connection: sqlite3.Connection, name: str) -> _Answer:
+    found = beginnings(connection, name)
+    (title,) = connection.execute("SELECT title FROM rules WHERE name = ?", (name,)).fetchone()
+    return _Answer(lambda width: render_beginnings(name, title, found, width), [asdict(one) for one in found], _columns(Beginning), "hosts")
+
+
+def _of_host(connection: sqlite3.Connection, name: str) -> _Answer:
+    held, happened, pasts = holding(connection, name), events(connection, name), own_pasts(connection, name)
+    rows = _rows(event=happened, holds=held, busbw=pasts)
+    return _Answer(lambda width: render_host(name, held, happened, pasts, width), rows, ("kind", *_columns(Event, Holding, OwnPast)), "run")
+
+
+def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Answer:
+    today = datetime.datetime.now(datetime.UTC).date()
+    coming, waivers, pasts = flapping(connection, arguments.runs), ending_waivers(connection, today, arguments.days), own_pasts(connection)
+    rows = _rows(flapping=coming, waiver=waivers, busbw=[one for one in pasts if one.slower])
+    named: list[Row] = [{**row, "hosts": row.get("hosts") or [row["host"]]} for row in rows]
+    columns = ("kind", *_columns(Flapping, EndingWaiver, OwnPast))
+    return _Answer(lambda width: render_watched(coming, waivers, pasts, arguments.runs, arguments.days, width), named, columns, "hosts")
+
+
+def _rows(**kinds: Sequence[Any]) -> list[Row]:
+    """Rows of several kinds, each with the keys of all."""
+    named = [(kind, asdict(one)) for kind, several in kinds.items() for one in several]
+    keys = dict.fromkeys(key for _, row in named for key in row)
+    return [{"kind": kind, **keys, **row} for kind, row in named]
+
+
+def _columns(*kinds: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind)))

@@ -1,0 +1,90 @@
+"""`unhang runs`: the runs of the history; takes in a run that is not there yet, and removes old run folders."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shutil
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from unhang import project, run_folder
+from unhang.commands.history_showing import add_history_options, history_file, show_rows
+from unhang.errors import UserError
+from unhang.history.database import reading
+from unhang.history.pruning import RunOnDisk, runs_on_disk, to_prune
+from unhang.history.recording import record
+from unhang.history.rendering import render_runs
+from unhang.history.run_rows import RunRow, moment_of, run_rows
+from unhang.text import counted, visible
+
+SHOWN = 20
+EXAMPLES = """\
+  unhang runs                                     the last 20 runs
+  unhang runs -n 0 -o csv                         all of them, for a spreadsheet
+  unhang runs --add runs/20261120T043323Z-…       takes a run in that ended early, or that is older than the history
+  unhang runs --prune --keep 60 --older-than 90d  which run folders would go; --apply removes them"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """How many, or what to do with run folders."""
+    parser.add_argument("-n", "--newest", type=int, default=SHOWN, metavar="N", help="so many of the newest, 0 for all (default: %(default)s)")
+    parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder too; the order of runs is that of storing them")
+    parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to go; what was found in them stays in the history")
+    parser.add_argument("--keep", type=int, metavar="N", help="with --prune: the newest N stay")
+    parser.add_argument("--older-than", metavar="TIME", help="with --prune: those younger than this stay: 12h, 90d, 8w, or a day such as 2026-11-20")
+    parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
+    add_history_options(parser, "ids of runs", EXAMPLES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """0; 2 when a run folder could not be removed. Raises UserError."""
+    if arguments.prune:
+        return _prune(arguments)
+    if given := [name for name, value in (("--keep", arguments.keep), ("--older-than", arguments.older_than), ("--apply", arguments.apply)) if value]:
+        raise UserError(f"expected --prune beside {given[0]}, found it alone; see unhang runs --help")
+    file = history_file(arguments)
+    for named in arguments.add:
+        folder = run_folder.find_run(named)
+        said = "stored" if record(folder, file) else "the history has it already"
+        sys.stderr.write(f"unhang: {visible(folder.name, 128)}: {said}\n")
+    with reading(file) as connection:
+        rows = run_rows(connection, arguments.newest or None)
+    columns = tuple(field.name for field in fields(RunRow))
+    show_rows(arguments, lambda width: render_runs(rows, str(file)), [asdict(row) for row in rows], columns, "id")
+    return 0
+
+
+def _prune(arguments: argparse.Namespace) -> int:
+    if arguments.keep is None and arguments.older_than is None:
+        raise UserError("--prune: expected --keep N, --older-than TIME or both, found neither")
+    if arguments.keep is not None and arguments.keep < 0:
+        raise UserError(f"--keep: expected how many run folders stay, found {arguments.keep}")
+    now = datetime.datetime.now(datetime.UTC)
+    before = moment_of(arguments.older_than, now).strftime("%Y-%m-%dT%H:%M:%SZ") if arguments.older_than else None
+    found = runs_on_disk(run_folder.runs_folder(project.find_project()))
+    going = to_prune(found, arguments.keep, before)
+    lost = [one for one in going if arguments.apply and not _removed(one.folder)]
+    if not arguments.quiet:
+        sys.stdout.write("".join(f"{visible(str(one.folder), 4000)}\n" for one in going))
+    sys.stderr.write(f"unhang: {_said(found, going, arguments.apply)}\n")
+    return 2 if lost else 0
+
+
+def _said(found: list[RunOnDisk], going: list[RunOnDisk], applied: bool) -> str:
+    """What was or would be removed, and why others stay whatever their age."""
+    stays = len(found) - len(going)
+    pinned = sorted({one.kept for one in found if one.kept})
+    why = f" (of some, because {'; '.join(pinned)})" if pinned else ""
+    done = "removed" if applied else "would be removed; --apply removes them"
+    return f"{counted(len(going), 'run folder')} {done}; {counted(stays, 'stays', 'stay')}{why}"
+
+
+def _removed(folder: Path) -> bool:
+    try:
+        shutil.rmtree(folder)
+    except OSError as problem:
+        sys.stderr.write(f"unhang: {visible(str(folder), 4000)} could not be removed: {problem.strerror}\n")
+        return False
+    return True

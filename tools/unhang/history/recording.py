@@ -1,0 +1,107 @@
+"""Stores a run: everything is read first, then one transaction writes what differs from what the history holds."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from unhang.errors import UserError
+from unhang.history.database import WAIT_S, reading, writing
+from unhang.history.place import OFF, SETTING, database_file
+from unhang.history.seen import SeenNode, Verdicts, read_bandwidth, read_nodes, read_verdicts
+from unhang.history.spans import store_facts, store_findings
+from unhang.judge.run_input import RunInput, read_run_input
+from unhang.text import visible
+
+COUNTED = ("critical", "error", "warning", "unread", "healthy")
+
+
+@dataclass(frozen=True)
+class SeenRun:
+    """A run as it is to be stored. bodies: packed text of contents that the history did not hold when it was read."""
+
+    run: RunInput
+    nodes: Mapping[str, SeenNode]
+    verdicts: Verdicts | None
+    bandwidth: list[tuple[str, str, int, int, float]]
+    bodies: Mapping[bytes, bytes]
+
+
+def keep_run(folder: Path, given: str | None = None) -> str | None:
+    """Stores a run that has just ended; a line for the operator when it is not stored, else None. Never raises: no fault of the history may cost the run."""
+    try:
+        file = database_file(given)
+        if file is None:
+            return f"{SETTING}={OFF}: this run is not kept in the history"
+        record(folder, file)
+    except UserError as problem:
+        return f"this run is not kept in the history: {visible(str(problem), 600)}"
+    except Exception as problem:  # whatever it is, the run has been read and judged
+        return f"this run is not kept in the history: a fault of unhang itself: {visible(f'{type(problem).__name__}: {problem}', 300)}"
+    return None
+
+
+def record(folder: Path, file: Path, wait_s: float = WAIT_S) -> bool:
+    """Stores the run; False when the history has it already. Raises UserError."""
+    seen = _see(folder, _known_digests(file, wait_s))
+    with writing(file, wait_s) as connection:
+        return _store(connection, seen)
+
+
+def _see(folder: Path, known: set[bytes]) -> SeenRun:
+    run = read_run_input(folder)
+    verdicts = read_verdicts(run)
+    bodies: dict[bytes, bytes] = {}
+    nodes = dict(read_nodes(run, verdicts.unread if verdicts else (), known, bodies))
+    return SeenRun(run, nodes, verdicts, read_bandwidth(folder), bodies)
+
+
+def _known_digests(file: Path, wait_s: float) -> set[bytes]:
+    """Of contents that hold somewhere: what they are needs not be packed again. Contents are never removed."""
+    if not file.exists():
+        return set()
+    with reading(file, wait_s) as connection:
+        rows = connection.execute("SELECT digest FROM contents WHERE id IN (SELECT content FROM facts WHERE to_run IS NULL)")
+        return {digest for (digest,) in rows}
+
+
+def _store(connection: sqlite3.Connection, seen: SeenRun) -> bool:
+    document = seen.run.document
+    if connection.execute("SELECT 1 FROM runs WHERE id = ?", (document["id"],)).fetchone():
+        return False
+    run = _add_run(connection, seen)
+    found = seen.verdicts.found if seen.verdicts else {}
+    hosts = _host_ids(connection, {*seen.nodes, *(host for host, *_ in seen.bandwidth), *(host for host, _ in found)})
+    connection.executemany("INSERT INTO visits VALUES (?, ?, ?)", ((hosts[host], run, node.status) for host, node in seen.nodes.items()))
+    store_facts(connection, run, hosts, seen.nodes, seen.bodies)
+    if seen.verdicts is not None:
+        store_findings(connection, run, hosts, seen.nodes, seen.verdicts)
+    rows = ((hosts[host], op, size, ranks, run, busbw) for host, op, size, ranks, busbw in seen.bandwidth)
+    connection.executemany("INSERT OR REPLACE INTO bandwidth VALUES (?, ?, ?, ?, ?, ?)", rows)
+    return True
+
+
+def _add_run(connection: sqlite3.Connection, seen: SeenRun) -> int:
+    """Its number: runs count in the order in which they were stored."""
+    document, verdicts = seen.run.document, seen.verdicts
+    inventory = msgspec.json.encode(document.get("inventory")).decode()[:4000]
+    limit = document.get("limit")
+    head = (document["id"], str(seen.run.folder), document["started"], document.get("finished"), inventory, limit, _now())
+    judged = (verdicts.day, verdicts.policy, *(verdicts.counts.get(name, 0) for name in COUNTED)) if verdicts else (None,) * (2 + len(COUNTED))
+    columns = f"id, folder, started, finished, inventory, host_limit, stored, judged, policy, {', '.join(COUNTED)}"
+    marks = ", ".join("?" * (len(head) + len(judged)))
+    return int(connection.execute(f"INSERT INTO runs ({columns}) VALUES ({marks})", (*head, *judged)).lastrowid or 0)  # noqa: S608 -- our own column names
+
+
+def _host_ids(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
+    connection.executemany("INSERT OR IGNORE INTO hosts (name) VALUES (?)", ((name,) for name in sorted(names)))
+    return dict(connection.execute("SELECT name, id FROM hosts"))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

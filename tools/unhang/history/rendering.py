@@ -1,0 +1,164 @@
+"""The history for people: text out, a line for each thing that happened. What nodes said is shown as `visible` makes it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from unhang.history.beginnings import Beginning, Event, Holding, shown
+from unhang.history.changes import Changes, FactChange, FoundChange
+from unhang.history.run_rows import RunRow
+from unhang.history.watched import EndingWaiver, Flapping, OwnPast
+from unhang.nodeset import fold_hosts, shortened
+from unhang.report.folding import item_label
+from unhang.text import counted, visible
+
+LABEL = 10
+LONGEST_NODES = 44
+LONGEST_VALUE = 80
+MOST_TOGETHER = 4
+_HEAD = ("RUN", "STARTED (UTC)", "NODES", "CRITICAL", "ERROR", "WARNING", "UNREAD", "HEALTHY", "LIMIT")
+
+
+def render_runs(rows: Sequence[RunRow], file: str) -> list[str]:
+    """A table of runs, oldest first."""
+    if not rows:
+        return [f"no run in the history at {visible(file, 400)}"]
+    cells = [_HEAD, *(_run_cells(row) for row in rows)]
+    widths = [max(len(row[place]) for row in cells) for place in range(len(_HEAD))]
+    return ["  ".join(_aligned(cell, width, place) for place, (cell, width) in enumerate(zip(row, widths, strict=True))).rstrip() for row in cells]
+
+
+def _run_cells(row: RunRow) -> tuple[str, ...]:
+    counts = (row.critical, row.error, row.warning, row.unread, row.healthy)
+    return (visible(row.id, 80), _when(row.started), f"{row.nodes:,}", *("-" if one is None else f"{one:,}" for one in counts), visible(row.limit or "", 40))
+
+
+def _aligned(cell: str, width: int, place: int) -> str:
+    return cell.rjust(width) if 2 <= place <= 7 else cell.ljust(width)
+
+
+def render_changes(before: RunRow, now: RunRow, changes: Changes, program: str, width: int) -> list[str]:
+    """What changed between two runs."""
+    lines = [f"from run {visible(before.id, 80)} of {_when(before.started)} to {visible(now.id, 80)} of {_when(now.started)} UTC"]
+    unjudged = [row.id for row in (before, now) if row.judged is None]
+    lines += [f"run {visible(one, 80)} was not judged when it was stored: its findings are those of the run before it" for one in unjudged]
+    lines.append("")
+    lines += [line for one in changes.findings for line in _found(one, width)]
+    lines += [line for one in changes.facts for line in _fact(one, width)]
+    if changes.first_seen:
+        lines += _labelled("FIRST SEEN", _nodes(changes.first_seen), width)
+    if changes.not_asked and not now.limit:
+        lines += _labelled("NOT ASKED", f"{_nodes(changes.not_asked)}, since the earlier run", width)
+    if len(lines) == 2 + len(unjudged):
+        return [*lines, "nothing changed"]
+    named = changes.findings[0].rule if changes.findings else ""
+    return [*lines, *([f"next: {program} history {visible(named, 120)}"] if named else [])]
+
+
+def _found(one: FoundChange, width: int) -> list[str]:
+    place = f": {visible(item_label(one.place), 80)}" if one.place else ""
+    text = f"{one.severity}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)} [{visible(one.rule, 120)}]"
+    return _labelled(one.change.upper(), text, width)
+
+
+def _fact(one: FactChange, width: int) -> list[str]:
+    return _labelled("FACT", f"{_nodes(one.hosts)}: {_changed(one.fact, one.before, one.now)}", width)
+
+
+def _changed(fact: str, before: Any, now: Any) -> str:
+    return f"{visible(fact, 160)}: {visible(shown(before), LONGEST_VALUE)} -> {visible(shown(now), LONGEST_VALUE)}"
+
+
+def render_beginnings(rule: str, title: str, found: Sequence[Beginning], width: int) -> list[str]:
+    """When the findings of a rule began, newest last."""
+    lines = [f"{visible(rule, 120)}: {visible(title, 200)}", ""]
+    for one in found:
+        place = f": {visible(item_label(one.place), 80)}" if one.place else ""
+        waived = ", waived" if one.verdict == "waived" else ""
+        lines += _labelled(_when(one.started), f"{_nodes(one.hosts)}{place}: {one.severity}{waived}, found {visible(one.found, 200)}", width, 18)
+        lines += _labelled("", f"run {visible(one.run, 80)}; {_state(one)}", width, 18)
+        lines += [line for text in _came_with(one) for line in _labelled("", text, width, 18)]
+    return lines
+
+
+def _state(one: Beginning) -> str:
+    end = (
+        f"ended in run {visible(one.ended_in or '', 80)}" + (", where its rule was judged no longer" if one.ended != "gone" else "")
+        if one.ended_in
+        else "holds"
+    )
+    return f"{end}; since the first look at {'this node' if len(one.hosts) == 1 else 'these nodes'}" if one.since_first_look else end
+
+
+def _came_with(one: Beginning) -> list[str]:
+    if one.since_first_look:
+        return []
+    if not one.together:
+        return ["no fact of the configuration changed with it"]
+    lines = []
+    for fact in one.together[:MOST_TOGETHER]:
+        others = f", and on {counted(fact.others, 'node')} without the finding" if fact.others else ""
+        lines.append(f"with it changed {_changed(fact.fact, fact.before, fact.now)} (on {fact.on} of {counted(len(one.hosts), 'node')}{others})")
+    left = len(one.together) - MOST_TOGETHER
+    return [*lines, *([f"and {counted(left, 'more fact')}: --format json has all"] if left > 0 else [])]
+
+
+def render_host(host: str, held: Sequence[Holding], happened: Sequence[Event], pasts: Sequence[OwnPast], width: int) -> list[str]:
+    """What happened to a node, newest last, and what holds."""
+    lines = [f"{visible(host, 200)}: {counted(len(held), 'finding')} now", ""]
+    for event in happened:
+        lines += _labelled(_when(event.started), f"{event.what}: {visible(event.text, 400)}", width, 18)
+    lines += ["", *(["holds now"] if held else [])]
+    for one in held:
+        place = f", {visible(item_label(one.place), 80)}" if one.place else ""
+        waived = ", waived" if one.verdict == "waived" else ""
+        lines += _labelled(
+            f"since {_when(one.started)[:10]}", f"{one.severity}{waived}: {visible(one.title, 200)}{place} [{visible(one.rule, 120)}]", width, 18
+        )
+    return [*lines, *_pasts(pasts, width)]
+
+
+def render_watched(flapping: Sequence[Flapping], waivers: Sequence[EndingWaiver], pasts: Sequence[OwnPast], runs: int, days: int, width: int) -> list[str]:
+    """The three lists, each with a heading; empty ones say so."""
+    lines = [f"findings that came back at least twice within {runs} runs" + ("" if flapping else ": none")]
+    for one in flapping:
+        place = f": {visible(item_label(one.place), 80)}" if one.place else ""
+        now = "there now" if one.holds else "not there now"
+        text = f"{one.severity}: {_nodes(one.hosts)}{place}: {visible(one.title, 200)} [{visible(one.rule, 120)}], {now}"
+        lines += _labelled(f"{one.times} times", text, width)
+    lines += ["", f"waivers that end within {counted(days, 'day')}" + ("" if waivers else ": none")]
+    for waiver in waivers:
+        text = f"{_nodes(waiver.hosts)}: {visible(waiver.title, 200)} [{visible(waiver.rule, 120)}], by {visible(waiver.by, 80)}: {visible(waiver.reason, 200)}"
+        lines += _labelled(visible(waiver.until, 10), text, width, 12)
+    slower = [one for one in pasts if one.slower]
+    return [*lines, "", "busbw below a node's own past" + ("" if slower else ": none"), *_pasts(slower, width)]
+
+
+def _pasts(pasts: Iterable[OwnPast], width: int) -> list[str]:
+    lines = []
+    for one in pasts:
+        past = (
+            f"{one.ratio:.2f} of the median {one.median_gb_s:.1f} of {one.earlier} earlier"
+            if one.ratio is not None and one.median_gb_s is not None
+            else "no past yet"
+        )
+        text = f"{visible(one.host, 200)}: {visible(one.op, 80)}, {one.size_bytes:,} bytes, {counted(one.ranks, 'rank')}: {one.busbw_gb_s:.1f} GB/s, {past}"
+        lines += _labelled("busbw", text, width)
+    return lines
+
+
+def _nodes(hosts: Sequence[str]) -> str:
+    if hosts == ("",):
+        return "the whole fleet"
+    return shortened(fold_hosts(hosts), LONGEST_NODES) + (f" ({len(hosts):,} nodes)" if len(hosts) > 1 else "")
+
+
+def _when(text: str) -> str:
+    return visible(text, 40).replace("T", " ").removesuffix("Z")[:16]
+
+
+def _labelled(label: str, text: str, width: int, column: int = LABEL + 2) -> list[str]:
+    wrapped = textwrap.wrap(text, max(width - column, 30), break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"{label if not place else '':<{column}}{line}" for place, line in enumerate(wrapped)]
