@@ -113,7 +113,8 @@ def _together(changed: Sequence[FactChange], hosts: Sequence[str]) -> tuple[Toge
 
 def holding(connection: sqlite3.Connection, host: str) -> list[Holding]:
     """What was found on a node and holds, the newest first."""
-    return [Holding(*row[:4], parsed(row[4]), *row[5:]) for row in connection.execute(_HOLDING, (host,))]
+    rows = connection.execute(_HOLDING, (host,))
+    return [Holding(rule, title, severity, verdict, parsed(place), *rest) for rule, title, severity, verdict, place, *rest in rows]
 
 
 def events(connection: sqlite3.Connection, host: str) -> list[Event]:
