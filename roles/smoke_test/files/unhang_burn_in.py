@@ -886,7 +886,7 @@ class BurnAgent:
         elif silent:
             self.trouble = "a worker is silent"
         for child in failed:
-            self.event("exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), told=child.told, output=child.output[-10:])
+            self.event("worker_exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), told=child.told, output=child.output[-10:])
         for child in silent if not failed else ():
             state, wchan = process_state(child.process.pid)
             self.event("silent", gpu=child.gpu, phase=child.phase, seconds=round(now - child.heard, 1), state=state, wchan=wchan)
@@ -971,7 +971,7 @@ class BurnAgent:
         for child in self.children:
             if child.code is None:
                 state, wchan = process_state(child.process.pid)
-                self.event("unkillable", gpu=child.gpu, pid=child.process.pid, state=state, wchan=wchan)
+                self.event("worker_unkillable", gpu=child.gpu, pid=child.process.pid, state=state, wchan=wchan)
 
     def close_sensors(self) -> None:
         """Ends the sensors' child."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang import project
+from unhang.commands.burn_in import burn_in_here
 from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.smoke import plan as planning
@@ -41,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="on this machine (default)")
     as_hosts = "take this machine for N hosts, so that NCCL goes by its network between them (default: one host)"
     parser.add_argument("--as-hosts", type=int, metavar="N", help=as_hosts)
+    burn_in = "instead of the smoke test keep all GPUs of this machine at full load for so long (90s, 30m, 2h) and compare every result bit by bit"
+    parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
     parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these nodes: names or node sets, such as gpu[01-08]")
     parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="what reaches --hosts: ssh (default) or srun")
     parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="for srun, such as --srun=--partition=gpu --srun=--gres=gpu:8")
@@ -80,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 pass, 1 fail with suspects, 2 nothing could be proved."""
-    request = request_of(arguments)
+    request = request_of(arguments) if arguments.burn_in is None else planning.Request()
     if arguments.out:
         checked_output(arguments.out)
     ways = {"--local": arguments.local, "--hosts": arguments.hosts, "--step-in": arguments.step_in, "--show-in": arguments.show_in}
@@ -89,6 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
     if arguments.as_hosts is not None and chosen != ["--local"]:
         raise UserError(f"--as-hosts: expected --local beside it, found {chosen[0]}")
+    if arguments.burn_in is not None:
+        if chosen != ["--local"] or arguments.as_hosts is not None:
+            raise UserError(f"--burn-in: expected --local alone beside it, found {' and '.join(['--as-hosts'] if arguments.as_hosts else chosen)}")
+        return burn_in_here(arguments)
     if chosen == ["--step-in"]:
         return write_next_step(arguments, request)
     if chosen == ["--show-in"]:

@@ -118,7 +118,7 @@ def faults(events: Sequence[Event]) -> list[dict[str, Any]]:
                 failure(int(event["gpu"]), "hang", f"no answer for {event['seconds']:.0f} s in {event['phase']}, its process is in state {event['state']}")
             )
     for event in events:
-        if event["e"] == "unkillable":
+        if event["e"] == "worker_unkillable":
             found.append(failure(int(event["gpu"]), "hang", f"process {event['pid']} survives SIGKILL, it waits in {event.get('wchan') or 'the kernel'}"))
     return found
 
@@ -136,7 +136,7 @@ def early_end(events: Sequence[Event], begin: Event, end: Event) -> list[str]:
     gaps = [f"ended by {end['reason']} before its {number(begin.get('duration_s')):.0f} s were over"] if end.get("reason") else []
     gaps += [f"GPU {event['gpu']}: {event['message']}" for event in events if event["e"] == "failed" and not event.get("fault")]
     for event in events:
-        if event["e"] == "exit" and not event.get("told"):
+        if event["e"] == "worker_exit" and not event.get("told"):
             output = f": {event['output'][-1]}" if event.get("output") else ""
             gaps.append(f"GPU {event['gpu']}: its process ended with {event.get('signal') or event['code']}{output}")
     silent = [event for event in events if event["e"] == "silent"]

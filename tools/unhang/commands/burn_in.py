@@ -1,0 +1,66 @@
+"""`unhang smoke --local --burn-in TIME`: keeps the GPUs of this machine at full load and says whether every result was right."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from unhang import project
+from unhang.errors import UserError
+from unhang.smoke.burn_in import EXIT_CODES, judge_burn_in
+from unhang.smoke.burn_in_render import render_burn_in, render_burn_in_junit
+from unhang.smoke.burn_in_run import burn_in_path, parse_burn_drill, parse_duration, run_burn_in
+from unhang.smoke.expectations import read_expectations
+from unhang.smoke.streams import Event
+
+
+def burn_in_here(arguments: argparse.Namespace) -> int:
+    """0 pass, 1 fail, 2 not proved. arguments: of `unhang smoke`."""
+    plan = plan_of(arguments)
+    rates = read_expectations().counter_rates
+    events = run_burn_in(plan, burn_in_path(project.find_project()), show_progress)
+    document = judge_burn_in(events, os.uname().nodename, rates)
+    deliver(document, arguments)
+    return EXIT_CODES[document["verdict"]]
+
+
+def plan_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the payload is told. Raises UserError."""
+    if len(arguments.drill) > 1:
+        raise UserError(f"--drill: expected one with --burn-in, found {len(arguments.drill)}")
+    if arguments.container_image:
+        raise UserError("--container-image: expected none with --burn-in, which runs under --python")
+    if arguments.nproc is not None and arguments.nproc < 1:
+        raise UserError(f"--nproc: expected a number above 0, found {arguments.nproc}")
+    return {
+        "device": "cpu" if arguments.backend == "gloo" else "cuda", "duration_s": parse_duration(arguments.burn_in, "--burn-in"), "nproc": arguments.nproc,
+        "python": arguments.python, "drill": parse_burn_drill(arguments.drill[0]) if arguments.drill else None,
+    }  # fmt: skip
+
+
+def show_progress(_: str, event: Event) -> None:
+    """One event: what a person wants to know meanwhile, on standard error."""
+    if event["e"] == "progress":
+        told = f"unhang: burn-in, {event['seconds']} s: {event['ready']} of {event['workers']} GPUs at work, {event['results']} results, {event['wrong']} wrong"
+        print(told, file=sys.stderr, flush=True)
+    elif event["e"] == "wrong":
+        print(f"unhang: burn-in: GPU {event['gpu']}: wrong result in {event['what']}", file=sys.stderr, flush=True)
+
+
+def deliver(document: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """To standard output, and to the file that was named."""
+    from unhang.report.json import render_json
+    from unhang.report.table import terminal_shape
+
+    if arguments.out:
+        Path(arguments.out).write_text(render_json(document), encoding="utf-8")
+    if arguments.format == "json":
+        print(render_json(document))
+    elif arguments.format == "junit":
+        print(render_burn_in_junit(document), end="")
+    else:
+        _, _, plain = terminal_shape(sys.stdout, os.environ)
+        print(render_burn_in(document, plain), end="")
