@@ -13,6 +13,7 @@ from typing import Any
 from unhang.smoke.bandwidth import stragglers
 from unhang.smoke.counter_rates import Rates, outstanding
 from unhang.smoke.streams import number
+from unhang.text import counted
 
 SCHEMA = "unhang/burn-in/1"
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
@@ -61,12 +62,12 @@ def wrong_results(events: Iterable[Event]) -> list[dict[str, Any]]:
 def _wrong_line(what: str, rows: Sequence[Event]) -> str:
     place = next((row["places"][0] for row in rows if row.get("places")), None)
     subject = {MEMORY: "memory", COLLECTIVE: "a sum over the GPUs"}.get(what, f"a product in {what}")
-    count = sum(int(row["elements"]) for row in rows)
+    count = counted(sum(int(row["elements"]) for row in rows), "wrong element")
     if place is None:
         return f"{subject} was wrong and right when read again: {rows[0].get('why')}"
     bits = ", ".join(map(str, place["bits"]))
     where = f"at address {place['address']} ({place['where']})"
-    return f"{subject} had {count} wrong elements in {len(rows)} results: {where} expected {place['expected']}, found {place['found']}, bits {bits}"
+    return f"{subject} had {count} in {counted(len(rows), 'result')}: {where} expected {place['expected']}, found {place['found']}, bits {bits}"
 
 
 def inexact_types(events: Iterable[Event]) -> tuple[list[dict[str, Any]], list[str]]:
