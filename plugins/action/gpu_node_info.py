@@ -31,7 +31,7 @@ except ImportError:  # not where 2.19 to 2.22 have it: the callback then records
 
 
 from unhang.ansible import inventory, old_python, run_files
-from unhang.ansible.answer import ANSWER_LIMIT_CHARS, Answer, read_answer, read_facts
+from unhang.ansible.answer import ANSWER_LIMIT_CHARS, NodeAnswer, read_answer, read_facts
 from unhang.ansible.memory_watch import MemoryWatch
 from unhang.ansible.plays import audits
 from unhang.ansible.text import clean
@@ -80,21 +80,21 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as problem:
             message = clean(problem.message)
             if run is not None:
-                self._record(run, task_vars, policy, Answer("unreachable", message=message))
+                self._record(run, task_vars, policy, NodeAnswer("unreachable", message=message))
             raise AnsibleConnectionFailure(message) from None
         except AnsibleTimeoutError:
             too_long = f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found one that does not end; reading was given up"
-            answer = Answer("invalid", message=too_long) if watch.exceeded else Answer("timeout", message=f"no answer within {self.deadline_s} s")
+            answer = NodeAnswer("invalid", message=too_long) if watch.exceeded else NodeAnswer("timeout", message=f"no answer within {self.deadline_s} s")
         except AnsibleError as problem:
-            answer = Answer("failed", message=clean(problem.message))
+            answer = NodeAnswer("failed", message=clean(problem.message))
         return self._structured(answer) if run is None else self._record(run, task_vars, policy, answer)
 
     def _read(self, options, task_vars):
-        """An Answer. Raises AnsibleError, and AnsibleConnectionFailure among them with its message as the connection gave it."""
+        """A NodeAnswer. Raises AnsibleError, and AnsibleConnectionFailure among them with its message as the connection gave it."""
         self.heard = None
         given_up = self._execute_module(module_name="gpu_node_info", module_args={**options, "answer_as": "text"}, task_vars=task_vars)
         if self.heard is None:
-            return Answer("failed", message=clean(given_up.get("msg", "the module was not run")))
+            return NodeAnswer("failed", message=clean(given_up.get("msg", "the module was not run")))
         answer = read_answer(self.heard["stdout"])
         return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
 
@@ -130,13 +130,15 @@ class ActionModule(ActionBase):
         return said
 
     def _explain(self, answer, answered, options):
-        """The Answer, or a better one for a node whose interpreter is missing or too old for the module. Costs a failed node one more command."""
+        """The NodeAnswer, or a better one for a node whose interpreter is missing or too old for the module. Costs a failed node one more command."""
         interpreter = (self._used_interpreter or "/usr/bin/python3").lstrip("#!").strip()
         asked = self._low_level_execute_command(old_python.ask_version(interpreter))
         version = old_python.parse_version(asked.get("stdout", ""))
         if version is None:
             if old_python.is_missing(asked.get("stdout", ""), asked.get("stderr", ""), interpreter):
-                return Answer("failed", message=f"expected Python at {interpreter}, found none on the node; install python3 or set ansible_python_interpreter")
+                return NodeAnswer(
+                    "failed", message=f"expected Python at {interpreter}, found none on the node; install python3 or set ansible_python_interpreter"
+                )
             return answer
         if version >= OLDEST_PYTHON:
             return _with_reason(answer, answered)
@@ -146,16 +148,16 @@ class ActionModule(ActionBase):
         found = "Python {}.{} at {}".format(*version, interpreter)
         wanted = "expected Python {}.{} or newer for this controller's ansible-core, found {}".format(*OLDEST_PYTHON, found)
         if version < old_python.OLDEST_FOR_STARTER:
-            return Answer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
+            return NodeAnswer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
         try:
             collector = old_python.read_collector(PROJECT)
         except OSError as problem:
-            return Answer("python_too_old", message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"))
+            return NodeAnswer("python_too_old", message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"))
         done = self._low_level_execute_command(old_python.run_collector(interpreter, options), in_data=collector)
         answer = read_facts(done.get("stdout", "").strip(), done.get("stdout", ""))
         if answer.status != "ok":
-            return Answer("python_too_old", message=clean(f"{wanted}; the one-file collector failed too: {done.get('stderr') or answer.message}"))
-        return Answer("python_too_old", facts=answer.facts, message=f"{wanted}; read with the one-file collector")
+            return NodeAnswer("python_too_old", message=clean(f"{wanted}; the one-file collector failed too: {done.get('stderr') or answer.message}"))
+        return NodeAnswer("python_too_old", facts=answer.facts, message=f"{wanted}; read with the one-file collector")
 
     def _structured(self, answer):
         if answer.facts is None:
@@ -180,4 +182,4 @@ def _with_reason(answer, answered):
     if answer.raw is None or answer.raw.strip() or not answered.get("rc"):
         return answer
     last = [line for line in answered.get("stderr", "").splitlines() if line.strip()][-1:]
-    return Answer("failed", message=clean(f"the module ended without an answer: {last[0] if last else 'exit code {}'.format(answered['rc'])}"))
+    return NodeAnswer("failed", message=clean(f"the module ended without an answer: {last[0] if last else 'exit code {}'.format(answered['rc'])}"))

@@ -17,16 +17,16 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 if TYPE_CHECKING:
-    from unhang.plan.driver_case import Case
+    from unhang.plan.driver_inputs import DriverInputs
 
 Facts = Mapping[str, Any]
 """What Ansible hands over: a document of facts, a policy, options."""
 
 
-def _case(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> Case:
-    """A Case of unhang.plan.driver_case. answers: {offers, installed, users, streams} of the modules."""
+def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> DriverInputs:
+    """A DriverInputs of unhang.plan.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
     from unhang.judge.policy import one_line, policy_faults
-    from unhang.plan.driver_case import Case, Options
+    from unhang.plan.driver_inputs import DriverInputs, Options
     from unhang.plan.driver_sets import read_tables
 
     facts, policy, answers, options = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, answers or {}, options or {}))
@@ -34,35 +34,35 @@ def _case(facts: Facts, policy: Facts | None, host: str, answers: Facts | None =
     if faults:
         raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
     parts = {name: answers[name] for name in ("offers", "installed", "users", "streams") if answers.get(name)}
-    return Case(str(host), facts["sections"], policy, read_tables(), options=Options(**options), **parts)
+    return DriverInputs(str(host), facts["sections"], policy, read_tables(), options=Options(**options), **parts)
 
 
 def driver_names(facts: Facts, policy: Facts, host: str, options: Facts | None = None) -> list[str]:
     """Packages (names and globs) whose offers a plan needs."""
     from unhang.plan.driver_sets import names_to_ask
 
-    return names_to_ask(_case(facts, policy, host, None, options))
+    return names_to_ask(_inputs(facts, policy, host, None, options))
 
 
 def driver_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None) -> dict[str, Any]:
     """A plan of unhang.plan.driver_plan."""
     from unhang.plan.driver_plan import plan_driver
 
-    return plan_driver(_case(facts, policy, host, answers, options))
+    return plan_driver(_inputs(facts, policy, host, answers, options))
 
 
 def driver_check(facts: Facts, policy: Facts, host: str, plan: Facts) -> dict[str, Any]:
     """The result of unhang.plan.driver_checks for the node after a plan was applied."""
     from unhang.plan.driver_checks import check_driver
 
-    return check_driver(_case(facts, policy, host), json.loads(json.dumps(plan, default=str)))
+    return check_driver(_inputs(facts, policy, host), json.loads(json.dumps(plan, default=str)))
 
 
 def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None, reset_allowed: bool = False) -> dict[str, Any]:
     """A plan of unhang.plan.fabric_plan."""
     from unhang.plan.fabric_plan import plan_fabric_manager
 
-    return plan_fabric_manager(_case(facts, policy, host, answers, options), bool(reset_allowed))
+    return plan_fabric_manager(_inputs(facts, policy, host, answers, options), bool(reset_allowed))
 
 
 def held_groups(policy: Facts | None) -> list[str]:

@@ -26,7 +26,7 @@ def gate_group(hosts, hostvars, reference=""):
 
 def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()):
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}."""
-    from unhang.gate.deciding import Seen, decide
+    from unhang.gate.deciding import Observation, decide
 
     counted = _counted(severities)
     try:
@@ -34,8 +34,8 @@ def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()
     except ValueError:
         judged = None
     group = json.loads(json.dumps(together, default=str)) or None
-    seen = Seen(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted)
-    return decide([str(host) for host in hosts], seen)
+    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted)
+    return decide([str(host) for host in hosts], observed)
 
 
 def gate_lines(decisions):

@@ -33,7 +33,7 @@ def kernel_plan(facts, policy, host, offered=None, trial=None, allowed=None):
     offered: what package_offers returned; trial: what boot_trial returned; allowed: {headers, without_modules, retry, reboot, busy}.
     """
     from unhang.judge.policy import one_line, policy_faults
-    from unhang.plan.kernel_plan import Case, plan_kernel
+    from unhang.plan.kernel_plan import KernelInputs, plan_kernel
 
     facts, policy, offered, trial, allowed = (_plain(one) for one in (facts, policy or {}, offered or {}, trial or {}, allowed or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
@@ -41,21 +41,21 @@ def kernel_plan(facts, policy, host, offered=None, trial=None, allowed=None):
         raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
     known = {"headers": True, "without_modules": (), "retry": False, "reboot": False, "busy": False, **allowed}
     known["without_modules"] = tuple(known["without_modules"])
-    return plan_kernel(Case(facts["sections"], policy.get("kernel") or {}, offered.get("offers") or {}, offered.get("installed") or {}, trial, **known))
+    return plan_kernel(KernelInputs(facts["sections"], policy.get("kernel") or {}, offered.get("offers") or {}, offered.get("installed") or {}, trial, **known))
 
 
 def kernel_faults(facts, before):
     """Why a kernel on trial may not stay, [] when nothing speaks against it. facts: of the node as it runs on trial; before: {release, modules, gpus}."""
-    from unhang.plan.kernel_plan import Case, faults_after
+    from unhang.plan.kernel_plan import KernelInputs, faults_after
 
-    return faults_after(Case(_plain(facts)["sections"], {}), _plain(before))
+    return faults_after(KernelInputs(_plain(facts)["sections"], {}), _plain(before))
 
 
 def kernel_gpus(facts):
     """Identities of the GPUs that answer."""
-    from unhang.plan.kernel_plan import Case, gpu_identities
+    from unhang.plan.kernel_plan import KernelInputs, gpu_identities
 
-    return gpu_identities(Case(_plain(facts)["sections"], {}))
+    return gpu_identities(KernelInputs(_plain(facts)["sections"], {}))
 
 
 class FilterModule:

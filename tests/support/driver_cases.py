@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from unhang.plan.driver_case import Case, Options
+from unhang.plan.driver_inputs import DriverInputs, Options
 from unhang.plan.driver_sets import read_tables
 
 KERNEL = "6.12.57+deb13-amd64"
@@ -69,7 +69,7 @@ def node(packages=TRIXIE_550, loaded="550.163.01"):
 
 
 def case(policy=None, changes=None, offers=None, users=None, **options):
-    """A Case. changes: {dotted path: value} laid over the node's sections."""
+    """A DriverInputs. changes: {dotted path: value} laid over the node's sections."""
     sections = copy.deepcopy(node())
     for path, value in (changes or {}).items():
         place = sections
@@ -79,4 +79,6 @@ def case(policy=None, changes=None, offers=None, users=None, **options):
         place[last] = value
     installed = {row["name"]: row for row in sections["driver"].get("packages") or ()}
     wish = {"driver": {"version": "535.274.02"}} if policy is None else policy
-    return Case("gpu001", sections, wish, read_tables(), OFFERS if offers is None else offers, installed, {**NOBODY, **(users or {})}, Options(**options))
+    return DriverInputs(
+        "gpu001", sections, wish, read_tables(), OFFERS if offers is None else offers, installed, {**NOBODY, **(users or {})}, Options(**options)
+    )

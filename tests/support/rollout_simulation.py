@@ -67,7 +67,7 @@ class Plan:
 
 
 @dataclasses.dataclass
-class Case:
+class RandomRollout:
     """One random rollout. machine: the functions that decide; a test gives wrong ones."""
 
     plan: Plan
@@ -88,7 +88,7 @@ class Case:
         return {host: replayed.node(host) for host in self.plan.targets}
 
 
-def controller(case: Case) -> Iterator[None]:
+def controller(case: RandomRollout) -> Iterator[None]:
     """One run of the command: what the playbook does, step by step. A yield is where it may be killed, or stand still."""
     epoch = case.journal.begin()
 
@@ -112,7 +112,7 @@ def controller(case: Case) -> Iterator[None]:
     put(Entry(AT, "", ROLLOUT, DONE, epoch))
 
 
-def play_step(case: Case, epoch: int, wave: int, admitted: brake.Admission, step: str, put) -> Iterator[None]:
+def play_step(case: RandomRollout, epoch: int, wave: int, admitted: brake.Admission, step: str, put) -> Iterator[None]:
     """One step over a batch: who needs it is asked, all begin, each answer is judged and written down."""
     replayed = case.journal.read()
     stopped = case.brake.stop_reason(case.plan.waves, wave, replayed.nodes, case.plan.limits)
@@ -123,7 +123,7 @@ def play_step(case: Case, epoch: int, wave: int, admitted: brake.Admission, step
         yield from play_orders(case, group, put)
 
 
-def play_orders(case: Case, orders: list[Order], put) -> Iterator[None]:
+def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]:
     refused = {order.host: why for order in orders if (why := case.rules.may_act(order))}
     going = [order for order in orders if order.host not in refused]
     for order in orders:
@@ -147,7 +147,7 @@ def target_of(node: Node) -> Target:
     return Target(node.host, f"{node.host}-boot-1", reboots, {"kernel": node.wants[0], "driver": node.wants[1]})
 
 
-def random_case(seed: int) -> Case:
+def random_case(seed: int) -> RandomRollout:
     """A fleet with its waves, limits and faults."""
     dice = random.Random(seed)
     count = dice.randint(1, 8)
@@ -169,10 +169,10 @@ def random_case(seed: int) -> Case:
         waves.append(tuple(rest[:size]))
         rest = rest[size:]
     limits = brake.Limits(dice.randint(0, 2), frozenset(hosts[:1]), (brake.Limit("all", frozenset(hosts), dice.randint(1, count + 1)),))
-    return Case(Plan(targets, tuple(waves), limits), World(nodes), Journal())
+    return RandomRollout(Plan(targets, tuple(waves), limits), World(nodes), Journal())
 
 
-def simulate(case: Case, seed: int) -> Case:
+def simulate(case: RandomRollout, seed: int) -> RandomRollout:
     """Kills, second controllers, other runs and nodes that come back, until the command has come to its end undisturbed; then once more, in peace."""
     dice = random.Random(seed * 31 + 7)
     disturbed = dice.choice((0.0, 0.02, 0.1))
@@ -207,7 +207,7 @@ def advance(one: Iterator[None], alive: list[Iterator[None]]) -> None:
         alive.remove(one)
 
 
-def kill(case: Case, one: Iterator[None], alive: list[Iterator[None]], dice: random.Random) -> None:
+def kill(case: RandomRollout, one: Iterator[None], alive: list[Iterator[None]], dice: random.Random) -> None:
     """SIGKILL, now and then in the middle of the next line of the journal."""
     if dice.random() < 0.3:
         case.journal.tears = dice

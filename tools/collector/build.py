@@ -19,7 +19,7 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -164,14 +164,14 @@ def referenced_names(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def main() -> None:
-    """Builds as the command line says, and says where."""
-    parser = argparse.ArgumentParser(description="Builds the one-file collector.")
-    parser.add_argument("target", nargs="?", type=Path, default=PROJECT / "dist" / "unhang-collect.pyz")
+def build_as_asked(build_one: Callable[[Path, Iterable[str]], Path], what: str, name: str) -> None:
+    """The command line of a builder. build_one: takes the target and further interpreters, gives the path written; name: the target's below dist/."""
+    parser = argparse.ArgumentParser(description=f"Builds the one-file {what}.")
+    parser.add_argument("target", nargs="?", type=Path, default=PROJECT / "dist" / name)
     parser.add_argument("--python", action="append", default=[], help="a further interpreter to compile for")
     arguments = parser.parse_args()
-    sys.stdout.write(f"{build(arguments.target, arguments.python)}\n")
+    sys.stdout.write(f"{build_one(arguments.target, arguments.python)}\n")
 
 
 if __name__ == "__main__":
-    main()
+    build_as_asked(build, "collector", "unhang-collect.pyz")

@@ -8,7 +8,6 @@ Jinja's parser by the syntax trees that it made here, schemas in YAML by the sam
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import sys
@@ -27,7 +26,7 @@ from unhang.judge.rules import Rule
 from unhang.schemas.shapes import Shape, read_schema
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
-from collector.build import HERE, PROJECT, compiled, packed_sources, trim_pynvml, used_names, write_archive
+from collector.build import HERE, PROJECT, build_as_asked, compiled, packed_sources, trim_pynvml, used_names, write_archive
 
 PARTS = HERE / "quick_parts"
 JUDGE = (
@@ -206,14 +205,5 @@ def tables_in(trees: Iterable[nodes.Node]) -> set[str]:
     return {node.attr for node in reads if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "tables"}
 
 
-def main() -> None:
-    """Builds as the command line says, and says where."""
-    parser = argparse.ArgumentParser(description="Builds the one-file quick check.")
-    parser.add_argument("target", nargs="?", type=Path, default=PROJECT / "dist" / "unhang-quick.pyz")
-    parser.add_argument("--python", action="append", default=[], help="a further interpreter to compile for")
-    arguments = parser.parse_args()
-    sys.stdout.write(f"{build(arguments.target, arguments.python)}\n")
-
-
 if __name__ == "__main__":
-    main()
+    build_as_asked(build, "quick check", "unhang-quick.pyz")

@@ -79,7 +79,7 @@ def find_run(named: str | Path, runs: Path | None = None) -> Path:
 
 def read_run(folder: Path) -> Run:
     """Raises UserError when run.json cannot be read."""
-    return Run(folder, _read_object(folder / "run.json"))
+    return Run(folder, read_object(folder / "run.json", "a run"))
 
 
 def node_files(folder: Path) -> Iterator[Path]:
@@ -89,7 +89,7 @@ def node_files(folder: Path) -> Iterator[Path]:
 
 def read_node(path: Path) -> dict[str, Any]:
     """One node file (schema unhang/node/1). Raises UserError."""
-    return _read_object(path)
+    return read_object(path, "a node file")
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -113,13 +113,14 @@ def write_document(path: Path, document: Any) -> None:
     write_atomically(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path, expected: str, most_bytes: int = LONGEST_DOCUMENT, then: str = "") -> dict[str, Any]:
+    """A file that holds one JSON object. expected: what it should be, for a person ("a plan"); then: what ends the message. Raises UserError."""
     try:
-        document = parse_strictly(read_bounded(path, LONGEST_DOCUMENT))
+        document = parse_strictly(read_bounded(path, most_bytes))
     except OSError as problem:
-        raise UserError(f"expected a readable file at {path}, found: {problem.strerror}") from None
+        raise UserError(f"expected {expected} at {path}, found: {problem.strerror}{then}") from None
     except NotStrict as problem:
-        raise UserError(f"expected JSON in {path}, found what is none: {problem}") from None
+        raise UserError(f"{path}: expected {expected}, found: {problem}{then}") from None
     if not isinstance(document, dict):
-        raise UserError(f"expected a JSON object in {path}, found {type(document).__name__}")
+        raise UserError(f"{path}: expected {expected}, a JSON object, found {type(document).__name__}{then}")
     return document

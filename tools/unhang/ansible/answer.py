@@ -14,7 +14,7 @@ PROBE_STATUSES = frozenset(("ok", "absent", "denied", "timeout", "error"))
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeAnswer:
     """status: ok, failed or invalid; facts: the document when ok; message: one clean line otherwise; raw: what is kept of an invalid answer."""
 
     status: str
@@ -23,7 +23,7 @@ class Answer:
     raw: str | None = None
 
 
-def read_answer(stdout: str) -> Answer:
+def read_answer(stdout: str) -> NodeAnswer:
     """What the module printed on a node. What stands around its line (a login banner) is passed over; of the line only our own keys count."""
     if len(stdout) > ANSWER_LIMIT_CHARS:
         return _invalid(stdout, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(stdout)}")
@@ -35,7 +35,7 @@ def read_answer(stdout: str) -> Answer:
     except ValueError as problem:
         return _invalid(stdout, f"expected one JSON object, found what is none: {problem}")
     if envelope.get("failed"):
-        return Answer("failed", message=clean(envelope.get("msg") or "the module failed and did not say why"))
+        return NodeAnswer("failed", message=clean(envelope.get("msg") or "the module failed and did not say why"))
     return read_facts(envelope.get("node_facts"), stdout)
 
 
@@ -47,7 +47,7 @@ def _last_object(stdout: str) -> str | None:
     return stdout[found + 1 :].partition("\n")[0].rstrip("\r")
 
 
-def read_facts(facts: Any, raw: str) -> Answer:
+def read_facts(facts: Any, raw: str) -> NodeAnswer:
     """facts: a facts document, or its JSON text; raw: what to keep when it is neither."""
     if len(raw) > ANSWER_LIMIT_CHARS:
         return _invalid(raw, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(raw)}")
@@ -57,7 +57,7 @@ def read_facts(facts: Any, raw: str) -> Answer:
         except ValueError as problem:
             return _invalid(raw, f"expected a JSON document in node_facts, found what is none: {problem}")
     fault = what_is_wrong(facts)
-    return _invalid(raw, fault) if fault else Answer("ok", facts=facts)
+    return _invalid(raw, fault) if fault else NodeAnswer("ok", facts=facts)
 
 
 def what_is_wrong(facts: Any) -> str | None:
@@ -76,5 +76,5 @@ def what_is_wrong(facts: Any) -> str | None:
     return None
 
 
-def _invalid(raw: str, message: str) -> Answer:
-    return Answer("invalid", message=clean(message), raw=raw[:ANSWER_LIMIT_CHARS])
+def _invalid(raw: str, message: str) -> NodeAnswer:
+    return NodeAnswer("invalid", message=clean(message), raw=raw[:ANSWER_LIMIT_CHARS])

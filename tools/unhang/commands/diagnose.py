@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from unhang.diagnose.audited import audit_evidence, audited_hosts, read_findings
+from unhang.diagnose.conclusion import EXIT_CODES
 from unhang.diagnose.diagnosing import diagnose, document, read_all, render_json
 from unhang.diagnose.facts import gather_facts
 from unhang.diagnose.flight import compare_flights
-from unhang.diagnose.outcome import EXIT_CODES
 from unhang.diagnose.redact import redacted
 from unhang.diagnose.rendering import render_markdown, render_table
 from unhang.diagnose.scoring import render_score, score_folder, summary

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unhang.diagnose.conclusion import conclude, describe_conclusion
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts, describe, evidence_of, gather_facts
 from unhang.diagnose.flight import Flight, compare_flights, read_dump
 from unhang.diagnose.naming import who_is_meant
-from unhang.diagnose.outcome import describe_outcome, outcome_of
 from unhang.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.diagnose.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
 from unhang.diagnose.scanning import Scan, Sieve, scan_blocks
@@ -78,18 +78,18 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     decided = is_decided(causes)
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)
-    outcome = outcome_of(facts, inputs, found=found, trouble=trouble)
+    conclusion = conclude(facts, inputs, found=found, trouble=trouble)
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
-        "outcome": describe_outcome(outcome),
+        "outcome": describe_conclusion(conclusion),
         "found": found,
         "trouble": trouble,
         "decided": decided,
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
         "remarks": _remarks(facts),
-        "collect_next": [] if decided else _collect(causes, rows, outcome.ask),
+        "collect_next": [] if decided else _collect(causes, rows, conclusion.ask),
     }
 
 
@@ -132,7 +132,7 @@ def _remarks(facts: Facts) -> list[dict[str, Any]]:
 
 
 def _collect(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]], ask: Sequence[str] = ()) -> list[str]:
-    """What would decide: what the outcome asks for first, then the lists of the first causes in turn, then the rest of what the outcome asks for."""
+    """What would decide: what the conclusion asks for first, then the lists of the first causes in turn, then the rest of what the conclusion asks for."""
     lists = [rows[cause.id]["collect"] for cause in causes[:3]]
     mixed = [one[place] for place in range(max(map(len, lists), default=0)) for one in lists if place < len(one)]
     return list(dict.fromkeys([*ask[:2], *mixed, *ask]))[:MOST_COLLECT]

@@ -18,7 +18,7 @@ Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """audit: findings document, None when nothing could be judged. alone: by host its smoke test's result. together: of the group, None when there was none.
 
     reference: a node that is known to be good, or None. severities: of findings that fail a node.
@@ -40,30 +40,30 @@ def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], referen
     return order if len(order) > 1 else []
 
 
-def decide(hosts: Sequence[str], seen: Seen) -> dict[str, dict[str, Any]]:
+def decide(hosts: Sequence[str], observed: Observation) -> dict[str, dict[str, Any]]:
     """{host: {outcome, reasons, differences}}. Reasons are one line each; differences are those from its peers, of any severity."""
-    ill = _ill_reference(seen)
-    return {host: {**_decide(host, seen, ill, len(hosts)), "differences": [one.row() for one in differences_of(host, seen)]} for host in hosts}
+    ill = _ill_reference(observed)
+    return {host: {**_decide(host, observed, ill, len(hosts)), "differences": [one.row() for one in differences_of(host, observed)]} for host in hosts}
 
 
-def differences_of(host: str, seen: Seen) -> list[PeerDifference]:
+def differences_of(host: str, observed: Observation) -> list[PeerDifference]:
     """In what a node differs from the reference, or from most of its group."""
-    drift = [finding for finding in (seen.audit or {}).get("findings") or [] if finding.get("verdict") == "fail" and is_drift(finding)]
-    found = [peer_differences(finding, seen.reference).get(host) for finding in drift]
+    drift = [finding for finding in (observed.audit or {}).get("findings") or [] if finding.get("verdict") == "fail" and is_drift(finding)]
+    found = [peer_differences(finding, observed.reference).get(host) for finding in drift]
     return [one for one in found if one is not None]
 
 
-def _ill_reference(seen: Seen) -> str | None:
+def _ill_reference(observed: Observation) -> str | None:
     """Why the reference proves nothing for the others."""
-    if seen.reference is None:
+    if observed.reference is None:
         return None
-    reasons = [*_failures(seen.reference, seen), *_gaps(seen.reference, seen)]
-    return f"the reference {seen.reference} is not good itself ({reasons[0]}): nothing was proved together with it" if reasons else None
+    reasons = [*_failures(observed.reference, observed), *_gaps(observed.reference, observed)]
+    return f"the reference {observed.reference} is not good itself ({reasons[0]}): nothing was proved together with it" if reasons else None
 
 
-def _decide(host: str, seen: Seen, ill: str | None, count: int) -> dict[str, Any]:
-    failures = _failures(host, seen)
-    gaps = _gaps(host, seen) + ([ill] if ill and host != seen.reference else [])
+def _decide(host: str, observed: Observation, ill: str | None, count: int) -> dict[str, Any]:
+    failures = _failures(host, observed)
+    gaps = _gaps(host, observed) + ([ill] if ill and host != observed.reference else [])
     if failures:
         return {"outcome": FAIL, "reasons": failures}
     if gaps:
@@ -71,37 +71,37 @@ def _decide(host: str, seen: Seen, ill: str | None, count: int) -> dict[str, Any
     return {"outcome": PASS, "reasons": [] if count > 1 else ["alone: no other node was within the limit"]}
 
 
-def _failures(host: str, seen: Seen) -> list[str]:
+def _failures(host: str, observed: Observation) -> list[str]:
     """What said no, about this node."""
     return _once([
-        *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _found(host, seen)
-          if finding.get("severity") in seen.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
-        *(f"audit: {one.line()}" for one in differences_of(host, seen) if one.severity in seen.severities),
-        *(f"alone: {suspect['why']}" for suspect in _suspects(seen.alone.get(host)) if not suspect.get("blind")),
-        *(f"together: {suspect['why']}" for suspect in _suspects(seen.together) if not suspect.get("blind") and _meant(host, suspect, seen)),
+        *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _found(host, observed)
+          if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
+        *(f"audit: {one.line()}" for one in differences_of(host, observed) if one.severity in observed.severities),
+        *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),
+        *(f"together: {suspect['why']}" for suspect in _suspects(observed.together) if not suspect.get("blind") and _meant(host, suspect, observed)),
     ])  # fmt: skip
 
 
-def _gaps(host: str, seen: Seen) -> list[str]:
+def _gaps(host: str, observed: Observation) -> list[str]:
     """What could not be looked at, or proved nothing."""
-    gaps = [] if seen.audit is not None else ["audit: nothing could be judged"]
-    gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _found(host, seen) if finding["rule"] in NOT_READ]
-    alone = seen.alone.get(host)
+    gaps = [] if observed.audit is not None else ["audit: nothing could be judged"]
+    gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _found(host, observed) if finding["rule"] in NOT_READ]
+    alone = observed.alone.get(host)
     blind = [suspect["why"] for suspect in _suspects(alone) if suspect.get("blind")]
     if blind:
         gaps += [f"alone: {why}" for why in blind]
     elif alone is None or alone.get("verdict") == "error":
         gaps.append("alone: the smoke test proved nothing")
-    group = {row["host"] for row in (seen.together or {}).get("hosts") or []}
-    gaps += [f"together: {suspect['why']}" for suspect in _suspects(seen.together) if suspect.get("blind") and suspect["host"] == host]
-    if host in group and (seen.together or {}).get("verdict") == "error" and not gaps:
+    group = {row["host"] for row in (observed.together or {}).get("hosts") or []}
+    gaps += [f"together: {suspect['why']}" for suspect in _suspects(observed.together) if suspect.get("blind") and suspect["host"] == host]
+    if host in group and (observed.together or {}).get("verdict") == "error" and not gaps:
         gaps.append("together: the smoke test proved nothing")
     return _once(gaps)
 
 
-def _found(host: str, seen: Seen) -> list[Result]:
+def _found(host: str, observed: Observation) -> list[Result]:
     """Findings with the verdict fail that name this host."""
-    rows = (seen.audit or {}).get("findings") or []
+    rows = (observed.audit or {}).get("findings") or []
     return [row for row in rows if row.get("verdict") == "fail" and (row.get("host") == host or host in (row.get("hosts") or []))]
 
 
@@ -109,13 +109,13 @@ def _suspects(result: Result | None) -> list[Result]:
     return list((result or {}).get("suspects") or [])
 
 
-def _meant(host: str, suspect: Result, seen: Seen) -> bool:
+def _meant(host: str, suspect: Result, observed: Observation) -> bool:
     """Whether a suspect of the group is this host, or lies between nodes of which it is one. The reference is known to be good with the others."""
     if suspect["host"] is not None:
         return bool(suspect["host"] == host)
-    links = ((seen.together or {}).get("isolation") or {}).get("bad_links") or []
-    group = {node for link in links for node in link} if links else {row["host"] for row in (seen.together or {}).get("hosts") or []}
-    return host in group and host != seen.reference
+    links = ((observed.together or {}).get("isolation") or {}).get("bad_links") or []
+    group = {node for link in links for node in link} if links else {row["host"] for row in (observed.together or {}).get("hosts") or []}
+    return host in group and host != observed.reference
 
 
 def _once(lines: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.plan.driver_case import same, within
+from unhang.plan.driver_inputs import same, within
 from unhang_node.versions.compare import compare_versions, holds
 
 

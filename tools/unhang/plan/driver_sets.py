@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from unhang import catalogue
-from unhang.plan.driver_case import Case, chosen_flavour, kernel_stream, offered_version, sources, wanted_branch
+from unhang.plan.driver_inputs import DriverInputs, chosen_flavour, kernel_stream, offered_version, sources, wanted_branch
 from unhang.plan.driver_packages import NotOffered, PackageSet, package_set
 from unhang.plan.driver_refusals import refusal
 from unhang_node.parse.nvidia_driver import branch_of
@@ -27,24 +27,24 @@ def read_tables() -> dict[str, list[dict[str, Any]]]:
     return {name: list(catalogue.table(name).values()) for name in TABLES}
 
 
-def names_to_ask(case: Case) -> list[str]:
+def names_to_ask(inputs: DriverInputs) -> list[str]:
     """Packages (names and globs) whose offers plan_driver needs. [] where the policy names no driver."""
-    branch = wanted_branch(case.desired)
+    branch = wanted_branch(inputs.desired)
     if branch is None:
         return []
-    names = {*ON_OFFER, *(row["name"] for row in case.fact("driver.packages") or ())}
-    for found in sets_of(case, branch):
+    names = {*ON_OFFER, *(row["name"] for row in inputs.fact("driver.packages") or ())}
+    for found in sets_of(inputs, branch):
         if isinstance(found, PackageSet):
             names |= {*found.packages, *found.fabric_manager, *before_packages(found), *([found.library] if found.library else [])}
     return sorted(names)
 
 
-def sets_of(case: Case, branch: str) -> Iterator[PackageSet | str]:
+def sets_of(inputs: DriverInputs, branch: str) -> Iterator[PackageSet | str]:
     """The set of each source in turn, or why it has none."""
-    flavour = chosen_flavour(case, branch)
-    for family, release in sources(case):
+    flavour = chosen_flavour(inputs, branch)
+    for family, release in sources(inputs):
         try:
-            yield package_set(family, release, branch, flavour, case.tables, kernel_stream(case))
+            yield package_set(family, release, branch, flavour, inputs.tables, kernel_stream(inputs))
         except NotOffered as problem:
             yield str(problem)
 
@@ -59,36 +59,36 @@ def family_of(name: str) -> str | None:
     return matched.group(1) if matched else None
 
 
-def fabric_of(case: Case, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
+def fabric_of(inputs: DriverInputs, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
     """Fabric manager (and what has to be of its version) for the same transaction; {} on a node without NVSwitch."""
-    if not case.fact("fabric_manager.nvswitch_present") or (case.policy.get("fabric_manager") or {}).get("match_driver") is False:
+    if not inputs.fact("fabric_manager.nvswitch_present") or (inputs.policy.get("fabric_manager") or {}).get("match_driver") is False:
         return {}
-    return _fabric_versions(case, packages, version, refusals)
+    return _fabric_versions(inputs, packages, version, refusals)
 
 
-def fabric_packages(case: Case, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
+def fabric_packages(inputs: DriverInputs, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
     """{package: version} of the fabric manager that goes with an installed driver, from the first source that has it; refusals get why there is none."""
     problems: list[dict[str, str]] = []
-    for found in sets_of(case, str(branch_of(version))):
+    for found in sets_of(inputs, str(branch_of(version))):
         missing: list[dict[str, str]] = []
-        fabric = _fabric_versions(case, found, version, missing) if isinstance(found, PackageSet) else {}
+        fabric = _fabric_versions(inputs, found, version, missing) if isinstance(found, PackageSet) else {}
         if fabric and not missing:
             return fabric
         problems += missing
     refusals += problems[:1] or [
-        refusal("no-fabric-manager", f"a fabric manager {version}", "none that goes with this system", case.host, "install it by hand")
+        refusal("no-fabric-manager", f"a fabric manager {version}", "none that goes with this system", inputs.host, "install it by hand")
     ]
     return {}
 
 
-def _fabric_versions(case: Case, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
-    there = [name for name in case.installed if name.startswith(FABRIC_PACKAGES) and not name.endswith(("-dev", "-devel"))]
+def _fabric_versions(inputs: DriverInputs, packages: PackageSet, version: str, refusals: list[dict[str, str]]) -> dict[str, str]:
+    there = [name for name in inputs.installed if name.startswith(FABRIC_PACKAGES) and not name.endswith(("-dev", "-devel"))]
     wanted = sorted({*packages.fabric_manager, *(name for name in there if family_of(name) in (None, branch_of(version)))})
-    found = {name: offered_version(case, name, version) for name in wanted}
+    found = {name: offered_version(inputs, name, version) for name in wanted}
     missing = [name for name in wanted if found[name] is None]
     if missing or not wanted:
         what = f"{', '.join(missing) or 'a fabric manager'} {version} on offer beside the driver, for this node has NVSwitch"
-        rows = [f"{name} {', '.join(row['version'] for row in case.offers.get(name) or ()) or 'not offered'}" for name in missing]
+        rows = [f"{name} {', '.join(row['version'] for row in inputs.offers.get(name) or ()) or 'not offered'}" for name in missing]
         next_step = "add NVIDIA's repository, or set unhang_policy.fabric_manager.match_driver to false where another machine runs it"
-        refusals.append(refusal("no-fabric-manager", what, "; ".join(rows) or "none that goes with these packages", case.host, next_step))
+        refusals.append(refusal("no-fabric-manager", what, "; ".join(rows) or "none that goes with these packages", inputs.host, next_step))
     return {name: own for name, own in found.items() if own}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from unhang.judge.documents import NodeDocument
-from unhang.plan import driver_case, driver_refusals, kernel_plan
+from unhang.plan import driver_inputs, driver_refusals, kernel_plan
 from unhang.plan.departures import fact, present_in
 from unhang.plan.disruption import jobs, minutes, reboots, versions
 from unhang.plan.driver_packages import PackageSet
@@ -89,13 +89,13 @@ def _reason_of_role(role: str, node: NodeDocument, policy: Mapping[str, Any]) ->
         sections = _plain(node, ("node", "kernel"))
         boot = (sections.get("kernel") or {}).get("boot") or {}
         loader = {"can_clear_one_shot": boot.get("can_clear_one_shot") is not False, "why_not": boot.get("why_not")}
-        lines = kernel_plan.refusals(kernel_plan.Case(sections, policy.get("kernel") or {}, trial={"loader": loader}))
+        lines = kernel_plan.refusals(kernel_plan.KernelInputs(sections, policy.get("kernel") or {}, trial={"loader": loader}))
         return lines[0] if lines else None
     if role not in ("gpu_driver", "fabric_manager"):
         return None
-    case = driver_case.Case(node.host, _plain(node, ("node", "driver")), policy, {})
+    inputs = driver_inputs.DriverInputs(node.host, _plain(node, ("node", "driver")), policy, {})
     refusers = (driver_refusals.ownership, driver_refusals.image)
-    found = [row for refuser in refusers for row in refuser(case, PackageSet((), "executed"), "", "")]
+    found = [row for refuser in refusers for row in refuser(inputs, PackageSet((), "executed"), "", "")]
     return f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}" if found else None
 
 

@@ -20,7 +20,7 @@ LISTED = 8
 
 
 @dataclass(frozen=True)
-class Case:
+class KernelInputs:
     """One node: sections of its facts, its policy's part `kernel`, what is offered, how the last trial stands, and what the operator allows."""
 
     sections: Mapping[str, Mapping[str, Any]]
@@ -44,61 +44,65 @@ class Case:
 
 def names_to_ask(sections: Mapping[str, Any]) -> list[str]:
     """Packages (globs) whose offers plan_kernel needs: kernels, and what the running one has beside it."""
-    case = Case(sections, {})
-    running = case.fact("kernel.release") or ""
-    beside = {row["name"].replace(running, "*") for row in case.fact("packages.installed") or () if running and running in row["name"]}
-    beside |= {row["name"].replace(running, "*") for row in case.fact("driver.packages") or () if running and running in row["name"]}
+    inputs = KernelInputs(sections, {})
+    running = inputs.fact("kernel.release") or ""
+    beside = {row["name"].replace(running, "*") for row in inputs.fact("packages.installed") or () if running and running in row["name"]}
+    beside |= {row["name"].replace(running, "*") for row in inputs.fact("driver.packages") or () if running and running in row["name"]}
     return sorted({"linux-image-[0-9]*", "linux-image-unsigned-[0-9]*", "linux-headers-[0-9]*", *([f"linux-*-{running}"] if running else []), *beside})
 
 
-def plan_kernel(case: Case) -> dict[str, Any]:
+def plan_kernel(inputs: KernelInputs) -> dict[str, Any]:
     """The plan.
 
     {action, release, running, packages: {name: version}, modules: [names], gpus: [identities], notes: [lines], problems: [lines]}
     action: none; select (it runs, and another one would boot next); install (packages, then a trial); verify (it runs on trial); with problems none is taken.
     """
-    running = case.fact("kernel.release")
+    running = inputs.fact("kernel.release")
     plan: dict[str, Any] = {"action": "none", "release": running, "running": running, "packages": {}, "modules": [], "gpus": [], "notes": [], "problems": []}
-    if not (case.wish.get("version") or case.wish.get("min")):
+    if not (inputs.wish.get("version") or inputs.wish.get("min")):
         return {**plan, "notes": ["unhang_policy names no kernel.version and no kernel.min"]}
     if not running:
         return {**plan, "problems": ["expected the release of the running kernel, found that it was not read"]}
-    if _suits(case, running) and _suits(case, case.fact("kernel.boot.default_release") or running) and case.trial.get("standing") not in ("on_trial", "armed"):
+    if (
+        _suits(inputs, running)
+        and _suits(inputs, inputs.fact("kernel.boot.default_release") or running)
+        and inputs.trial.get("standing") not in ("on_trial", "armed")
+    ):
         return plan
-    problems = refusals(case)
+    problems = refusals(inputs)
     if problems:
         return {**plan, "problems": problems}
-    plan = {**plan, "gpus": gpu_identities(case), "modules": needed_modules(case)}
-    if _suits(case, running):
-        return {**plan, "action": "verify" if case.trial.get("standing") == "on_trial" else "select"}
-    return _to_install(case, plan)
+    plan = {**plan, "gpus": gpu_identities(inputs), "modules": needed_modules(inputs)}
+    if _suits(inputs, running):
+        return {**plan, "action": "verify" if inputs.trial.get("standing") == "on_trial" else "select"}
+    return _to_install(inputs, plan)
 
 
-def _to_install(case: Case, plan: dict[str, Any]) -> dict[str, Any]:
-    release, notes = choose_release(case)
+def _to_install(inputs: KernelInputs, plan: dict[str, Any]) -> dict[str, Any]:
+    release, notes = choose_release(inputs)
     plan = {**plan, "notes": notes}
     if release is None:
-        return {**plan, "problems": [not_offered(case)]}
-    packages, problems = packages_of(case, release)
-    problems += space_problems(case, release) + trial_problems(case, release)
-    if case.reboot and not case.busy:
-        problems += users_of_gpus(case)
+        return {**plan, "problems": [not_offered(inputs)]}
+    packages, problems = packages_of(inputs, release)
+    problems += space_problems(inputs, release) + trial_problems(inputs, release)
+    if inputs.reboot and not inputs.busy:
+        problems += users_of_gpus(inputs)
     return {**plan, "action": "install", "release": release, "packages": packages, "problems": problems}
 
 
-def refusals(case: Case) -> list[str]:
+def refusals(inputs: KernelInputs) -> list[str]:
     """Why nobody may choose this node's kernel from here. [] where one may."""
-    if case.fact("node.virtualization.is_container"):
-        return ["expected a machine, found a container ({}): its kernel is the machine's".format(case.fact("node.virtualization.kind"))]
-    if case.fact("node.image.kind") == "stateless":
-        why = case.fact("node.image.evidence")
+    if inputs.fact("node.virtualization.is_container"):
+        return ["expected a machine, found a container ({}): its kernel is the machine's".format(inputs.fact("node.virtualization.kind"))]
+    if inputs.fact("node.image.kind") == "stateless":
+        why = inputs.fact("node.image.evidence")
         return [f"expected an installed system, found a stateless image ({why}): put the kernel into that image, for nothing here outlives a boot"]
-    if case.fact("node.os.family") not in FAMILIES:
-        found = case.fact("node.os.family")
+    if inputs.fact("node.os.family") not in FAMILIES:
+        found = inputs.fact("node.os.family")
         return [f"expected a system of the family {' or '.join(FAMILIES)}, found {found}: install the kernel by hand; the module boot_trial can try it"]
-    if case.fact("kernel.out_of_tree") is None:
+    if inputs.fact("kernel.out_of_tree") is None:
         return ["expected the list of loaded modules, found that it was not read; run as root"]
-    loader = case.trial.get("loader") or {}
+    loader = inputs.trial.get("loader") or {}
     if loader.get("refused"):
         return [loader["refused"]]
     if loader.get("can_clear_one_shot") is not True:
@@ -107,17 +111,17 @@ def refusals(case: Case) -> list[str]:
     return []
 
 
-def choose_release(case: Case) -> tuple[str | None, list[str]]:
+def choose_release(inputs: KernelInputs) -> tuple[str | None, list[str]]:
     """(release or None, notes): exactly the one named; for a minimum the newest of the nearest series that has it, of the running flavour."""
-    known = sorted(known_releases(case), key=release_key)
-    if case.wish.get("version"):
-        wanted = str(case.wish["version"])
+    known = sorted(known_releases(inputs), key=release_key)
+    if inputs.wish.get("version"):
+        wanted = str(inputs.wish["version"])
         if wanted in known:
             return wanted, []
-        fitting = [release for release in known if flavour_of(release) == flavour_of(case.fact("kernel.release")) and _suits(case, release)]
+        fitting = [release for release in known if flavour_of(release) == flavour_of(inputs.fact("kernel.release")) and _suits(inputs, release)]
         return (fitting[-1] if fitting else None), []
-    flavour = flavour_of(case.fact("kernel.release"))
-    fitting = [release for release in known if flavour_of(release) == flavour and _suits(case, release)]
+    flavour = flavour_of(inputs.fact("kernel.release"))
+    fitting = [release for release in known if flavour_of(release) == flavour and _suits(inputs, release)]
     if not fitting:
         return None, []
     nearest = series_of(fitting[0])
@@ -127,10 +131,10 @@ def choose_release(case: Case) -> tuple[str | None, list[str]]:
     return chosen, [told] if newer else []
 
 
-def known_releases(case: Case) -> set[str]:
+def known_releases(inputs: KernelInputs) -> set[str]:
     """Releases that are offered or on the disk."""
-    installed = {row["release"] for row in case.fact("kernel.installed") or () if row.get("image")}
-    return installed | {release for name in case.offers for release in [release_of_package(name)] if release}
+    installed = {row["release"] for row in inputs.fact("kernel.installed") or () if row.get("image")}
+    return installed | {release for name in inputs.offers for release in [release_of_package(name)] if release}
 
 
 def release_of_package(name: str) -> str | None:
@@ -151,107 +155,107 @@ def series_of(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", release)[:2])
 
 
-def _suits(case: Case, release: str) -> bool:
+def _suits(inputs: KernelInputs, release: str) -> bool:
     """True when the policy is met by this release, as the audit's rules judge it."""
-    if case.wish.get("version"):
-        equal = compare_versions(release, str(case.wish["version"]), "kernel").equal
-        if not equal or (flavour_of(str(case.wish["version"])) and flavour_of(release) != flavour_of(str(case.wish["version"]))):
+    if inputs.wish.get("version"):
+        equal = compare_versions(release, str(inputs.wish["version"]), "kernel").equal
+        if not equal or (flavour_of(str(inputs.wish["version"])) and flavour_of(release) != flavour_of(str(inputs.wish["version"]))):
             return False
-    if case.wish.get("min"):
-        sign = compare_versions(release, str(case.wish["min"]), "kernel").sign
+    if inputs.wish.get("min"):
+        sign = compare_versions(release, str(inputs.wish["min"]), "kernel").sign
         return sign is not None and sign >= 0
     return True
 
 
-def not_offered(case: Case) -> str:
+def not_offered(inputs: KernelInputs) -> str:
     """What was asked for and what there is."""
-    wanted = str(case.wish.get("version") or f"{case.wish['min']} or newer")
-    flavour = flavour_of(case.fact("kernel.release"))
-    known = sorted(known_releases(case), key=release_key, reverse=True)
+    wanted = str(inputs.wish.get("version") or f"{inputs.wish['min']} or newer")
+    flavour = flavour_of(inputs.fact("kernel.release"))
+    known = sorted(known_releases(inputs), key=release_key, reverse=True)
     own = [release for release in known if flavour_of(release) == flavour]
     others = sorted({flavour_of(release) for release in known} - {flavour})
     told = f"expected kernel {wanted} in the node's repositories, found of its flavour {flavour or 'none'}: {_listed(own)}"
     return told + (f"; other flavours are to be named in kernel.version: {_listed(others)}" if others else "")
 
 
-def packages_of(case: Case, release: str) -> tuple[dict[str, str], list[str]]:
+def packages_of(inputs: KernelInputs, release: str) -> tuple[dict[str, str], list[str]]:
     """({name: version} to be installed, problems): the image, its headers, and for each package of the running kernel its counterpart."""
-    running, problems = case.fact("kernel.release"), []
-    names = {name[: -len(running)] + release for name in case.packages if name.endswith("-" + running) and _is_there(case, name)}
+    running, problems = inputs.fact("kernel.release"), []
+    names = {name[: -len(running)] + release for name in inputs.packages if name.endswith("-" + running) and _is_there(inputs, name)}
     if not any(release_of_package(name) == release for name in names):
         names.add(f"linux-image-{release}")
-    if case.headers:
+    if inputs.headers:
         names.add(f"linux-headers-{release}")
     packages = {}
     for name in sorted(names):
-        if _is_there(case, name):
+        if _is_there(inputs, name):
             continue
-        if case.offers.get(name):
-            packages[name] = case.offers[name][0]["version"]
+        if inputs.offers.get(name):
+            packages[name] = inputs.offers[name][0]["version"]
         elif release_of_package(name) or name.startswith(NEEDED):
             problems.append(f"expected {name} in the node's repositories, found no such package; what the running kernel has from it, {release} would not have")
     return packages, problems
 
 
-def _is_there(case: Case, name: str) -> bool:
-    return (case.packages.get(name) or {}).get("state") == "installed"
+def _is_there(inputs: KernelInputs, name: str) -> bool:
+    return (inputs.packages.get(name) or {}).get("state") == "installed"
 
 
-def space_problems(case: Case, release: str) -> list[str]:
+def space_problems(inputs: KernelInputs, release: str) -> list[str]:
     """Why the kernel does not fit in /boot."""
-    space = case.trial.get("space") or {}
-    if any(row["release"] == release and row.get("image") for row in case.fact("kernel.installed") or ()):
+    space = inputs.trial.get("space") or {}
+    if any(row["release"] == release and row.get("image") for row in inputs.fact("kernel.installed") or ()):
         return []
     if space.get("free_mib") is None:
         return ["expected to see how much room /boot has, found that it cannot be told: {}".format(space.get("unread"))]
     if space["free_mib"] < space["need_mib"]:
-        old = sorted({row["release"] for row in case.fact("kernel.installed") or () if row.get("image")} - {case.fact("kernel.release")}, key=release_key)
+        old = sorted({row["release"] for row in inputs.fact("kernel.installed") or () if row.get("image")} - {inputs.fact("kernel.release")}, key=release_key)
         told = f"expected {space['need_mib']} MiB free in /boot for one more kernel, found {space['free_mib']}"
         return [told + (f"; remove one that is not needed: {_listed(old)}" if old else "")]
     return []
 
 
-def trial_problems(case: Case, release: str) -> list[str]:
+def trial_problems(inputs: KernelInputs, release: str) -> list[str]:
     """A kernel that fell back is not tried again by itself."""
-    tried = case.trial.get("trial") or {}
-    if case.trial.get("standing") == "fell_back" and tried.get("release") == release and not case.retry:
-        return [f"{release} was tried and fell back ({tried.get('at')}): {case.trial.get('why')}; mend it, then say kernel_retry: true"]
+    tried = inputs.trial.get("trial") or {}
+    if inputs.trial.get("standing") == "fell_back" and tried.get("release") == release and not inputs.retry:
+        return [f"{release} was tried and fell back ({tried.get('at')}): {inputs.trial.get('why')}; mend it, then say kernel_retry: true"]
     return []
 
 
-def users_of_gpus(case: Case) -> list[str]:
+def users_of_gpus(inputs: KernelInputs) -> list[str]:
     """Processes that a reboot would end."""
     found = []
-    for device in case.fact("gpus.devices") or ():
+    for device in inputs.fact("gpus.devices") or ():
         for process in device.get("processes") or ():
             found.append(f"pid {process.get('pid')} of {process.get('user')} on GPU {device.get('index')}")
     return [f"expected no job on the GPUs, for the node is going to boot, found {_listed(found)}; drain it, or say kernel_reboot_busy: true"] if found else []
 
 
-def needed_modules(case: Case) -> list[str]:
+def needed_modules(inputs: KernelInputs) -> list[str]:
     """Modules from outside the kernel that are loaded now."""
-    return sorted(set(case.fact("kernel.out_of_tree") or ()) - set(case.without_modules))
+    return sorted(set(inputs.fact("kernel.out_of_tree") or ()) - set(inputs.without_modules))
 
 
-def gpu_identities(case: Case) -> list[str]:
+def gpu_identities(inputs: KernelInputs) -> list[str]:
     """UUIDs of the GPUs that answer; a GPU that gives no handle is not there."""
-    devices = case.fact("gpus.devices") or ()
+    devices = inputs.fact("gpus.devices") or ()
     return sorted(str(device.get("uuid") or device.get("pci_address")) for device in devices if not device.get("error"))
 
 
-def faults_after(case: Case, before: Mapping[str, Any]) -> list[str]:
+def faults_after(inputs: KernelInputs, before: Mapping[str, Any]) -> list[str]:
     """Why a kernel on trial may not stay, from the facts read under it. before: {release, modules, gpus} of the trial."""
-    running, faults = case.fact("kernel.release"), []
+    running, faults = inputs.fact("kernel.release"), []
     if running != before["release"]:
         return [f"expected {before['release']} to run, found {running}"]
-    lost = sorted(set(before["gpus"]) - set(gpu_identities(case)))
+    lost = sorted(set(before["gpus"]) - set(gpu_identities(inputs)))
     if lost:
         faults.append(f"expected the {len(before['gpus'])} GPUs of before, found {len(lost)} of them gone: {_listed(lost)}")
-    missing = sorted(set(before["modules"]) - set(case.fact("kernel.out_of_tree") or ()))
+    missing = sorted(set(before["modules"]) - set(inputs.fact("kernel.out_of_tree") or ()))
     if missing:
         faults.append(f"expected the modules of before to be loaded again, found these missing: {_listed(missing)}")
-    if case.fact("driver.mismatch"):
-        faults.append(f"expected driver and libraries of one version, found: {case.fact('driver.mismatch_text')}")
+    if inputs.fact("driver.mismatch"):
+        faults.append(f"expected driver and libraries of one version, found: {inputs.fact('driver.mismatch_text')}")
     return faults
 
 

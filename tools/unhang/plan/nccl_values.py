@@ -22,32 +22,32 @@ class DesiredState:
 
 
 @dataclass
-class Answer:
+class ComputedValue:
     """A value (None: leave it unset), and what was decided on the way, one line each."""
 
     value: str | None
     notes: list[str] = field(default_factory=list)
 
 
-def interface(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
+def interface(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
     """ "=name[,name]": the interface in the named range, else those named, else the only usable one, else that of the default route. Raises CannotTell."""
     usable = network.get("usable_interfaces")
     rows = network.get("interfaces")
     if usable is None or rows is None:
         raise CannotTell("expected the node's network interfaces, found that they could not be read; look at the audit's section network")
     if wishes.network:
-        return Answer("=" + ",".join(_in_range(rows, usable, wishes.network)))
+        return ComputedValue("=" + ",".join(_in_range(rows, usable, wishes.network)))
     if wishes.interfaces:
         missing = [name for name in wishes.interfaces if name not in usable]
         if missing:
             wanted = ", ".join(wishes.interfaces)
             raise CannotTell(f"expected {wanted} to be up with an address, found {', '.join(usable) or 'none'}; correct network.interfaces")
-        return Answer("=" + ",".join(wishes.interfaces))
+        return ComputedValue("=" + ",".join(wishes.interfaces))
     if len(usable) == 1:
-        return Answer("=" + usable[0])
+        return ComputedValue("=" + usable[0])
     routed = [row["name"] for row in rows if row.get("default_route") and row["name"] in usable]
     if len(routed) == 1:
-        return Answer("=" + routed[0], [f"{routed[0]} carries the default route; also up: {', '.join(name for name in usable if name != routed[0])}"])
+        return ComputedValue("=" + routed[0], [f"{routed[0]} carries the default route; also up: {', '.join(name for name in usable if name != routed[0])}"])
     raise CannotTell(f"expected one interface for NCCL, found {', '.join(usable) or 'none that is up with an address'}; name network.interfaces in the policy")
 
 
@@ -70,23 +70,23 @@ def _is_in(address: str, wanted: Any) -> bool:
     return one.version == wanted.version and one in wanted
 
 
-def hcas_infiniband(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
+def hcas_infiniband(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
     """ "=mlx5_0:1,…": active InfiniBand ports of the fastest rate."""
     return _hcas(network, "infiniband", wishes)
 
 
-def hcas_roce(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
+def hcas_roce(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
     """ "=mlx5_0:1,…": active RoCE ports of the fastest rate."""
     return _hcas(network, "ethernet", wishes)
 
 
-def _hcas(network: Mapping[str, Any], layer: str, wishes: DesiredState) -> Answer:
+def _hcas(network: Mapping[str, Any], layer: str, wishes: DesiredState) -> ComputedValue:
     ports = chosen_ports(network, layer, wishes)
     fastest = max(rate for _name, _port, rate in ports)
     taken = ports if wishes.hcas else [row for row in ports if row[2] == fastest]
     left = [f"{name}:{port} ({rate:g} Gbit/s)" for name, port, rate in ports if (name, port, rate) not in taken]
     notes = [f"slower than {fastest:g} Gbit/s and left out: {', '.join(left)}"] if left else []
-    return Answer("=" + ",".join(f"{name}:{port}" for name, port, _rate in taken), notes)
+    return ComputedValue("=" + ",".join(f"{name}:{port}" for name, port, _rate in taken), notes)
 
 
 def chosen_ports(network: Mapping[str, Any], layer: str, wishes: DesiredState) -> list[tuple[str, int, float]]:
@@ -108,7 +108,7 @@ def chosen_ports(network: Mapping[str, Any], layer: str, wishes: DesiredState) -
     return [row for row in ports if not wishes.hcas or row[0] in wishes.hcas]
 
 
-def gid_index(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
+def gid_index(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
     """Index of the RoCE v2 GID with an IPv4 address, when all chosen ports have it at the same place. Raises CannotTell."""
     chosen = {(name, port) for name, port, _rate in chosen_ports(network, "ethernet", wishes)}
     by_port: dict[str, list[int]] = {}
@@ -121,7 +121,7 @@ def gid_index(network: Mapping[str, Any], wishes: DesiredState) -> Answer:
     if not common:
         told = "; ".join(f"{name}: {', '.join(map(str, indices)) or 'none'}" for name, indices in by_port.items())
         raise CannotTell(f"expected a RoCE v2 GID with an IPv4 address at one index on all ports, found {told}; name HCAs that agree, or use NCCL 2.21")
-    return Answer(str(min(common)))
+    return ComputedValue(str(min(common)))
 
 
 def _is_ipv4(gid: object) -> bool:
@@ -131,7 +131,7 @@ def _is_ipv4(gid: object) -> bool:
         return False
 
 
-COMPUTED: dict[str, Callable[[Mapping[str, Any], DesiredState], Answer]] = {
+COMPUTED: dict[str, Callable[[Mapping[str, Any], DesiredState], ComputedValue]] = {
     "interface": interface,
     "hcas_infiniband": hcas_infiniband,
     "hcas_roce": hcas_roce,

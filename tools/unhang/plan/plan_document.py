@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from unhang.errors import UserError
-from unhang.run_folder import write_atomically
+from unhang.run_folder import read_object, write_atomically
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
-from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.text import visible
 
 SCHEMA = "unhang/plan/1"
@@ -23,6 +22,7 @@ FILE = "plan.json"
 LARGEST_PLAN_BYTES = 512 * 1024 * 1024
 SHOWN_HOSTS = 5
 CANARY = "canary"
+NEXT = "; next: unhang plan RUN"
 
 
 @dataclass(frozen=True)
@@ -189,11 +189,11 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
     path = path / FILE if path.is_dir() else path
     document = _read(path)
     if digest_of(document) != document["digest"]:
-        raise UserError(f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since (its digest differs); next: unhang plan RUN")
+        raise UserError(f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since (its digest differs){NEXT}")
     try:
         plan = _to_plan(document)
     except msgspec.ValidationError as problem:
-        raise UserError(f"{path}: {visible(str(problem), 300)}; next: unhang plan RUN") from None
+        raise UserError(f"{path}: {visible(str(problem), 300)}{NEXT}") from None
     _check_hosts(plan, path)
     gone = sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts)) if known_hosts is not None else []
     if gone:
@@ -204,19 +204,13 @@ def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        document = parse_strictly(read_bounded(path, LARGEST_PLAN_BYTES))
-    except OSError as problem:
-        raise UserError(f"expected a plan at {path}, found: {problem.strerror}; next: unhang plan RUN") from None
-    except NotStrict as problem:
-        raise UserError(f"{path}: expected a plan ({SCHEMA}), found: {problem}; next: unhang plan RUN") from None
-    found = document.get("schema") if isinstance(document, dict) else type(document).__name__
-    if found != SCHEMA:
-        raise UserError(f"{path}: expected a plan of schema {SCHEMA}, found {visible(found, 80)}; next: unhang plan RUN")
+    document = read_object(path, f"a plan ({SCHEMA})", LARGEST_PLAN_BYTES, NEXT)
+    if document.get("schema") != SCHEMA:
+        raise UserError(f"{path}: expected a plan of schema {SCHEMA}, found {visible(document.get('schema'), 80)}{NEXT}")
     for fault in check_schema(document, read_schema("plan-1")):
         where = ".".join(str(part) for part in fault.path) or "plan"
-        raise UserError(f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}; next: unhang plan RUN")
-    return dict(document)
+        raise UserError(f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}{NEXT}")
+    return document
 
 
 def _to_plan(document: dict[str, Any]) -> Plan:
@@ -236,6 +230,6 @@ def _check_hosts(plan: Plan, path: Path) -> None:
     in_waves = [host for wave in plan.waves for host in wave.hosts]
     wanted = [one.host for one in plan.hosts if one.remedies]
     if len(plan.by_host) != len(plan.hosts) or len(set(in_waves)) != len(in_waves) or set(in_waves) != set(wanted):
-        raise UserError(f"{path}: expected each host that has remedies in exactly one wave, found it otherwise; next: unhang plan RUN")
+        raise UserError(f"{path}: expected each host that has remedies in exactly one wave, found it otherwise{NEXT}")
     if any(remedy.policy != one.policy for one in plan.hosts for remedy in one.remedies):
-        raise UserError(f"{path}: expected one policy for all remedies of a host, found several; next: unhang plan RUN")
+        raise UserError(f"{path}: expected one policy for all remedies of a host, found several{NEXT}")

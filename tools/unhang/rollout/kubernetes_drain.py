@@ -32,7 +32,7 @@ class Step:
 
 def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, why: str, takes_over: str = "") -> Step:
     """Whether to cordon. Raises ValueError for a document that is no node."""
-    answer, reason = answer_of(node, pods, run), reason_for(run, why)
+    answer, reason = drain_answer(node, pods, run), reason_for(run, why)
     cordoned, marked = _is_cordoned(node), _mark(node)
     if cordoned and not is_ours(marked, (run, takes_over)):
         note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so, and stays so afterwards"
@@ -44,7 +44,7 @@ def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: 
 
 def plan_release(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, takes_over: str = "") -> Step:
     """Whether to uncordon: only what this run cordoned, and once the node is ready. Raises ValueError for a document that is no node."""
-    answer, marked = answer_of(node, pods, run), _mark(node)
+    answer, marked = drain_answer(node, pods, run), _mark(node)
     if not is_ours(marked, (run, takes_over)):
         note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so" if answer.drained else ""
         return Step(answer, False, {}, "", note, driver_by(node, pods))
@@ -52,7 +52,7 @@ def plan_release(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run
     return Step(answer, True, _patch(node, None, None), refused, f"{_name(node)} is to be uncordoned", driver_by(node, pods))
 
 
-def answer_of(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str) -> DrainAnswer:
+def drain_answer(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str) -> DrainAnswer:
     """The node as it is now. Jobs are pods whose work would be lost; who marked the node is told by the mark."""
     cordoned, marked = _is_cordoned(node), _mark(node)
     jobs = [_job(pod) for pod in pods if is_job(pod)]

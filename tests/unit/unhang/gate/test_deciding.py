@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.gate.deciding import Seen, decide, fit_for_the_group
+from unhang.gate.deciding import Observation, decide, fit_for_the_group
 
 HOSTS = ("gpu001", "gpu002", "gpu003")
 GOOD = {"verdict": "pass", "suspects": [], "hosts": []}
@@ -28,8 +28,8 @@ def finding(rule="driver-bad", host="gpu002", verdict="fail", severity="critical
 def outcomes(findings=(), alone=None, together=GOOD, reference="gpu001", audit=True):
     """Outcome and reasons by host."""
     each = dict.fromkeys(HOSTS, GOOD) | (alone or {})
-    seen = Seen({"findings": list(findings)} if audit else None, each, together, reference, ("critical", "error"))
-    return {host: (row["outcome"], row["reasons"]) for host, row in decide(HOSTS, seen).items()}
+    observed = Observation({"findings": list(findings)} if audit else None, each, together, reference, ("critical", "error"))
+    return {host: (row["outcome"], row["reasons"]) for host, row in decide(HOSTS, observed).items()}
 
 
 def test_all_pass():
@@ -124,5 +124,5 @@ def test_the_group_is_the_reference_and_who_passed_alone():
 
 
 def test_one_node_without_others_passes_alone_and_is_told_so():
-    seen = Seen({"findings": []}, {"gpu001": GOOD}, None, None, ("critical",))
-    assert decide(["gpu001"], seen) == {"gpu001": {"outcome": "pass", "reasons": ["alone: no other node was within the limit"], "differences": []}}
+    observed = Observation({"findings": []}, {"gpu001": GOOD}, None, None, ("critical",))
+    assert decide(["gpu001"], observed) == {"gpu001": {"outcome": "pass", "reasons": ["alone: no other node was within the limit"], "differences": []}}

@@ -8,7 +8,7 @@ import json
 import pytest
 from local_fleet import PROJECT
 
-from unhang.gate.deciding import Seen, decide
+from unhang.gate.deciding import Observation, decide
 from unhang.triage.run_judging import judge_folder
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
@@ -66,7 +66,7 @@ def decided(folder, changes, reference=None, severities=("critical", "error", "w
     """{host: row}, every smoke test having passed."""
     audit = judged(folder, changes)
     audit["findings"] = [row for row in audit["findings"] if row["scope"] == "group"]  # what one node is told for itself is not asked here
-    return decide(list(changes), Seen(audit, dict.fromkeys(changes, GOOD), GOOD, reference, severities))
+    return decide(list(changes), Observation(audit, dict.fromkeys(changes, GOOD), GOOD, reference, severities))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from unhang.plan.kernel_plan import Case, faults_after, flavour_of, names_to_ask, plan_kernel, release_of_package
+from unhang.plan.kernel_plan import KernelInputs, faults_after, flavour_of, names_to_ask, plan_kernel, release_of_package
 
 LOADER = {"loader": "grub", "can_clear_one_shot": True, "why_not": None, "refused": None}
 TRIAL = {"standing": "none", "trial": {}, "loader": LOADER, "space": {"free_mib": 400, "need_mib": 90}}
@@ -30,10 +30,10 @@ def offers(releases, *more):
     return {name: [{"version": "6.1.192-2", "origin": "mirror"}] for name in [*names, *more]}
 
 
-def case(running, policy, releases=DEBIAN, sections=None, **more):
+def inputs(running, policy, releases=DEBIAN, sections=None, **more):
     there = {f"linux-image-{running}": {"version": "1", "state": "installed"}, **more.pop("packages", {})}
     offered, trial = offers(releases, *more.pop("also", ())), {**TRIAL, **more.pop("trial", {})}
-    return Case(sections or facts(running), policy, offered, there, trial, **more)
+    return KernelInputs(sections or facts(running), policy, offered, there, trial, **more)
 
 
 CHOICES = [
@@ -54,7 +54,7 @@ CHOICES = [
 
 @pytest.mark.parametrize(("running", "policy", "releases", "release"), CHOICES)
 def test_the_release_is_the_one_named_or_the_newest_of_the_nearest_series(running, policy, releases, release):
-    plan = plan_kernel(case(running, policy, releases))
+    plan = plan_kernel(inputs(running, policy, releases))
     assert plan["problems"] == []
     assert (plan["action"], plan["release"]) == ("install", release)
     assert set(plan["packages"]) == {f"linux-image-{release}", f"linux-headers-{release}"}
@@ -71,18 +71,18 @@ NONE = [
 
 @pytest.mark.parametrize(("running", "policy"), NONE)
 def test_a_node_that_has_what_the_policy_names_is_left_alone(running, policy):
-    plan = plan_kernel(case(running, policy))
+    plan = plan_kernel(inputs(running, policy))
     assert (plan["action"], plan["problems"]) == ("none", [])
 
 
 def test_a_node_that_would_boot_another_kernel_next_is_told_to_stay():
     sections = facts("6.1.0-55-amd64", kernel__boot={"default_release": "6.1.0-56-amd64"})
-    assert plan_kernel(case("6.1.0-55-amd64", {"version": "6.1.0-55-amd64"}, sections=sections))["action"] == "select"
+    assert plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-55-amd64"}, sections=sections))["action"] == "select"
 
 
 def test_a_trial_that_was_cut_off_is_looked_at_again():
     tried = {"standing": "on_trial", "trial": {"release": "6.1.0-56-amd64"}}
-    plan = plan_kernel(case("6.1.0-56-amd64", {"version": "6.1.0-56-amd64"}, trial=tried))
+    plan = plan_kernel(inputs("6.1.0-56-amd64", {"version": "6.1.0-56-amd64"}, trial=tried))
     assert (plan["action"], plan["release"]) == ("verify", "6.1.0-56-amd64")
 
 
@@ -90,21 +90,21 @@ def test_what_stands_beside_the_running_kernel_comes_with_the_new_one():
     running, release = "6.8.0-40-generic", "6.8.0-85-generic"
     beside = ("linux-modules-nvidia-535-server-", "linux-modules-extra-", "linux-tools-")
     there = {name + running: {"version": "1", "state": "installed"} for name in beside}
-    plan = plan_kernel(case(running, {"version": release}, UBUNTU, packages=there, also=[name + release for name in beside[:2]]))
+    plan = plan_kernel(inputs(running, {"version": release}, UBUNTU, packages=there, also=[name + release for name in beside[:2]]))
     assert plan["problems"] == []
     assert {name for name in plan["packages"] if "nvidia" in name or "extra" in name} == {name + release for name in beside[:2]}
-    refused = plan_kernel(case(running, {"version": release}, UBUNTU, packages=there))
+    refused = plan_kernel(inputs(running, {"version": release}, UBUNTU, packages=there))
     assert any("linux-modules-nvidia-535-server-6.8.0-85-generic" in problem for problem in refused["problems"])
 
 
 def test_a_package_that_is_there_is_not_asked_for_again_and_a_half_installed_one_is():
     there = {"linux-image-6.1.0-56-amd64": {"version": "1", "state": "half-configured"}, "linux-headers-6.1.0-56-amd64": {"version": "1", "state": "installed"}}
-    plan = plan_kernel(case("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, packages=there))
+    plan = plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, packages=there))
     assert set(plan["packages"]) == {"linux-image-6.1.0-56-amd64"}
 
 
 def test_what_is_on_offer_is_listed_when_what_is_asked_for_is_not():
-    plan = plan_kernel(case("6.1.0-55-amd64", {"version": "6.1.0-99-amd64"}))
+    plan = plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-99-amd64"}))
     assert plan["action"] == "none"
     assert "expected kernel 6.1.0-99-amd64" in plan["problems"][0]
     assert "6.12.12+bpo-amd64, 6.1.0-56-amd64" in plan["problems"][0]
@@ -129,13 +129,13 @@ REFUSED = {
 def test_a_node_whose_kernel_cannot_be_tried_safely_is_refused_with_the_reason(name):
     more, trial, said = REFUSED[name]
     sections = facts("6.1.0-55-amd64", **more)
-    plan = plan_kernel(case("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=sections, trial=trial))
+    plan = plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=sections, trial=trial))
     assert said in plan["problems"][0]
 
 
 def test_a_kernel_that_fell_back_is_tried_again_when_that_is_asked_for():
     trial = {"standing": "fell_back", "why": "x", "trial": {"release": "6.1.0-56-amd64"}}
-    asked = case("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, trial=trial)
+    asked = inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, trial=trial)
     assert plan_kernel(asked)["problems"]
     assert plan_kernel(dataclasses.replace(asked, retry=True))["problems"] == []
     assert plan_kernel(dataclasses.replace(asked, wish={"version": "6.12.12+bpo-amd64"}))["problems"] == []
@@ -144,12 +144,12 @@ def test_a_kernel_that_fell_back_is_tried_again_when_that_is_asked_for():
 def test_a_kernel_that_is_on_the_disk_needs_no_room_in_boot():
     sections = facts("6.1.0-55-amd64", ["6.1.0-56-amd64"])
     full = {"space": {"free_mib": 1, "need_mib": 90}}
-    assert plan_kernel(case("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=sections, trial=full))["problems"] == []
+    assert plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=sections, trial=full))["problems"] == []
 
 
 def test_jobs_on_the_gpus_keep_the_node_from_being_rebooted_and_not_from_being_prepared():
     busy = [{"index": 0, "uuid": "GPU-0", "processes": [{"pid": 4242, "user": "alice"}]}]
-    asked = case("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=facts("6.1.0-55-amd64", gpus__devices=busy))
+    asked = inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=facts("6.1.0-55-amd64", gpus__devices=busy))
     assert plan_kernel(asked)["problems"] == []
     assert "pid 4242 of alice on GPU 0" in plan_kernel(dataclasses.replace(asked, reboot=True))["problems"][0]
     assert plan_kernel(dataclasses.replace(asked, reboot=True, busy=True))["problems"] == []
@@ -158,13 +158,13 @@ def test_jobs_on_the_gpus_keep_the_node_from_being_rebooted_and_not_from_being_p
 def test_modules_and_gpus_of_now_are_what_the_new_kernel_has_to_have():
     devices = [{"index": 0, "uuid": "GPU-0"}, {"index": 1, "uuid": None, "pci_address": "0000:3b:00.0"}, {"index": 2, "uuid": "GPU-2", "error": "lost"}]
     sections = facts("6.1.0-55-amd64", gpus__devices=devices, kernel__out_of_tree=["nvidia", "gdrdrv"])
-    plan = plan_kernel(case("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=sections, without_modules=("gdrdrv",)))
+    plan = plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=sections, without_modules=("gdrdrv",)))
     assert plan["gpus"] == ["0000:3b:00.0", "GPU-0"]
     assert plan["modules"] == ["nvidia"]
 
 
 def test_headers_can_be_left_out():
-    plan = plan_kernel(case("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, headers=False))
+    plan = plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, headers=False))
     assert set(plan["packages"]) == {"linux-image-6.1.0-56-amd64"}
 
 
@@ -182,7 +182,7 @@ AFTER = [
 @pytest.mark.parametrize(("more", "said"), AFTER)
 def test_after_the_boot_everything_of_before_has_to_be_there(more, said):
     sections = facts("6.1.0-56-amd64", **{"gpus__devices": [{"uuid": "GPU-0"}, {"uuid": "GPU-1"}], "kernel__out_of_tree": ["nvidia"], **more})
-    faults = faults_after(Case(sections, {}), {"release": "6.1.0-56-amd64", "modules": ["nvidia"], "gpus": ["GPU-0", "GPU-1"]})
+    faults = faults_after(KernelInputs(sections, {}), {"release": "6.1.0-56-amd64", "modules": ["nvidia"], "gpus": ["GPU-0", "GPU-1"]})
     assert len(faults) == len(said)
     assert all(words in fault for words, fault in zip(said, faults, strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.kubernetes_api import make_node, make_pod
 
-from unhang.rollout.kubernetes_drain import ANNOTATION, answer_of, driver_by, is_job, plan_drain, plan_release
+from unhang.rollout.kubernetes_drain import ANNOTATION, drain_answer, driver_by, is_job, plan_drain, plan_release
 
 OURS, EARLIER = "unhang r1: driver", "unhang r0: driver"
 
@@ -103,5 +103,5 @@ def test_a_document_that_is_no_node_is_refused(document):
 
 
 def test_rubbish_in_pods_is_a_job_and_not_a_crash():
-    answer = answer_of(node(), [{}, {"metadata": [], "spec": {"containers": "x"}, "status": 7}], "r1")
+    answer = drain_answer(node(), [{}, {"metadata": [], "spec": {"containers": "x"}, "status": 7}], "r1")
     assert len(answer.jobs) == 2

@@ -22,7 +22,7 @@ _OF_A_JOB = ("progress", "healthy", "symptom")
 _OF_A_JOB_FACTS = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "network_used", "nccl_version")
 
 
-class Outcome(NamedTuple):
+class Conclusion(NamedTuple):
     """word: a key of EXIT_CODES. why: one sentence. event: the line that shows it, if one does. ask: what to collect, where the log does not tell."""
 
     word: str
@@ -31,25 +31,25 @@ class Outcome(NamedTuple):
     ask: tuple[str, ...] = ()
 
 
-def outcome_of(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: bool) -> Outcome:
+def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: bool) -> Conclusion:
     """The answer of a diagnosis. Values in, value out."""
     if found:
-        return Outcome("cause", "a cause is named below")
+        return Conclusion("cause", "a cause is named below")
     if trouble:
         return _without_cause(facts)
     if not facts.events:
-        return Outcome("nothing", _nothing(inputs))
+        return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
     if ends:
-        return Outcome("healthy", "the job came to its end, and nothing went wrong before", ends[-1])
+        return Conclusion("healthy", "the job came to its end, and nothing went wrong before", ends[-1])
     if _is_of_a_job(facts):
-        return Outcome(
+        return Conclusion(
             "no_end", "the log ends without a word: no failure and no end of the job stands in it, as when a job hangs in silence", ask=ASK_ALL_RANKS
         )
-    return Outcome("healthy", "no fault stands in what the machine's tools print here")
+    return Conclusion("healthy", "no fault stands in what the machine's tools print here")
 
 
-def _without_cause(facts: Facts) -> Outcome:
+def _without_cause(facts: Facts) -> Conclusion:
     first = facts.first_error
     if first is not None and first.signature.kind == "error":
         why = (
@@ -57,14 +57,14 @@ def _without_cause(facts: Facts) -> Outcome:
             if first.signature.fact == "crash"
             else "something failed, and no cause shows"
         )
-        return Outcome("failure", f"{why}: {first.signature.says}", first, ASK_ALL_RANKS[2:] if first.signature.fact != "crash" else ())
+        return Conclusion("failure", f"{why}: {first.signature.says}", first, ASK_ALL_RANKS[2:] if first.signature.fact != "crash" else ())
     reports = [event for name in ("root_cause", "failed_exit", "killed") for event in facts.of(name) if not event.quoted]
     if reports:
         exit_code = next((f" with exit code {event.fields['code']}" for event in facts.of("failed_exit")), "")
         why = f"{who_failed(facts, reports[0])} ended{exit_code}, and its own words are not in the log"
-        return Outcome("failure", why, reports[0], ("the traceback of that rank: its own log (torchrun --log-dir, --redirects 3)", *ASK_ALL_RANKS[2:]))
+        return Conclusion("failure", why, reports[0], ("the traceback of that rank: its own log (torchrun --log-dir, --redirects 3)", *ASK_ALL_RANKS[2:]))
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
-    return Outcome("no_end", "the job stopped or hangs, and no line tells why", signs[0] if signs else None, ASK_ALL_RANKS)
+    return Conclusion("no_end", "the job stopped or hangs, and no line tells why", signs[0] if signs else None, ASK_ALL_RANKS)
 
 
 def _nothing(inputs: Sequence[Input]) -> str:
@@ -77,6 +77,6 @@ def _is_of_a_job(facts: Facts) -> bool:
     return any(event.signature.kind in _OF_A_JOB for event in facts.events) or any(facts.of(name) for name in _OF_A_JOB_FACTS)
 
 
-def describe_outcome(outcome: Outcome) -> dict[str, Any]:
+def describe_conclusion(conclusion: Conclusion) -> dict[str, Any]:
     """The `outcome` of a diagnosis document."""
-    return {"word": outcome.word, "why": outcome.why, "line": evidence_of(outcome.event) if outcome.event else None}
+    return {"word": conclusion.word, "why": conclusion.why, "line": evidence_of(conclusion.event) if conclusion.event else None}

@@ -30,7 +30,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Case:
+class DriverInputs:
     """sections: of the node facts. offers: {package: [{version, origin}]}, newest first; installed: {package: {version, …}}. users: of gpu_users.
 
     streams: {module of dnf: {streams, default, enabled}}, empty where repositories are flat.
@@ -79,17 +79,17 @@ def wanted_branch(desired: Mapping[str, Any]) -> str | None:
     return branch_of(desired.get("version") or desired.get("min") or desired.get("max"))
 
 
-def offered_version(case: Case, name: str, version: str) -> str | None:
+def offered_version(inputs: DriverInputs, name: str, version: str) -> str | None:
     """The package's own version that carries a driver version: the installed one when it does, else the newest on offer; None when there is none."""
-    row = case.installed.get(name)
+    row = inputs.installed.get(name)
     if row and same(upstream_version(row["version"]), version):
         return str(row["version"])
-    return next((str(row["version"]) for row in case.offers.get(name) or () if same(upstream_version(row["version"]), version)), None)
+    return next((str(row["version"]) for row in inputs.offers.get(name) or () if same(upstream_version(row["version"]), version)), None)
 
 
-def packaged_driver(case: Case) -> str | None:
+def packaged_driver(inputs: DriverInputs) -> str | None:
     """Version of the driver that the node's packages make up, None when there are none. That of the library: modules and metapackages may lag."""
-    rows = {row["name"]: row["version"] for row in case.fact("driver.packages") or ()}
+    rows = {row["name"]: row["version"] for row in inputs.fact("driver.packages") or ()}
     for start in ("libnvidia-ml1", "libnvidia-compute", "libnvidia-tesla", "nvidia-driver-cuda-libs", "nvidia-driver-", "nvidia-driver", "cuda-drivers"):
         for name in sorted(rows):
             version = upstream_version(rows[name])
@@ -98,48 +98,48 @@ def packaged_driver(case: Case) -> str | None:
     return None
 
 
-def chosen_flavour(case: Case, branch: str) -> str:
+def chosen_flavour(inputs: DriverInputs, branch: str) -> str:
     """The policy's flavour; else the only one that the GPUs take; else the loaded one; else what NVIDIA takes for the branch."""
-    if case.desired.get("flavour"):
-        return str(case.desired["flavour"])
-    known = {row["architecture"]: row["modules"] for row in case.tables["gpu_architectures"]}
-    needed = {known.get(name) for name in architectures(case)} & {"open", "proprietary"}
+    if inputs.desired.get("flavour"):
+        return str(inputs.desired["flavour"])
+    known = {row["architecture"]: row["modules"] for row in inputs.tables["gpu_architectures"]}
+    needed = {known.get(name) for name in architectures(inputs)} & {"open", "proprietary"}
     if len(needed) == 1:
         return str(needed.pop())
-    loaded = case.fact("driver.loaded.flavour")
+    loaded = inputs.fact("driver.loaded.flavour")
     if loaded:
         return str(loaded)
     return "proprietary" if int(branch) < PROPRIETARY_BELOW else "open"
 
 
-def architectures(case: Case) -> list[str]:
+def architectures(inputs: DriverInputs) -> list[str]:
     """Architectures of the node's GPUs, as far as the driver reported them."""
-    return sorted({gpu["architecture"] for gpu in case.fact("gpus.devices") or () if gpu.get("architecture") not in (None, "unknown")})
+    return sorted({gpu["architecture"] for gpu in inputs.fact("gpus.devices") or () if gpu.get("architecture") not in (None, "unknown")})
 
 
-def sources(case: Case) -> list[tuple[str, str]]:
+def sources(inputs: DriverInputs) -> list[tuple[str, str]]:
     """(family, release) of the places to take a driver from, in the order in which they are tried; [] for a system that nobody knows."""
-    system, version, family = case.fact("node.os.id"), str(case.fact("node.os.version_id") or ""), case.fact("node.os.family")
+    system, version, family = inputs.fact("node.os.id"), str(inputs.fact("node.os.version_id") or ""), inputs.fact("node.os.family")
     if family == "redhat":
         return [("redhat", version.split(".")[0])]
     own = [(str(system), version)] if system in ("debian", "ubuntu") else []
     nvidia = [("nvidia-deb", version)] if own else []
-    if case.options.source != "auto":
-        return own if case.options.source == "distribution" else nvidia
-    return nvidia + own if any(NVIDIA_REPOSITORY.match(name) for name in case.installed) else own + nvidia
+    if inputs.options.source != "auto":
+        return own if inputs.options.source == "distribution" else nvidia
+    return nvidia + own if any(NVIDIA_REPOSITORY.match(name) for name in inputs.installed) else own + nvidia
 
 
-def kernel_stream(case: Case) -> str:
+def kernel_stream(inputs: DriverInputs) -> str:
     """Ubuntu's name for the node's kernels: generic, generic-hwe-24.04, aws …"""
-    version = case.fact("node.os.version_id")
-    names = {row["name"] for row in case.fact("packages.installed") or ()}
-    release = str(boot_release(case) or "")
+    version = inputs.fact("node.os.version_id")
+    names = {row["name"] for row in inputs.fact("packages.installed") or ()}
+    release = str(boot_release(inputs) or "")
     flavour = release.split("-", 2)[2] if release.count("-") >= 2 else "generic"
     stream = f"{flavour}-hwe-{version}"
     return stream if {f"linux-{stream}", f"linux-image-{stream}"} & names else flavour
 
 
-def boot_release(case: Case) -> str | None:
+def boot_release(inputs: DriverInputs) -> str | None:
     """Release of the kernel that boots next; where that is unknown, the running one's."""
-    release = case.fact("kernel.boot.default_release") or case.fact("kernel.release")
+    release = inputs.fact("kernel.boot.default_release") or inputs.fact("kernel.release")
     return str(release) if release else None
