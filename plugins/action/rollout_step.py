@@ -40,9 +40,9 @@ class ActionModule(ActionBase):
     def _ask(self, conductor, host, given, task_vars):
         from dataclasses import asdict
 
-        from unhang.ansible.rollouts import groups_of
+        from unhang.ansible.rollouts import groups_of, limit_of
 
-        order = conductor.ask(host, given["step"], groups_of(task_vars), given["max_failed"])
+        order = conductor.ask(host, given["step"], groups_of(task_vars), given["max_failed"], limit_of(given["step"], task_vars))
         return {"go": order is not None, "order": asdict(order) if order else {}}
 
     def _answer(self, conductor, host, given, task_vars):

@@ -10,6 +10,8 @@ from unhang.plan.plan_document import read_plan
 from unhang.rollout.conductor import Conductor
 from unhang.rollout.steps import Answer, Order
 
+DRAIN_WAIT_S = 3600  # roles/drain/defaults/main.yml
+
 
 def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
     """rollout: as rollout_begin returned it. Raises UserError."""
@@ -20,6 +22,14 @@ def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
 def groups_of(task_vars: Mapping[str, Any]) -> dict[str, list[str]]:
     """The inventory's groups with their hosts."""
     return {str(name): [str(host) for host in members] for name, members in task_vars["groups"].items()}
+
+
+def limit_of(step: str, task_vars: Mapping[str, Any]) -> int:
+    """Seconds that the step may wait for jobs, as the role drain takes it; 0 where it waits for none, or where a template would have to be filled in."""
+    if step != "wait" or str(task_vars.get("drain_beside_jobs", "")).lower() in ("true", "yes", "1"):
+        return 0
+    given = str(task_vars.get("drain_wait_timeout_s", DRAIN_WAIT_S))
+    return int(given) if given.isdecimal() else 0
 
 
 def order_of(document: Mapping[str, Any]) -> Order:

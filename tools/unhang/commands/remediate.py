@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ from typing import Any
 from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
+from unhang.commands.rollout_display import following
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.plan.plan_document import FILE, Plan, read_plan
@@ -27,7 +29,6 @@ from unhang.text import ascii_only, visible
 
 FORMATS = ("table", "json", "junit")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for who reads the run folder
-SHOWN = re.compile(r"^rollout: (?P<line>.*)$")  # as plugins/callback/unhang_rollout.py prints it
 FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
 
 
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--take-over", action="store_true", help="an earlier controller that cannot be asked is over for sure")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
     parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show Ansible's own output while it runs instead of the rollout's progress")
     parser.add_argument("-o", "--format", choices=FORMATS, default="table")
 
 
@@ -65,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
-        played = play_into([*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible], home, new_run, show_line)
+        words = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
+        played = _played(words, home, new_run, folder, plan, arguments)
     return _outcome(played, folder, plan, arguments)
 
 
@@ -100,19 +103,28 @@ def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str
     return status_of(plan, read_journal(folder), undo_command(arguments.inventory or inventories_of_run(folder)))
 
 
-def show_line(line: str) -> None:
-    """One line of Ansible's output: what a person waits for is told on standard error, in plain lines."""
-    found = SHOWN.match(line) or FATAL.match(line)
-    if found is None:
-        return
-    told = found["line"] if "line" in found.groupdict() else f"{found['host']}: {found['msg'].removeprefix(found['host'] + ' ')}"
-    print(f"unhang: {visible(told, 300)}", file=sys.stderr, flush=True)
+def told_line(line: str) -> str:
+    """One line of Ansible's output as it is told while a rollout runs; "" for what the journal tells, and for what nobody waits for."""
+    found = FATAL.match(line)
+    return f"unhang: {visible(found['host'] + ': ' + found['msg'].removeprefix(found['host'] + ' '), 300)}" if found else ""
+
+
+def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:
+    """Shows the rollout by its journal; a preview has none, and Ansible's own output is what it shows."""
+    if arguments.verbose:
+        return play_into(command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True))
+    with following(folder, plan, sys.stderr) if arguments.apply else contextlib.nullcontext(_say) as note:
+        return play_into(command, home, new_run, lambda line: note(told) if (told := told_line(line)) else None)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
     again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
     if not arguments.apply:
-        sys.stderr.write(played.output)
+        sys.stderr.write("" if arguments.verbose else played.output)
         print(f"previewed; next: {again} --apply" if played.code == 0 else f"the preview failed on a node (ansible-playbook ended with {played.code})")
         return 0 if played.code == 0 else 2
     if not read_journal(folder).entries:

@@ -24,6 +24,11 @@ def utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def _later(seconds: int) -> str:
+    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=seconds)
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 @dataclass(frozen=True)
 class Conductor:
     """One controller of one rollout. folder: of the plan's run, where the journal lies; read: the run folder into which the nodes were read just now."""
@@ -44,8 +49,11 @@ class Conductor:
                 self._put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
         return {"wave": evidence["wave"], "begin": list(admitted.begin), "postponed": dict(admitted.postponed), "stopped": admitted.stopped}
 
-    def ask(self, host: str, step: str, groups: Mapping[str, Sequence[str]], max_failed: int | str) -> Order | None:
-        """The order, when this step is what the host needs now; its begin is written down then. Raises UserError, OSError."""
+    def ask(self, host: str, step: str, groups: Mapping[str, Sequence[str]], max_failed: int | str, limit_s: int = 0) -> Order | None:
+        """The order, when this step is what the host needs now; its begin is written down then. Raises UserError, OSError.
+
+        limit_s: seconds that the step may take, where that is known, for who waits.
+        """
         known, target = self.replayed(), self.target(host)
         if why := machine.refusal(known.node(host), target):
             if step == "lock":
@@ -62,7 +70,8 @@ class Conductor:
         if why := machine.may_act(order):
             self._put(Entry(utc_now(), host, step, FAILED, order.token, {"why": why}))
             return None
-        self._put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why}))
+        until = {"until": _later(limit_s)} if limit_s else {}
+        self._put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why, **until}))
         return order
 
     def answer(self, order: Order, answer: Answer) -> tuple[str, dict[str, Any]]:

@@ -1,0 +1,131 @@
+"""What a person sees while a rollout runs: a line for each step that ended, or a screen, by the journal alone."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import yaml
+from fakes.role_play import PROJECT
+from rollout_plans import Recorded, planned
+
+from unhang.ansible.rollouts import DRAIN_WAIT_S, limit_of
+from unhang.commands.remediate import told_line
+from unhang.commands.rollout_display import following
+from unhang.rollout.journal import read_journal
+from unhang.rollout.progress import Progress, elapsed
+from unhang.rollout.steps import BEGUN, BRAKE, DONE, FAILED, ROLLOUT, Entry
+
+
+def at(seconds):
+    return f"2026-11-20T07:{seconds // 60:02d}:{seconds % 60:02d}Z"
+
+
+BEGINNING = [Entry(at(0), "", ROLLOUT, BEGUN, 1, {"by": "ops"}), Entry(at(1), "", BRAKE, DONE, 1, {"wave": "canary 1", "why": ""})]
+LOCKED = [Entry(at(2), "a", "lock", BEGUN), Entry(at(14), "a", "lock", DONE, 7, {"fencing": 7, "boot_id": "a-boot"})]
+WAITING = Entry(at(20), "a", "wait", BEGUN, 7, {"boot_id": "a-boot", "until": at(3600 - 1)})
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return planned(tmp_path)
+
+
+def test_each_step_that_ended_is_a_line_with_its_time(plan):
+    assert list(Progress(plan).feed([*BEGINNING, *LOCKED, WAITING])) == [
+        "controller 1 begins: 3 nodes in 2 waves",
+        "canary 1: 1 node; 0 waves done, 1 to come",
+        "a: lock done, 12 s",
+        "a: wait until 2026-11-20T07:59:59Z at the latest",
+    ]
+
+
+def test_why_a_step_failed_and_how_the_node_ended_stand_in_its_line(plan):
+    refused = [Entry(at(2), "a", "lock", BEGUN), Entry(at(3), "a", "lock", FAILED, 0, {"why": "another run has it"})]
+    stopped = Entry(at(4), "", BRAKE, FAILED, 1, {"wave": "wave 1", "why": "not proved healthy among the canaries: a"})
+    lines = list(Progress(plan).feed([*BEGINNING, *refused, stopped, Entry(at(5), "", ROLLOUT, DONE, 1)]))[2:]
+    assert lines == [
+        "a: lock failed, 1 s: another run has it; refused",
+        "wave 1: nothing new is begun: not proved healthy among the canaries: a",
+        "controller 1 has come to its end",
+    ]
+
+
+def test_the_screen_folds_nodes_by_step_and_state_and_says_until_when_it_waits(plan):
+    progress = Progress(plan)
+    list(progress.feed([*BEGINNING, *LOCKED, WAITING]))
+    assert progress.screen(at(270)) == [
+        "canary 1: 1 node; 0 waves done, 1 to come",
+        "  wait           a  for 4 min 10 s, until 2026-11-20T07:59:59Z at the latest",
+        "  to come        b,c  2 nodes",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (-5, "0 s")])
+def test_a_time_is_told_in_two_units_and_never_below_nothing(seconds, text):
+    assert elapsed(at(100), at(100 + seconds)) == text
+
+
+def test_plain_lines_tell_of_this_controller_and_not_of_an_earlier_one(tmp_path, plan):
+    recorded, said = Recorded(tmp_path, plan), io.StringIO()
+    recorded.begin()
+    recorded.through("a")
+    with following(tmp_path, plan, said) as note:
+        recorded.begin()
+        recorded.through("b")
+        note("unhang: something else")
+    lines = said.getvalue().splitlines()
+    assert "unhang: something else" in lines
+    assert [line for line in lines if line.startswith("unhang: a:")] == []
+    assert sum(line.startswith("unhang: b: release done") and line.endswith("; released") for line in lines) == 1
+    assert all("\x1b" not in line for line in lines)
+    assert read_journal(tmp_path).torn == ()
+
+
+class Terminal(io.StringIO):
+    """A terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_has_one_screen_that_is_taken_away_at_the_end(tmp_path, plan, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    recorded, said = Recorded(tmp_path, plan), Terminal()
+    with following(tmp_path, plan, said):
+        recorded.begin()
+        recorded.through("a")
+    shown = said.getvalue()
+    assert "  released       a  1 node\n" in shown
+    assert "  to come        b,c  2 nodes\n" in shown
+    assert shown.endswith("\x1b[3A\x1b[J")
+
+
+def test_a_journal_that_cannot_be_read_is_named_once(tmp_path, plan):
+    said = io.StringIO()
+    with following(tmp_path, plan, said):
+        (tmp_path / "journal.jsonl").write_text("nothing\n" + json.dumps({"at": "x"}) + "\n")
+    assert said.getvalue().count("the journal could not be followed: expected at, host, step") == 1
+
+
+def test_how_long_jobs_are_waited_for_is_the_roles_own_limit():
+    assert yaml.safe_load((PROJECT / "roles" / "drain" / "defaults" / "main.yml").read_text())["drain_wait_timeout_s"] == DRAIN_WAIT_S
+    assert (limit_of("wait", {}), limit_of("wait", {"drain_wait_timeout_s": "60"}), limit_of("drain", {})) == (DRAIN_WAIT_S, 60, 0)
+    assert limit_of("wait", {"drain_wait_timeout_s": "{{ hours * 3600 }}"}) == limit_of("wait", {"drain_beside_jobs": "true"}) == 0
+
+
+def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
+    recorded = Recorded(tmp_path, plan)
+    recorded.begin()
+    recorded.through("a", until="lock")
+    assert "until" not in read_journal(tmp_path).entries[-1].evidence
+    recorded.begin()
+    assert recorded.ask("a", "lock", {}, "9", 60) is not None
+    begun = read_journal(tmp_path).entries[-1]
+    assert elapsed(begun.at, begun.evidence["until"]) in ("59 s", "1 min 0 s", "1 min 1 s")
+
+
+def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
+    assert told_line('fatal: [a]: FAILED! => {"changed": false, "msg": "a refused: not touched"}') == "unhang: a: refused: not touched"
+    assert told_line("rollout: a: lock done") == told_line("TASK [Audit] ****") == ""

@@ -1,0 +1,107 @@
+"""Shows a rollout while it runs: follows its journal, and writes plain lines, or on a terminal one screen that is written over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from unhang.errors import UserError
+from unhang.plan.plan_document import Plan
+from unhang.rollout.conductor import utc_now
+from unhang.rollout.journal import JOURNAL
+from unhang.rollout.journal_text import parse_journal
+from unhang.rollout.progress import Progress
+from unhang.rollout.steps import Entry
+
+LOOK_EVERY_S = 1.0
+
+
+@contextlib.contextmanager
+def following(folder: Path, plan: Plan, target: TextIO) -> Iterator[Callable[[str], None]]:
+    """Shows what the journal says from now on; gives the function that writes another line without breaking the screen."""
+    display = _Display(folder, Progress(plan), target)
+    over = threading.Event()
+
+    def follow() -> None:
+        while not over.wait(LOOK_EVERY_S):
+            display.look()
+
+    thread = threading.Thread(target=follow, name="journal", daemon=True)
+    thread.start()
+    try:
+        yield display.note
+    finally:
+        over.set()
+        thread.join()
+        display.look()
+        display.close()
+
+
+class _Display:
+    """Where the journal was read to, and what stands on the screen."""
+
+    def __init__(self, folder: Path, progress: Progress, target: TextIO) -> None:
+        self.path, self.progress, self.target = folder / JOURNAL, progress, target
+        self.lock = threading.Lock()
+        self.written = 0  # lines of the screen
+        self.fault = ""
+        self.offset = 0
+        self.on_screen = target.isatty() and os.environ.get("TERM") != "dumb"
+        for _ in self.progress.feed(self._new_entries()):
+            pass  # what earlier controllers did is known, and told by --status
+        self.begun = False
+
+    def look(self) -> None:
+        """Takes in what was written since, and shows it."""
+        with self.lock:
+            lines = list(self.progress.feed(self._new_entries()))
+            self.begun = self.begun or bool(lines)
+            if not self.on_screen:
+                self._write([f"unhang: {line}" for line in lines])
+            elif self.begun:
+                self._clear()
+                screen = self.progress.screen(utc_now())
+                self._write([line[: max(20, shutil.get_terminal_size().columns - 1)] for line in screen])
+                self.written = len(screen)
+
+    def note(self, line: str) -> None:
+        """Another line, above the screen."""
+        with self.lock:
+            self._clear()
+            self._write([line])
+
+    def close(self) -> None:
+        """Takes the screen away: what comes next tells how all nodes ended."""
+        with self.lock:
+            self._clear()
+            self._write([f"unhang: {self.fault}"] if self.fault else [])
+
+    def _new_entries(self) -> tuple[Entry, ...]:
+        """Those whose lines are whole. A journal that cannot be read is said once, at the end."""
+        try:
+            with self.path.open("rb") as source:
+                source.seek(self.offset)
+                content = source.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            entries = parse_journal(whole).entries
+        except FileNotFoundError:
+            return ()
+        except (OSError, UserError) as problem:
+            self.fault = f"the journal could not be followed: {problem}"
+            return ()
+        self.offset += len(whole)
+        return entries
+
+    def _clear(self) -> None:
+        if self.written:
+            self.target.write(f"\x1b[{self.written}A\x1b[J")
+            self.written = 0
+
+    def _write(self, lines: list[str]) -> None:
+        self.target.write("".join(f"{line}\n" for line in lines))
+        self.target.flush()

@@ -1,0 +1,95 @@
+"""A rollout as it runs, told from its journal: a line for each step that ended, and a screen of where all nodes stand. No clock and no I/O here."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from unhang.nodeset import fold_hosts, shortened
+from unhang.plan.plan_document import Plan
+from unhang.rollout.node_state import NodeState, Replayed, is_resting, replay
+from unhang.rollout.status_table import ORDER
+from unhang.rollout.steps import BEGUN, BRAKE, DONE, ROLLOUT, UNDER_WAY, Entry
+from unhang.text import counted, visible
+
+LONGEST_HOSTS, LONGEST_WHY = 60, 200
+
+
+@dataclass
+class Progress:
+    """What the journal has said so far. began: (host, step) -> (when it was begun, until when it may last); wave: its place in the plan, from 0."""
+
+    plan: Plan
+    replayed: Replayed = field(default_factory=Replayed)
+    began: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    wave: int | None = None
+
+    def feed(self, entries: Iterable[Entry]) -> Iterator[str]:
+        """Takes entries in, and gives the lines that tell of them."""
+        for entry in entries:
+            self.replayed = replay([entry], self.replayed)
+            line = self._of_node(entry) if entry.host else self._of_rollout(entry)
+            if line:
+                yield line
+
+    def screen(self, at: str) -> list[str]:
+        """Where all nodes stand. at: now, as the journal writes times."""
+        states: dict[str, list[str]] = {}
+        steps: dict[str, list[NodeState]] = {}
+        for host in (host for wave in self.plan.waves for host in wave.hosts):
+            node = self.replayed.node(host)
+            if node.state == UNDER_WAY and node.begun:
+                steps.setdefault(node.begun, []).append(node)
+            else:
+                states.setdefault(node.state, []).append(host)
+        lines = [self._waves()]
+        lines += [f"  {step:<15}{_hosts([node.host for node in nodes])}  {self._since(step, nodes, at)}" for step, nodes in steps.items()]
+        return lines + [f"  {state:<15}{_hosts(states[state])}  {counted(len(states[state]), 'node')}" for state in ORDER if state in states]
+
+    def _of_node(self, entry: Entry) -> str:
+        key = (entry.host, entry.step)
+        if entry.status == BEGUN:
+            until = str(entry.evidence.get("until") or "")
+            self.began[key] = (entry.at, until)
+            return f"{entry.host}: {entry.step} until {until} at the latest" if until else ""
+        took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
+        why = f": {visible(str(entry.evidence['why']), LONGEST_WHY)}" if entry.evidence.get("why") else ""
+        node = self.replayed.node(entry.host)
+        return f"{entry.host}: {entry.step} {entry.status}{took}{why}" + (f"; {node.state}" if is_resting(node) else "")
+
+    def _of_rollout(self, entry: Entry) -> str:
+        if entry.step == BRAKE:
+            name = str(entry.evidence.get("wave") or "")
+            self.wave = next((place for place, wave in enumerate(self.plan.waves) if wave.name == name), self.wave)
+            return self._waves() if entry.status == DONE else f"{name}: nothing new is begun: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
+        if entry.step == ROLLOUT and entry.status == BEGUN:
+            nodes = sum(len(wave.hosts) for wave in self.plan.waves)
+            return f"controller {entry.token} begins: {counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}"
+        return f"controller {entry.token} has come to its end" if entry.step == ROLLOUT else ""
+
+    def _waves(self) -> str:
+        """The wave that is played, and how many are through and to come."""
+        if self.wave is None:
+            return f"{counted(len(self.plan.waves), 'wave')} to come"
+        wave, left = self.plan.waves[self.wave], len(self.plan.waves) - self.wave - 1
+        return f"{wave.name}: {counted(len(wave.hosts), 'node')}; {counted(self.wave, 'wave')} done, {left} to come"
+
+    def _since(self, step: str, nodes: Iterable[NodeState], at: str) -> str:
+        times = [self.began[node.host, step] for node in nodes if (node.host, step) in self.began]
+        if not times:
+            return ""
+        until = max(until for _, until in times)
+        return f"for {elapsed(min(since for since, _ in times), at)}" + (f", until {until} at the latest" if until else "")
+
+
+def elapsed(since: str, at: str) -> str:
+    """Between two times of a journal: 12 s, 4 min 10 s, 2 h 5 min. A clock that was set back counts as none."""
+    seconds = max(0, round((datetime.datetime.fromisoformat(at) - datetime.datetime.fromisoformat(since)).total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    return f"{seconds // 60} min {seconds % 60} s" if seconds < 3600 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def _hosts(hosts: Iterable[str]) -> str:
+    return shortened(fold_hosts(hosts), LONGEST_HOSTS)
