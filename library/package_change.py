@@ -288,6 +288,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     answer = change_packages(module.params, module.check_mode)
+    for line in answer.get("warnings_of_update", ()):
+        module.warn(line)
     if answer.pop("failed"):
         module.fail_json(**answer)
     module.exit_json(**answer)

@@ -103,6 +103,8 @@ def main() -> None:
         found = backend_of(asked["rootfs"]).read_offers(asked["rootfs"], asked["names"], asked["update_cache"], asked["fetch_timeout_s"], asked["modules"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
+    for line in found.warnings_of_update:
+        module.warn(line)
     module.exit_json(changed=False, **found._asdict())
 
 

@@ -115,9 +115,13 @@ class Repository:
         self.home.mkdir(mode=0o700)
         for path in files:
             self.add(path)
-        self._gpg("--quick-generate-key", "--passphrase", "", ORIGIN, "ed25519", "sign", "never")
-        self.key = self._gpg("--armor", "--export", ORIGIN)
+        self.key = self.new_key(ORIGIN)
         self.index()
+
+    def new_key(self, name, lasts="never", *at):
+        """A key that can sign, its public part as text. lasts: as gpg takes it; at: options of gpg, such as another time."""
+        self._gpg(*at, "--quick-generate-key", "--passphrase", "", name, "ed25519", "sign", lasts)
+        return self._gpg(*at, "--armor", "--export", name)
 
     def add(self, path):
         """Another package; index has to follow."""
@@ -133,8 +137,8 @@ class Repository:
         for path in self.folder.glob(pattern):
             path.unlink()
 
-    def index(self):
-        """Packages, Release and its signature, anew."""
+    def index(self, key=ORIGIN, at=(), **fields):
+        """Packages, Release and its signature, anew. key: who signs; at: options of gpg (another time); fields: lines of Release to set."""
         for old in ("Packages", "Release", "InRelease"):
             (self.folder / old).unlink(missing_ok=True)
         # Sums of packages that were summed up before are kept: a gigabyte takes a minute. One kind of sum is enough.
@@ -145,7 +149,10 @@ class Repository:
         options = ["-o", f"APT::FTPArchive::Release::Origin={ORIGIN}", "-o", f"APT::FTPArchive::Release::Label={ORIGIN}"]
         with release.open("w") as output:
             subprocess.run(["apt-ftparchive", *options, "release", "."], cwd=self.folder, stdout=output, check=True, timeout=DEADLINE_S)
-        (self.folder / "InRelease").write_text(self._gpg("--clearsign", "--output", "-", str(release)))
+        for name, value in fields.items():
+            kept = [line for line in release.read_text().splitlines() if not line.startswith(f"{name.replace('_', '-')}: ")]
+            release.write_text("\n".join([f"{name.replace('_', '-')}: {value}", *kept]) + "\n")
+        (self.folder / "InRelease").write_text(self._gpg(*at, "--local-user", key, "--clearsign", "--output", "-", str(release)))
 
     def spoil_signature(self):
         """What is signed is changed after the fact."""

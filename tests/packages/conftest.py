@@ -2,6 +2,7 @@
 
 deb12, deb13    a fresh node of bookworm and of trixie for each test (Equipped)
 versions        versions that the archives offer, by what they are for
+trial           a node with a repository of packages that are built here, signed and served as those are (Trial)
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from repository import build_package
 from testbed import Testbed
 from testbed.bed import CONTROLLER
 from testbed.tree import ready_tree
+from trial_node import Trial, booted
 
 MORE = ("unattended-upgrades", "dkms")
 TREES = {"deb12": ("bookworm", MORE), "deb13": ("trixie", MORE)}
@@ -119,6 +121,21 @@ def deb12(package_bed, versions, tmp_path):
 def deb13(package_bed, versions, tmp_path):
     """A fresh node of trixie, its lists of packages fetched."""
     yield from _equipped("deb13", package_bed, versions, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trial_bed(tmp_path_factory):
+    """(booted node, its repository) of the trials in one file."""
+    with booted(tmp_path_factory.mktemp("trial"), TREES) as bed_and_repository:
+        yield bed_and_repository
+
+
+@pytest.fixture
+def trial(trial_bed, tmp_path):
+    """A node with a signed repository of the test's own; what a trial did to it is undone."""
+    bed, repository = trial_bed
+    with contextlib.ExitStack() as undo:
+        yield Trial(Fleet(bed, None, tmp_path, undo), repository)
 
 
 def pytest_collection_modifyitems(items):

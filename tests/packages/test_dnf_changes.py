@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import module_calls
@@ -16,6 +17,15 @@ OLD, NEW = "3:570.86.15-1.el9", "3:580.95.05-1.el9"
 NAMES = ("nvidia-driver", "nvidia-driver-cuda-libs")
 MORE = ("dnf", "rpm", "dnf-plugins-core")
 
+SITE_PLUGIN = """\
+import subprocess
+import dnf
+class Site(dnf.Plugin):
+    name = "site"
+    def transaction(self):
+        subprocess.run(["rpm", "--erase", "--nodeps", "site-helper"], check=True)
+"""
+
 
 def build_rpms(folder):
     """A repository with both versions of both packages; the driver wants its own libraries."""
@@ -25,6 +35,8 @@ def build_rpms(folder):
             rpms.build(folder, name, bare, f"Requires: {NAMES[1]} = 3:{bare}" if name == NAMES[0] else "")
     rpms.build(folder, "site-tool", "1.0", f"Requires: {NAMES[1]} >= {NEW.rsplit('-', 1)[0]}")
     rpms.build(folder, "site-stray", "1.0", "Requires: nothing-has-this")
+    rpms.build(folder, "site-helper", "1.0")
+    rpms.build(folder, "site-user", "1.0", "Requires: site-helper")
     return rpms.index(folder)
 
 
@@ -103,4 +115,19 @@ def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(
     assert versions(node) == [NEW, NEW]
     booted.shell("mv /srv/away /srv/repository")
     assert call(node, "state_restore", id=state_id)["changed"], "a repository has the very file"
+    assert versions(node) == [OLD, OLD]
+
+
+def test_a_change_after_which_dnf_check_fails_is_no_success_and_can_be_rolled_back(node):
+    """dnf's own transaction is whole; what a site has hung onto it, as a plugin of dnf, takes something away."""
+    booted = node.nodes["rpm1"]
+    booted.shell("dnf -q -y install site-user", timeout_s=rpms.DEADLINE_S)
+    booted.write("/usr/lib/python3/dist-packages/dnf-plugins/site.py", SITE_PLUGIN)
+    state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
+    failed = call(node, "package_change", state_id=state_id, install={"nvidia-driver": NEW}, expect={NAMES[1]: NEW})
+    assert failed["stopped_at"] == "applying"
+    assert "site-user-3:1.0-1.el9.noarch: needs site-helper" in failed["msg"]
+    assert json.loads(booted.shell(f"cat /var/lib/unhang/states/{state_id}/packages.json"))["status"] == "failed"
+    assert versions(node) == [NEW, NEW]
+    assert call(node, "state_restore", id=state_id)["changed"]
     assert versions(node) == [OLD, OLD]

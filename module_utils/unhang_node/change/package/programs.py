@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
+import shutil
 import tempfile
 from typing import List, Optional, Sequence, Tuple
 
 from ...process import ProcessResult, run_process
+from ..config.masking import mask_urls
 from ..files import place_of
 
 # No script of a package may ask anything.
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1", "UCF_FORCE_CONFFOLD": "1"}
 CALL_DEADLINE_S = 300
 DEADLINE_PASSED = -1  # a code of our own
+PRIVATE = ".unhang-"
 VIEW_PARENT = "/var/tmp"  # noqa: S108 - mkdtemp makes the folder in it
 _PROBLEM = re.compile(
     r"^(?:E: |Err:|W: (?:Failed|GPG|An error|The repository)|dpkg: (?:error|warning: old)| (?:cannot|failed|installed|subprocess|new|unable) "
@@ -27,13 +31,16 @@ def inside(rootfs: str, argv: Sequence[str]) -> List[str]:
 
 
 def run(rootfs: str, argv: Sequence[str], deadline_s: float = CALL_DEADLINE_S) -> Tuple[int, str]:
-    """(exit code, everything printed) of a program that may be killed without harm; DEADLINE_PASSED as the code when it was. Raises OSError."""
+    """(exit code, everything printed) of a program that may be killed without harm; DEADLINE_PASSED as the code when it was. Raises OSError.
+
+    What stands before the host of a URL is masked: some of apt's messages have a mirror's password.
+    """
     result = run_process(argv, deadline_s, rootfs, variables=QUIET, merged=True)
     if result.is_missing:
         raise missing(result)
     if result.code is None:
-        return DEADLINE_PASSED, result.stdout + f"\nE: no answer within {deadline_s:g} s"
-    return result.code, result.stdout
+        return DEADLINE_PASSED, mask_urls(result.stdout) + f"\nE: no answer within {deadline_s:g} s"
+    return result.code, mask_urls(result.stdout)
 
 
 def missing(result: ProcessResult) -> FileNotFoundError:
@@ -42,8 +49,46 @@ def missing(result: ProcessResult) -> FileNotFoundError:
 
 
 def private_folder(rootfs: str) -> str:
-    """A new folder for one simulation, a path of the node; on disk, for lists take more room than a node's /tmp may have."""
-    return VIEW_PARENT + "/" + os.path.basename(tempfile.mkdtemp(prefix=".unhang-", dir=place_of(rootfs, VIEW_PARENT)))
+    """A new folder for one simulation, a path of the node; on disk, for lists take more room than a node's /tmp may have.
+
+    It is locked until this process ends, and those of processes that were killed go: each may have a copy of all of apt's lists.
+    """
+    parent = place_of(rootfs, VIEW_PARENT)
+    _sweep_abandoned(parent)
+    while True:
+        folder = tempfile.mkdtemp(prefix=PRIVATE, dir=parent)
+        if _lock_folder(folder, fcntl.LOCK_SH) is not None:  # left open on purpose: it ends with the process, however that ends
+            return VIEW_PARENT + "/" + os.path.basename(folder)
+
+
+def _sweep_abandoned(parent: str) -> None:
+    """Removes private folders of ours that no process has. In a folder where everybody may write, only what is our own counts."""
+    for name in sorted(name for name in os.listdir(parent) if name.startswith(PRIVATE)):
+        folder = os.path.join(parent, name)
+        descriptor = _lock_folder(folder, fcntl.LOCK_EX)
+        if descriptor is None:
+            continue
+        try:
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def _lock_folder(folder: str, kind: int) -> Optional[int]:
+    """A descriptor that has the folder locked, None where another process has it, where it is gone, and where it is no folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        if os.path.samestat(os.stat(folder), os.fstat(descriptor)):
+            return descriptor
+    except OSError:  # somebody sweeps it at this moment
+        pass
+    os.close(descriptor)
+    return None
 
 
 def error_lines(text: str, limit: int = 6) -> List[str]:

@@ -12,6 +12,7 @@ import time
 from typing import Callable, Sequence, Tuple
 
 from ...process import ENVIRONMENT, run_process
+from ..config.masking import mask_urls
 from ..files import STATE_FOLDER, place_of, read_text_or_none
 from .programs import QUIET
 from .values import Locked
@@ -127,11 +128,11 @@ def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s:
 
 
 def read_log(rootfs: str) -> str:
-    """What the last run printed, its end when it is long."""
+    """What the last run printed, its end when it is long; what stands before the host of a URL is masked."""
     try:
         with open(os.path.join(place_of(rootfs, WORK), "log"), "rb") as source:
             source.seek(0, os.SEEK_END)
             source.seek(max(0, source.tell() - 262144))
-            return source.read().decode("utf-8", "replace")
+            return mask_urls(source.read().decode("utf-8", "replace"))
     except FileNotFoundError:
         return ""

@@ -9,13 +9,13 @@ from typing import List, NamedTuple, Sequence, Tuple
 
 from ...files import place_of
 from ..programs import error_lines, private_folder, run
-from ..saved import NEW, OLD, forget_damaged, keep_again, merge_rows, read_saved, rows_of, seal_kept, write_saved
+from ..saved import NEW, OLD, forget_damaged, keep_again, merge_rows, read_saved, rows_of, seal_kept, sha256_of, write_saved
 from ..values import Installed, Refused, Request, Row, Step, View
 from .commands import ALLOW, AS_ROOT, BARE, NETWORK, make_view, offers_of
 from .consistency import control_of
 from .installed import read_automatic
 from .output import parse_fields
-from .repack import CannotRepack, repack
+from .repack import INFO, CannotRepack, repack
 
 CACHE = "/var/cache/apt/archives"
 DOWNLOAD_DEADLINE_S = 600
@@ -85,14 +85,32 @@ def file_of(row: Row) -> str:
 
 
 def is_package_of(rootfs: str, path: str, row: Row) -> bool:
-    """True when the file is a package that can be read and is the one that the row means."""
+    """True when the file is a package that can be read and is the one that the row means, and no other build of the same version."""
     if not os.path.isfile(place_of(rootfs, path)):
         return False
     if run(rootfs, ["dpkg-deb", "--contents", path])[0]:
         return False  # a file of the node's cache that was cut has its first part all the same
     code, output = run(rootfs, ["dpkg-deb", "--field", path, "Package", "Version", "Architecture"])
     found = parse_fields(output, ("Package", "Version", "Architecture"))
-    return code == 0 and found == [{"Package": row["name"].split(":")[0], "Version": row["before"], "Architecture": row["architecture"]}]
+    named = [{"Package": row["name"].split(":")[0], "Version": row["before"], "Architecture": row["architecture"]}]
+    return code == 0 and found == named and not is_another_build(rootfs, path, row)
+
+
+def is_another_build(rootfs: str, path: str, row: Row) -> bool:
+    """True when the package at a path of the node lists other files than the installed one: a mirror may have built a version anew.
+
+    False where one of the two came without a list of sums.
+    """
+    name = row["name"].split(":")[0]
+    listed = (place_of(rootfs, f"{INFO}/{stem}.md5sums") for stem in (name, f"{name}:{row['architecture']}"))
+    installed = next((place for place in listed if os.path.isfile(place)), None)
+    private = private_folder(rootfs)
+    try:
+        code, _output = run(rootfs, ["dpkg-deb", "--control", path, private + "/control"])
+        offered = place_of(rootfs, private + "/control/md5sums")
+        return installed is not None and code == 0 and os.path.isfile(offered) and sha256_of(installed) != sha256_of(offered)
+    finally:
+        shutil.rmtree(place_of(rootfs, private), ignore_errors=True)
 
 
 def fetch_again(rootfs: str, folder: str, row: Row, check: bool) -> bool:

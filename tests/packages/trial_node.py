@@ -1,0 +1,142 @@
+"""A booted node with real apt, dpkg and unattended-upgrades, and on its bridge a signed repository of packages that are built here in milliseconds."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import audits
+import module_calls
+from archive import ORIGIN, Repository
+from four_nodes import CACHE, Fleet
+from repository import APT
+from testbed import Testbed
+from testbed.bed import CONTROLLER
+
+NODE = "deb12"  # the tree of the node of that name in conftest.py, which has unattended-upgrades
+PORT = 8080
+KEY = f"/usr/share/keyrings/{ORIGIN}.asc"
+SECRET = "s3cret"
+SOURCE = f"deb [signed-by={KEY}] http://site:{SECRET}@{CONTROLLER}:{PORT}/{NODE}/ ./\n"
+
+
+# A script that waits until it is told to go on.
+HALTS = "[ -e /run/go ] || { touch /run/reached; while [ ! -e /run/go ]; do sleep 0.1; done; }"
+
+
+@dataclasses.dataclass
+class Trial:
+    """The node, and its repository."""
+
+    fleet: Fleet
+    repository: Repository
+
+    def shell(self, command):
+        """Standard output of a root shell's command on the node, which must succeed."""
+        return self.fleet.nodes[NODE].shell(command, timeout_s=audits.DEADLINE_S)
+
+    def offer(self, *files, **signing):
+        """The repository has these packages and no others from now on."""
+        self.repository.remove("*.deb")
+        for known in self.repository.folder.parent.glob("sums.db"):  # it goes by name, size and second
+            known.unlink()
+        for path in files:
+            self.repository.add(path)
+        self.repository.index(**signing)
+
+    def have(self, *packages):
+        """Exactly these are installed, as apt takes them; the lists are new, and nothing is left of an earlier trial."""
+        names = " ".join(sorted({path.name.split("_")[0] for path in self.repository.folder.glob("*.deb")}))
+        self.fleet.undo.callback(self.shell, f"(apt-mark unhold {names}; dpkg --force-all --purge {names}; rm -rf /var/lib/unhang /var/lib/apt/lists/*_*) 2>&1")
+        # Of a package that lies in its cache apt looks at the size alone.
+        self.shell(f"apt-get clean && {APT} update && {APT} install {' '.join(packages)}")
+
+    def code(self, line):
+        """The answer of a line of Python on the node."""
+        return module_calls.run_code(self.fleet, NODE, line)
+
+    def change(self, check=False, **options):
+        """An answer of package_change."""
+        return self.code(change_code(options, check))
+
+    def begin(self):
+        """Id of a saved state."""
+        return self.code("from unhang_node.change.journal.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))")
+
+    def restore(self, state_id, lock_timeout_s=300):
+        """Names of the packages that a rollback brought back, or why it did not."""
+        return self.code(restore_code(state_id, lock_timeout_s))
+
+    @contextlib.contextmanager
+    def under_way(self, line):
+        """A line of Python at work on the node, as a process; it is killed when the block ends."""
+        argv = self.fleet.bed.inside(module_calls.code_call(self.fleet, NODE, line))
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                yield process
+            finally:
+                self.kill_module()
+                process.kill()
+
+    def kill_module(self):
+        """SIGKILL for Python at work on the node, and not for the package manager that it started."""
+        self.shell("pkill -KILL -f '[u]nhang.zip' || :")
+
+    def await_file(self, path):
+        """Until a script of a package has made a file."""
+        audits.wait_until(lambda: self.fleet.nodes[NODE].place(path).exists(), f"{path} is there")
+
+    def installed(self, *names):
+        """["ii 1", …] of packages, as dpkg has them; what it does not know is left out."""
+        return self.shell(f"dpkg-query -W -f '${{db:Status-Abbrev}}${{Version}}\\n' {' '.join(names)} 2>/dev/null || :").splitlines()
+
+    def saved(self, state_id):
+        """packages.json of a state."""
+        return json.loads(self.shell(f"cat /var/lib/unhang/states/{state_id}/packages.json"))
+
+    def assert_whole(self):
+        """Nothing is half installed, and every package has what it depends on."""
+        assert self.shell("dpkg --audit") == ""
+        self.shell("apt-get -q check")
+
+
+def change_code(options, check=False):
+    """What the module package_change does, as a line of Python."""
+    options = {"root_free_min_mib": 20, **options}
+    return f"from unhang_node.change.package.answer import change_packages; print(json.dumps(change_packages({options!r}, {check})))"
+
+
+def restore_code(state_id, lock_timeout_s=300):
+    """What the module state_restore does, as a few lines of Python."""
+    return f"""
+from unhang_node.change.package.values import Locked
+from unhang_node.change.rollback.restore import apply_restore, plan_restore
+try:
+    print(json.dumps([row["name"] for row in apply_restore("/", plan_restore("/", {state_id!r}), {lock_timeout_s}).packages]))
+except (OSError, ValueError, Locked) as problem:
+    print(json.dumps(str(problem)))
+"""
+
+
+@contextlib.contextmanager
+def booted(folder, trees):
+    """(booted node's bed, its repository)."""
+    repository = Repository(folder / NODE, [], folder / "sums.db")
+
+    def prepare(node):
+        node.write(KEY, repository.key)
+        node.write("/etc/apt/sources.list", SOURCE)
+
+    with contextlib.ExitStack() as stack:
+        bed = stack.enter_context(Testbed(CACHE, [NODE], prepare=prepare, trees={NODE: trees[NODE]}))
+        faults = folder / "faults.json"
+        faults.write_text("{}")
+        mirror = [sys.executable, str(Path(__file__).with_name("mirror.py")), str(folder), CONTROLLER, str(PORT), str(faults)]
+        server = stack.enter_context(subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True))
+        stack.callback(server.kill)
+        assert server.stdout.readline() == "ready\n"
+        yield bed, repository
