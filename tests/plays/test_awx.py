@@ -63,8 +63,12 @@ def test_the_execution_environment_has_the_versions_that_are_pinned():
 def test_a_survey_asks_for_variables_that_its_playbook_takes(survey, playbook):
     spec = json.loads((PROJECT / "awx" / survey).read_text())["spec"]
     text = (PROJECT / "playbooks" / playbook).read_text()
+    of_drain = yaml.safe_load((PROJECT / "roles" / "drain" / "meta" / "argument_specs.yml").read_text())["argument_specs"]["drain"]["options"]
     for question in spec:
-        assert re.search(rf"\b{question['variable']}\b", text), question["variable"]
+        assert re.search(rf"\b{question['variable']}\b", text) or question["variable"] in of_drain, question["variable"]
+        if question["type"] == "text":
+            assert question["min"] <= len(question["default"]) <= question["max"]
+            continue
         defaults = str(question["default"]).split("\n")
         assert question["type"] in ("integer", "multiplechoice", "multiselect")
         assert question["type"] == "integer" or set(defaults) <= set(question["choices"])
@@ -76,6 +80,16 @@ def test_every_role_and_severity_that_can_be_chosen_is_known():
     text = (PROJECT / "playbooks" / "remediate.yml").read_text()
     assert f"remediate_order: [{', '.join(spec['unhang_roles'])}]" in text
     assert str(spec["unhang_severities"]) in text
+
+
+def test_the_survey_asks_for_what_a_rollout_needs():
+    spec = {row["variable"]: row for row in json.loads((PROJECT / "awx" / "remediate-survey.json").read_text())["spec"]}
+    of_drain = yaml.safe_load((PROJECT / "roles" / "drain" / "meta" / "argument_specs.yml").read_text())["argument_specs"]["drain"]["options"]
+    defaults = yaml.safe_load((PROJECT / "roles" / "drain" / "defaults" / "main.yml").read_text())
+    assert {"unhang_plan", "unhang_max_failed", "unhang_smoke", "drain_adapter"} <= spec.keys()
+    assert spec["drain_adapter"]["choices"] == of_drain["drain_adapter"]["choices"]
+    for name in spec.keys() & defaults.keys():
+        assert str(spec[name]["default"]).lower() == str(defaults[name]).lower(), name
 
 
 def test_ansible_runner_runs_the_audit_and_writes_in_the_run_folder_alone(tools, tmp_path):

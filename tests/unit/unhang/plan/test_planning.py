@@ -259,3 +259,25 @@ def test_a_plan_whose_rollout_has_begun_is_not_replaced(tmp_path, capsys):
     assert main(["plan", str(folder), "--except", "dev01"]) == 2
     assert "a rollout of this run's plan has begun" in capsys.readouterr().err
     assert (folder / "plan.json").read_text() == before
+
+
+def slice_of(folder, target, number, count):
+    """The run that a slice of AWX makes: each count-th host of the inventory, from this number on."""
+    hosts = sorted(path.name for path in (folder / "nodes").iterdir())[number::count]
+    names = {json.loads((folder / "nodes" / name).read_text())["host"] for name in hosts}
+
+    def keep(findings, nodes):
+        nodes[:] = [node for node in nodes if node["host"] in names]
+        for one in findings["findings"]:
+            if one.get("hosts"):
+                one["hosts"] = [host for host in one["hosts"] if host in names]
+        findings["findings"][:] = [one for one in findings["findings"] if one.get("hosts") or one["host"] in names]
+
+    return write_fleet(target / f"slice{number}", keep)
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_slices_of_a_job_never_plan_one_node_twice_and_leave_none_out(folder, plan, tmp_path, count):
+    planned = [host for number in range(count) for wave in plan_run(slice_of(folder, tmp_path, number, count), CATALOGUE).waves for host in wave.hosts]
+    assert len(planned) == len(set(planned))
+    assert set(planned) == {host for wave in plan.waves for host in wave.hosts}
