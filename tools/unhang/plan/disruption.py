@@ -78,9 +78,21 @@ def jobs(sections: Any) -> list[Job] | None:
 
 def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float | None:
     """From measured steps (the catalogue's table remedy_steps); None when one of them was never measured. A rollback is not in it."""
-    steps = [*OF_EVERY_NODE, *roles, *("reboot" for one in needed if one.step != "rollback")]
-    known = [measured.get(step) for step in steps]
-    return None if None in known else round(sum(one for one in known if one is not None), 1)
+    known = _minutes_of_steps(roles, needed, measured)
+    return None if None in known else _sum(known)
+
+
+def minutes_at_least(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float:
+    """The sum of those steps that were measured."""
+    return _sum(_minutes_of_steps(roles, needed, measured))
+
+
+def _minutes_of_steps(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> list[float | None]:
+    return [measured.get(step) for step in (*OF_EVERY_NODE, *roles, *("reboot" for one in needed if one.step != "rollback"))]
+
+
+def _sum(known: Iterable[float | None]) -> float:
+    return round(sum(one for one in known if one is not None), 1)
 
 
 def kind_of(sections: Any) -> str:

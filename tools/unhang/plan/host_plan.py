@@ -11,7 +11,7 @@ import msgspec
 from unhang.judge.documents import NodeDocument
 from unhang.plan import driver_inputs, driver_refusals, kernel_plan
 from unhang.plan.departures import fact, present_in
-from unhang.plan.disruption import jobs, minutes, reboots, versions
+from unhang.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
 from unhang.plan.driver_packages import PackageSet
 from unhang.plan.nccl_known import Known
 from unhang.plan.plan_document import HostPlan, PersonNeeded, Refused, Remedy
@@ -55,6 +55,7 @@ def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], kno
         minutes(list(roles), needed, knowledge.measured) if roles else 0.0,
         tuple(Refused(line) for line in (*whole, *refused.values(), *chosen.refused)),
         tuple(PersonNeeded(rule, what) for rule, what in chosen.person),
+        minutes_at_least(list(roles), needed, knowledge.measured) if roles else 0.0,
     )
 
 

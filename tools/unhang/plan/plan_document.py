@@ -101,7 +101,10 @@ class PersonNeeded:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host. boot_id, config_hash: None where it was not read. jobs: None where that was not read; minutes: None for unknown."""
+    """One host. boot_id, config_hash: None where it was not read. jobs: None where that was not read; minutes: None for unknown.
+
+    minutes_at_least: of those steps that were measured.
+    """
 
     host: str
     boot_id: str | None
@@ -112,6 +115,7 @@ class HostPlan:
     minutes: float | None = None
     refused: tuple[Refused, ...] = ()
     person: tuple[PersonNeeded, ...] = ()
+    minutes_at_least: float = 0.0
 
     @property
     def roles(self) -> list[str]:

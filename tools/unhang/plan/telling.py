@@ -56,6 +56,7 @@ def told_totals(plan: Plan) -> str:
     waves = f"{counted(len(plan.waves), 'wave')} over {counted(len(planned), 'node')}" if planned else "no role has anything to repair"
     refused, person = (sum(bool(rows) for rows in found) for found in ((one.refused for one in plan.hosts), (one.person for one in plan.hosts)))
     text = f"{waves}; {counted(forward, 'reboot')} at most, and {back:,} more if every node is rolled back; "
+    text += f"{told}; " if (told := told_minutes(plan)) else ""
     return text + f"something is refused on {counted(refused, 'node')}; a person has to look at {counted(person, 'node')}"
 
 
@@ -86,7 +87,7 @@ def _equal_waves(plan: Plan) -> list[list[Wave]]:
 
 
 def _what_happens(entry: HostPlan) -> tuple[str, ...]:
-    return (*_roles(entry), *_reboots(entry), _minutes(entry.minutes))
+    return (*_roles(entry), *_reboots(entry), _minutes(entry))
 
 
 def _told(plan: Plan, waves: Sequence[Wave]) -> ToldWaves:
@@ -110,7 +111,7 @@ def _alike(entries: Sequence[HostPlan]) -> Alike:
         ", ".join(sorted({rule for one in entries for remedy in one.remedies for rule in remedy.because})),
         tuple(_reboots(example)),
         _jobs(entries),
-        _minutes(example.minutes),
+        _minutes(example),
     )
 
 
@@ -126,8 +127,18 @@ def _reboots(entry: HostPlan) -> list[str]:
     return [("if it is rolled back: " if one.step == "rollback" else "") + visible(one.why) for one in entry.reboots]
 
 
-def _minutes(minutes: float | None) -> str:
-    return "unknown, for not every step was measured" if minutes is None else f"{minutes:g} a node"
+def _minutes(entry: HostPlan) -> str:
+    if entry.minutes is not None:
+        return f"{entry.minutes:g} a node"
+    return "unknown, for not every step was measured" + (f"; at least {entry.minutes_at_least:g} a node" if entry.minutes_at_least else "")
+
+
+def told_minutes(plan: Plan) -> str:
+    """How long the waves take one after the other, each as long as its slowest node; "" where nothing is known. Waiting for jobs is not in it."""
+    entries = [[plan.by_host[host] for host in wave.hosts] for wave in plan.waves]
+    total = sum(max(one.minutes_at_least if one.minutes is None else one.minutes for one in wave) for wave in entries)
+    whole = all(one.minutes is not None for wave in entries for one in wave)
+    return f"{'' if whole else 'at least '}{total:g} minutes for all waves, without waiting for jobs" if total else ""
 
 
 def _jobs(entries: Sequence[HostPlan]) -> str:

@@ -8,10 +8,11 @@ import pytest
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import NodeDocument, to_fragment
-from unhang.plan.disruption import kind_of, minutes
+from unhang.plan.disruption import kind_of, minutes, minutes_at_least
 from unhang.plan.host_plan import plan_for_host
-from unhang.plan.plan_document import Job, Reboot
+from unhang.plan.plan_document import HostPlan, Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.plan.planning import knowledge_of
+from unhang.plan.telling import told_minutes
 
 DAY = "2026-11-20"
 KNOWLEDGE = knowledge_of(load_catalogue(), DAY)
@@ -116,6 +117,18 @@ def test_minutes_are_known_only_where_every_step_was_measured():
     assert minutes(["host_tuning"], [Reboot("rollback", "x")], measured) == 1.8
     assert minutes(["kernel"], [], measured) is None
     assert planned(LINK).minutes == 0.0
+
+
+def test_where_a_step_was_not_measured_the_others_say_how_long_it_takes_at_least():
+    measured = {"frame": 1.0, "smoke": 0.5, "host_tuning": 0.25, "reboot": None}
+    assert minutes_at_least(["host_tuning", "kernel"], [Reboot("apply", "x")], measured) == 1.8
+    entries = tuple(
+        HostPlan(host, None, None, minutes=known, minutes_at_least=least) for host, known, least in (("a", 2.5, 2.5), ("b", None, 0.5), ("c", 3.0, 3.0))
+    )
+    run, limits = PlannedRun("r", "2026-11-20T07:00:00Z", None), PlanLimits(2, 0, 3, 86400)
+    waves = (Wave("canary 1", ("a", "b")), Wave("wave 1", ("c",)))
+    assert told_minutes(Plan(run, "2026-11-20", limits, entries, waves)) == "at least 5.5 minutes for all waves, without waiting for jobs"
+    assert told_minutes(Plan(run, "2026-11-20", limits, entries, waves[1:])) == "3 minutes for all waves, without waiting for jobs"
 
 
 def test_what_only_a_person_repairs_is_in_no_wave_and_named():
