@@ -15,15 +15,19 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 
 
 class ActionModule(ActionBase):
-    """part: ask, answer or end."""
+    """part: ask, answer, end or proved."""
 
     def run(self, tmp=None, task_vars=None):
-        """ask: {go, order}; answer: {status, msg}; end: {msg}, and it fails for a node that is not proved."""
+        """ask: {go, order}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
         from unhang.errors import UserError
 
-        options = {"rollout": {"type": "dict", "required": True}, "part": {"choices": ["ask", "answer", "end"], "required": True}, "step": {"type": "str"}}
+        options = {
+            "rollout": {"type": "dict", "required": True},
+            "part": {"choices": ["ask", "answer", "end", "proved"], "required": True},
+            "step": {"type": "str"},
+        }
         options |= {
             "order": {"type": "dict"},
             "status": {"type": "str", "default": "ok"},
@@ -52,5 +56,9 @@ class ActionModule(ActionBase):
         return {"status": status, "msg": f"{host}: {given['order']['step']} {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"}
 
     def _end(self, conductor, host, given, task_vars):
+        proved, line = conductor.ending(host)
+        return {"ended": not proved, "msg": line}
+
+    def _proved(self, conductor, host, given, task_vars):
         proved, line = conductor.ending(host)
         return {"failed": not proved, "msg": line}

@@ -22,6 +22,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of, groups_of
         from unhang.errors import UserError
+        from unhang.rollout.telling import wave_line
 
         options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
         options |= {"max_failed": {"type": "str", "default": "0"}}
@@ -30,8 +31,4 @@ class ActionModule(ActionBase):
             admitted = conductor_of(given["rollout"]).begin_wave([str(host) for host in given["hosts"]], groups_of(task_vars), given["max_failed"])
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
-        return {
-            "changed": False,
-            **admitted,
-            "msg": f"stopped: {admitted['stopped']}" if admitted["stopped"] else f"{admitted['wave']}: {len(admitted['begin'])}",
-        }
+        return {"changed": False, **admitted, "msg": wave_line(admitted)}

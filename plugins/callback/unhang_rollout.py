@@ -40,7 +40,7 @@ class CallbackModule(CallbackBase):
         action, said = getattr(result.task, "action", None), result.result
         if action == "rollout_begin":
             self.rollout = dict(said["rollout"])
-        elif action == "rollout_wave" or (action == "rollout_step" and "status" in said):
+        elif action == "rollout_wave" or (action == "rollout_step" and ("status" in said or said.get("ended"))):
             print(f"rollout: {said['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
 
     def v2_runner_on_unreachable(self, result):

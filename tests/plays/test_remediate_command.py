@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from fakes.role_play import DEADLINE_S, PROJECT, environment
-from rollout_plans import HOSTS, planned
+from rollout_plans import HOSTS, Recorded, planned
 
+from unhang.plan.plan_document import Wave, write_plan
 from unhang.rollout.journal import read_journal
 
 
@@ -49,3 +51,18 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     assert done.returncode == 2
     assert "a is not proved healthy: unreachable" in " ".join(done.stderr.split())
     assert not (run_folder / "journal.jsonl").exists()
+
+
+def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_folder):
+    plan = replace(planned(run_folder), waves=(Wave("canary 1", ("a",)), Wave("wave 1", ("b",)), Wave("wave 2", ("c",))))
+    write_plan(run_folder, plan)
+    first = Recorded(run_folder, plan)
+    first.begin()
+    first.through("a")
+    first.end()
+    done = remediate(run_folder, "--apply", "--max-failed", "2")
+    assert done.returncode == 1
+    assert [(entry.host, entry.step, entry.status) for entry in read_journal(run_folder).entries if entry.host in ("b", "c")] == [
+        ("b", "lock", "failed"),
+        ("c", "lock", "failed"),
+    ]

@@ -153,7 +153,10 @@ def _begun(node: NodeState, entry: Entry) -> NodeState:
         return replace(node, changed=True)
     if entry.step in ("reboot", "reboot_back") and isinstance(boot, str):
         return _count(node, entry.step, boot)
-    return replace(node, giving_back=True) if entry.step in ("release", "keep") else node
+    if entry.step not in ("release", "keep"):
+        return node
+    # A node on which nothing was changed is given back because the brake stopped, or for its own failure: either is why.
+    return replace(node, giving_back=True, failure=node.failure if node.changed else node.failure or entry.evidence.get("why") or None)
 
 
 def _seen_in(node: NodeState, entry: Entry) -> NodeState:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from rollout_plans import GROUPS, HOSTS, planned
 
 from unhang.errors import UserError
+from unhang.rollout import journal
 from unhang.rollout.conductor import Conductor, begin
 from unhang.rollout.journal import Superseded, read_journal
-from unhang.rollout.steps import Answer
+from unhang.rollout.steps import Answer, Entry
 from unhang.rollout.targets import limits_of, target_of
+from unhang.rollout.telling import wave_line
 
 WHO = {"by": "ops@ctl"}
 
@@ -93,3 +96,29 @@ def test_what_is_too_long_for_the_journal_is_cut(conductor):
     order = conductor.ask("a", "lock", GROUPS, "0")
     conductor.answer(order, Answer("failed", {"why": "x" * 100_000, "holder": {"run": "y" * 100_000}}))
     assert len(read_journal(conductor.folder).entries[-1].evidence["why"]) == 2000
+
+
+def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
+    for step, evidence in (("lock", {"fencing": 7, "boot_id": "a-boot"}),):
+        conductor.answer(conductor.ask("a", step, GROUPS, "0"), Answer("ok", evidence))
+    conductor.begin_wave(["a"], GROUPS, "0")
+    order = replace(conductor.ask("a", "drain", GROUPS, "0"), step="release", why="not proved healthy among the canaries: x")
+    journal.append(conductor.folder, conductor.epoch, Entry("2026-11-21T00:00:00Z", "a", "release", "begun", 7, {"why": order.why}))
+    conductor.answer(order, Answer("ok", {"drained": False, "owned": False}))
+    assert conductor.ending("a") == (
+        False, "a withdrawn: nothing was changed on it, and it was given back as it was (not proved healthy among the canaries: x)",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("begin", "postponed", "stopped", "said"),
+    [
+        (["gpu001", "gpu002", "gpu003"], {}, None, "wave 1: 3 nodes to begin, gpu[001-003]"),
+        (["gpu001"], {"gpu002": "w"}, None, "wave 1: 1 node to begin, gpu001; put off, for too many nodes of a group are out of service: gpu002"),
+        ([], {}, "not proved healthy: gpu009", "wave 1: nothing new is begun, not proved healthy: gpu009"),
+        (["gpu001"], {}, "not proved healthy: gpu009", "wave 1: 1 node to bring to an end, gpu001; nothing new is begun, not proved healthy: gpu009"),
+        ([], {}, None, "wave 1: nothing is left to do"),
+    ],
+)
+def test_a_wave_is_said_with_its_hosts(begin, postponed, stopped, said):
+    assert wave_line({"wave": "wave 1", "begin": begin, "postponed": postponed, "stopped": stopped}) == said

@@ -1,0 +1,24 @@
+"""What a rollout says while it runs, as text. Values in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unhang.nodeset import fold_hosts, shortened
+from unhang.text import counted
+
+LONGEST_LIST = 200
+
+
+def wave_line(admitted: Mapping[str, Any]) -> str:
+    """How a wave begins, in a line. admitted: of Conductor.begin_wave."""
+    begin, postponed, stopped = admitted["begin"], sorted(admitted["postponed"]), admitted["stopped"]
+    parts = [f"{counted(len(begin), 'node')} {'to bring to an end' if stopped else 'to begin'}, {_folded(begin)}"] if begin else []
+    parts += [f"put off, for too many nodes of a group are out of service: {_folded(postponed)}"] if postponed else []
+    parts += [f"nothing new is begun, {stopped}"] if stopped else []
+    return f"{admitted['wave']}: {'; '.join(parts) or 'nothing is left to do'}"
+
+
+def _folded(hosts: list[str]) -> str:
+    return shortened(fold_hosts(hosts), LONGEST_LIST)
