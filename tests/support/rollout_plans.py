@@ -63,7 +63,7 @@ class Recorded(Conductor):
     def through(self, host, until=None, failing=None):
         """Every step that the node needs; until: the one in which the controller dies; failing: the one that fails."""
         for step in STEPS:
-            order = self.ask(host, step, {}, "9")
+            order = self.ask(host, step, GROUPS, "9")
             if order is None:
                 continue
             if step == until:

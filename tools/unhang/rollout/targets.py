@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from unhang.errors import UserError
 from unhang.plan.plan_document import HostPlan, Plan
 from unhang.rollout.brake import Limit, Limits, allowed_failures
 from unhang.rollout.steps import Target
@@ -18,10 +19,17 @@ def waves_of(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int | str) -> Limits:
-    """groups: of the inventory, {name: hosts}; max_failed: a number or a share of the hosts in the waves. Raises UserError."""
+    """groups: of the inventory, {name: hosts}; max_failed: a number or a share of the hosts in the waves. Raises UserError.
+
+    A group that the inventory no longer has would limit nothing.
+    """
+    missing = [one.group for one in plan.limits.groups if not groups.get(one.group)]
+    if missing:
+        found = f"found none of {', '.join(missing)}"
+        raise UserError(f"expected the groups of the plan's limits in the inventory, {found}; take the inventory that the plan was made for, or plan again")
     hosts = [host for wave in plan.waves for host in wave.hosts]
     canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
-    limited = [Limit(one.group, frozenset(groups.get(one.group, ())), one.max_unavailable) for one in plan.limits.groups]
+    limited = [Limit(one.group, frozenset(groups[one.group]), one.max_unavailable) for one in plan.limits.groups]
     everywhere = Limit(EVERYWHERE, frozenset(hosts), plan.limits.max_unavailable)
     return Limits(allowed_failures(max_failed, len(hosts)), canaries, (everywhere, *limited))
 

@@ -42,6 +42,15 @@ def test_a_plan_is_waves_limits_and_targets(tmp_path):
     assert (target.reboots, target.running) == (2, {"driver": "580.95.05"})
 
 
+def test_a_group_of_the_plans_limits_that_the_inventory_does_not_have_is_refused_and_never_no_limit(conductor):
+    for groups in ({"all": HOSTS}, {"all": HOSTS, "rack1": []}):
+        with pytest.raises(UserError, match="expected the groups of the plan's limits in the inventory, found none of rack1"):
+            conductor.begin_wave(["a"], groups, "0")
+        with pytest.raises(UserError, match="found none of rack1"):
+            conductor.ask("a", "lock", groups, "0")
+    assert [entry.step for entry in read_journal(conductor.folder).entries] == ["rollout"]
+
+
 def test_the_first_wave_begins_and_the_second_waits_for_its_proof(conductor):
     assert conductor.begin_wave(["a"], GROUPS, "0")["begin"] == ["a"]
     stopped = conductor.begin_wave(["b", "c"], GROUPS, "9")

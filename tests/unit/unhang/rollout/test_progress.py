@@ -8,7 +8,7 @@ import json
 import pytest
 import yaml
 from fakes.role_play import PROJECT
-from rollout_plans import Recorded, planned
+from rollout_plans import GROUPS, Recorded, planned
 
 from unhang.ansible.rollouts import DRAIN_WAIT_S, limit_of
 from unhang.commands.remediate import told_line
@@ -121,7 +121,7 @@ def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
     recorded.through("a", until="lock")
     assert "until" not in read_journal(tmp_path).entries[-1].evidence
     recorded.begin()
-    assert recorded.ask("a", "lock", {}, "9", 60) is not None
+    assert recorded.ask("a", "lock", GROUPS, "9", 60) is not None
     begun = read_journal(tmp_path).entries[-1]
     assert elapsed(begun.at, begun.evidence["until"]) in ("59 s", "1 min 0 s", "1 min 1 s")
 
