@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, without: st
 
 def read_all(names: Iterable[str], *, without: str | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
     """What each input gave; an input that cannot be read is noted, not fatal, unless all are."""
-    sieve = Sieve([row for row in load_signatures() if without is None or without not in {source["url"] for source in row.sources}])
+    sieve = _sieve_of_all() if without is None else Sieve([row for row in load_signatures() if without not in {source["url"] for source in row.sources}])
     inputs: list[Input] = []
     scans: list[Scan] = []
     flights: list[Flight] = []
@@ -47,6 +48,12 @@ def read_all(names: Iterable[str], *, without: str | None = None) -> tuple[list[
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
     return inputs, scans, flights
+
+
+@cache
+def _sieve_of_all() -> Sieve:
+    """Made once in a process: to sort the anchors of all signatures takes longer than to read a short log."""
+    return Sieve(load_signatures())
 
 
 def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:

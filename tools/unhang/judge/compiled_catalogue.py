@@ -39,13 +39,33 @@ def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Ca
     Reads files, raises nothing: faults are in the answer.
     """
     own, folders = tuple(own_folders()) if built_in else (), tuple(folders)
-    return _load((*own, *folders)) if folders or not own else _load_own(own, tuple(_stamp(folder) for folder in own))
+    if not own:
+        faults: list[str] = []
+        return _compile(list(read_folders(folders, faults)), faults)
+    stamps = tuple(_stamp(folder) for folder in own)
+    return _load_with_own(own, stamps, folders) if folders else _load_own(own, stamps)
+
+
+@lru_cache(maxsize=1)
+def _read_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> tuple[tuple[CatalogueFile, ...], tuple[str, ...]]:
+    """(files, faults). stamps: part of the key."""
+    faults: list[str] = []
+    return tuple(read_folders(folders, faults)), tuple(faults)
 
 
 @lru_cache(maxsize=1)
 def _load_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> Catalogue:
-    del stamps  # they are part of the key
-    return _load(folders)
+    files, faults = _read_own(folders, stamps)
+    return _compile(list(files), list(faults))
+
+
+def _load_with_own(own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tuple[Path, ...]) -> Catalogue:
+    """A user's folders after the project's own, whose rules are compiled again only when a user's table may change what they mean."""
+    files, own_faults = _read_own(own, stamps)
+    faults = list(own_faults)
+    more = list(read_folders(folders, faults))
+    compiled = {} if any(file.tables for file in more) else {rule.id: rule for rule in _load_own(own, stamps).rules}
+    return _compile([*files, *more], faults, compiled)
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -61,9 +81,8 @@ def _state(path: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _load(folders: tuple[Path, ...]) -> Catalogue:
-    faults: list[str] = []
-    files = list(read_folders(folders, faults))
+def _compile(files: list[CatalogueFile], faults: list[str], compiled: Mapping[str, Rule] | None = None) -> Catalogue:
+    """compiled: rules of the first files that are ready, by id: an id is the first row's that has it."""
     tables, table_rows = collect_tables(files, faults)
     rules: list[Rule] = []
     entries = []
@@ -72,7 +91,7 @@ def _load(folders: tuple[Path, ...]) -> Catalogue:
         if kind == "entries":
             entries.append(row)
             continue
-        found = _rule(file, place, row, tables, names)
+        found = (compiled or {}).get(row["id"]) or _rule(file, place, row, tables, names)
         if isinstance(found, Rule):
             rules.append(found)
         else:

@@ -126,13 +126,14 @@ def test_a_folder_without_rules_is_told(tmp_path, name, words):
     assert words in load_catalogue([tmp_path / name], built_in=False).faults[0]
 
 
-def test_rows_of_tables_are_looked_up_and_counted(tmp_path):
+@pytest.mark.parametrize("built_in", [False, True])
+def test_rows_of_tables_are_looked_up_and_counted(tmp_path, built_in):
     table = {"title": "Xids", "key": "code", "confidence": "documented", "sources": [{"url": "u", "says": "s"}], "rows": [{"code": 79, "means": "gone"}]}
     own = rule("tables.xids['79'].means == 'gone'", id="own")
     (tmp_path / "own.yml").write_text(json.dumps({"tables": {"own_xids": table}, "rules": [{**own, "when": own["when"].replace("xids", "own_xids")}]}))
-    catalogue = load_catalogue([tmp_path], built_in=False)
+    catalogue = load_catalogue([tmp_path], built_in=built_in)
     assert catalogue.faults == ()
-    assert [row["id"] for row in catalogue.table_rows] == ["own_xids/79"]
+    assert [row["id"] for row in catalogue.table_rows if built_in is False or row["kind"] == "own_xids"] == ["own_xids/79"]
 
 
 def test_the_command_lists_every_row_as_json(capsys):
@@ -158,6 +159,16 @@ def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["catalogue", "--check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
     assert "match[0]: expected fail, found unknown" in capsys.readouterr().out
+
+
+def test_rules_of_a_user_leave_the_projects_own_compiled_as_they_are(tmp_path):
+    own = {one.id: one for one in load_catalogue().rules}
+    taken = next(iter(own))
+    loaded = load_catalogue([write_rules(tmp_path / "rules", rule(id="mine"), rule(id=taken))])
+    found = {one.id: one for one in loaded.rules}
+    assert [name for name, one in own.items() if found[name] is not one] == []
+    assert set(found) - set(own) == {"mine"}
+    assert [fault for fault in loaded.faults if f"the id {taken} is already used" in fault]
 
 
 @pytest.mark.timeout(60)
