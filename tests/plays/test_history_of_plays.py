@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import sys
 from contextlib import closing
 
-from local_fleet import ANY_FACTS, envelope
+from local_fleet import ANY_FACTS, envelope, run
 
 
 def answer(release):
@@ -35,3 +37,15 @@ def test_plain_ansible_playbook_stores_its_runs_and_is_as_good_without_a_history
     assert [line for line in lost.stderr.splitlines() if "history" in line] == [
         f"unhang: this run is not kept in the history: {fleet.folder}/file cannot be written: File exists; name another file: --db FILE or UNHANG_HISTORY=FILE"
     ]
+
+
+def test_unhang_audit_stores_its_run_once_it_is_judged(fleet):
+    fleet.answering("gpu001", answer("6.8.0-45-generic"))
+    db = fleet.folder / "history.db"
+    command = [sys.executable, "-P", "-m", "unhang", "audit", "-i", fleet.inventory, "--out", fleet.runs, "--db", db, "-q"]
+    done = run(command, {**os.environ, "ANSIBLE_HOME": str(fleet.folder / "home"), "XDG_STATE_HOME": str(fleet.folder / "state")}, fleet.folder)
+    assert done.returncode in (0, 1) and "history" not in done.stderr, done.stderr
+    with closing(sqlite3.connect(db)) as connection:
+        stored = connection.execute("SELECT id, judged IS NOT NULL, critical + error + warning + unread + healthy FROM runs").fetchall()
+    assert stored == [(fleet.run_document()["id"], 1, 1)]
+    assert not (fleet.folder / "state").exists()
