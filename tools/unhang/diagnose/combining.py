@@ -82,7 +82,9 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     progress.interrupted_in_the_data_loader,
     progress.connected_but_never_accepted,
     progress.wrong_numbers_over_peer_to_peer,
+    progress.waited_after_the_end,
     memory.memory_held_by_others,
+    memory.processes_hold_equal_parts,
     memory.segments_of_dead_processes,
 )
 

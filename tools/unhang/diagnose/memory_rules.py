@@ -14,6 +14,7 @@ GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
 LARGE_PART = 0.15  # of a GPU
 MANY_SEGMENTS = 4
+ALIKE = 0.1  # processes whose shares of a GPU differ by less hold the same thing
 
 
 def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
@@ -43,6 +44,18 @@ def _held_by_others_gib(event: Event) -> float | None:
 
 def _gib(event: Event, name: str) -> float:
     return float(event.fields[name] or 0) * GIB[event.fields[f"{name}_unit"] or "GiB"]
+
+
+def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
+    """Another process holds as much of the full GPU as this one: ranks of one job that all took it."""
+    for event in facts.of("oom_other_process"):
+        other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
+        if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
+            why = f"another process holds as much of the GPU as this one ({other:g} and {own:g} GiB), as ranks that took the same GPU do"
+            yield Evidence("rank_device_mapping", DECISIVE, why, (event,), "equal-parts-of-one-gpu")
+            for cause in ("oom", "orphan_processes_hold_gpu"):
+                yield Evidence(cause, -STRONG, why, (event,), "equal-parts-of-one-gpu")
+            return
 
 
 def segments_of_dead_processes(facts: Facts) -> Iterator[Evidence]:

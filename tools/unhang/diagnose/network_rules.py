@@ -22,7 +22,7 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
     wanted: list[Event] = [event for event in facts.of("setting") if event.fields["name"] in _WANTED]
     wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up"), *facts.of("ib_link_up")]
     slow = [*facts.of("slow_told")]
-    if wanted and (channels or slow):
+    if wanted and (channels or slow or facts.of("several_nodes")):
         yield Evidence("ib_misconfig", STRONG, "an RDMA adapter is wanted or there, and NCCL finds none", (none[0], wanted[0]), "rdma-not-used")
     elif channels and slow:
         yield Evidence("ib_misconfig", STRONG - 0.4, "the nodes talk over TCP, and the job is slow", (none[0], channels[0], slow[0]), "tcp-and-slow")

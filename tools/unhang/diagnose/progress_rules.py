@@ -26,6 +26,15 @@ def rank_outside_collectives(facts: Facts) -> Iterator[Evidence]:
             return
 
 
+def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:
+    """Training had ended, and then a rank waits in a collective that the others never enter."""
+    for wait in facts.timeouts[:1]:
+        ended = [event for event in facts.of("healthy_end") if event.file == wait.event.file and event.line < wait.event.line and not event.quoted]
+        if ended and len(facts.timeouts) == 1:
+            why = "training had ended when one rank alone waits in a collective"
+            yield Evidence("rank_desync_app", STRONG - 0.4, why, (ended[-1], wait.event), "waited-after-the-end")
+
+
 def interrupted_in_the_data_loader(facts: Facts) -> Iterator[Evidence]:
     """Who interrupts a job that stands finds it waiting for its data loader."""
     frames, stopped = facts.of("loader_frame"), facts.of("interrupted")

@@ -195,7 +195,7 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         yield from _work_outlasts_limit(f"{what} when the others' time was up", data[-1], first)
         return
     alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
-    if alone:
+    if alone and {one.rank for one in facts.timeouts} != {0}:  # rank 0 is who saves, and does not wait for itself
         yield Evidence(
             "watchdog_timeout_too_short",
             STRONG,

@@ -10,7 +10,7 @@ from unhang.diagnose.scanning import Event
 
 def hang_signs(facts: Facts) -> list[Event]:
     """The lines that tell of a hang or a time-out, in whatever words."""
-    names = ["timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "desync"]
+    names = ["timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "desync", "stack_dump"]
     if not facts.of("training_step"):  # who stops a job that runs does not say that it hung
         names.append("interrupted")
     signs = [event for name in names for event in facts.of(name) if not event.quoted]

@@ -16,6 +16,7 @@ def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     by_kind: dict[str, Event] = {}
     for event in facts.of("collective_frame"):
         name = (event.fields.get("op") or event.fields.get("call") or "").removeprefix("_")
+        name = name.removesuffix("_list").removesuffix("_object")
         by_kind.setdefault("_".join(name.split("_")[:2]).removesuffix("_base"), event)
     signs = hang_signs(facts)
     if len(by_kind) > 1 and signs:

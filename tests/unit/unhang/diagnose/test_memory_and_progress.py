@@ -72,3 +72,33 @@ def test_wrong_numbers_with_several_gpus_and_none_with_one_point_at_peer_to_peer
     )
     assert _causes(tmp_path, told + log)[0] == "acs_iommu"
     assert _causes(tmp_path, log) == []
+
+
+@pytest.mark.parametrize(("other", "first"), [("26.12", "rank_device_mapping"), ("52.20", "orphan_processes_hold_gpu")])
+def test_another_process_with_an_equal_part_of_the_gpu_is_a_rank_that_took_it_too(tmp_path, other, first):
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.02 GiB. GPU 0 has a total capacity of 79.11 GiB of which 511.81 MiB is free. "
+        f"Process 12 has {other} GiB memory in use. Including non-PyTorch memory, this process has 26.09 GiB memory in use. Of the allocated memory"
+    )
+    assert _causes(tmp_path, text + " 25.44 GiB is allocated by PyTorch\n")[0] == first
+
+
+def test_stacks_of_two_threads_in_different_collectives_tell_of_ranks_that_differ(tmp_path):
+    barrier = 'Thread 30110 (active): "MainThread"\n    barrier (torch/distributed/distributed_c10d.py:4811)\n'
+    objects = 'Thread 30902 (active): "Saver_0"\n    gather_object (torch/distributed/distributed_c10d.py:3104)\n'
+    assert _causes(tmp_path, barrier + objects)[0] == "rank_desync_app"
+    assert _causes(tmp_path, barrier + barrier) == []
+
+
+def test_rank_that_waits_alone_after_training_had_ended_differs_from_the_others(tmp_path):
+    wait = (
+        "[rank0]:[E520 18:41:12.0 ProcessGroupNCCL.cpp:685] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=70411, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800029 milliseconds before timing out.\n"
+    )
+    assert _causes(tmp_path, "`Trainer.fit` stopped: `max_epochs=200` reached.\n" + wait)[0] == "rank_desync_app"
+    assert _causes(tmp_path, wait)[0] != "rank_desync_app"
+
+
+def test_adapter_that_nccl_was_told_of_and_does_not_find_is_the_cause_of_slow_servers(tmp_path):
+    told, log = "# reporter: two servers are no faster than one\n", "[0] NCCL INFO NCCL_IB_HCA set to mlx5_0:1\n[0] NCCL INFO NET/IB : No device found.\n"
+    assert _causes(tmp_path, told + log + "[0] NCCL INFO Using network Socket\n")[0] == "ib_misconfig"
