@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import resource
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ TESTS = Path(__file__).resolve().parents[1]
 PROJECT = TESTS.parent
 CORPUS = TESTS / "fuzz" / "corpus"
 PROGRESS = PROJECT / ".cache" / "fuzz.json"
+MOST_BYTES = 4 << 30  # of address space: a reader that would take the machine's memory meets a MemoryError
 TURN = 500  # cases of one reader before the next has its turn, and before progress is written
 sys.path[:0] = [str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(TESTS)]
 
@@ -30,6 +32,8 @@ def main() -> int:
     parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may be given again")
     parser.add_argument("--again", action="store_true", help="from the beginning")
     given = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES if hard == resource.RLIM_INFINITY else min(MOST_BYTES, hard), hard))
     names = given.reader or list(READERS)
     done = {} if given.again or not PROGRESS.exists() else json.loads(PROGRESS.read_text())
     share, found = -(-given.cases // len(names)), 0

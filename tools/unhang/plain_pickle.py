@@ -20,6 +20,7 @@ PLAIN = frozenset((
     "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE",
     "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET", "ADDITEMS", "FROZENSET",
 ))  # fmt: skip
+MEMO = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
 class NotPlain(ValueError):
@@ -42,6 +43,8 @@ def load_plain(dump: bytes) -> Any:
         for opcode, argument, _ in pickletools.genops(dump):
             if opcode.name not in PLAIN:
                 raise NotPlain(f"holds {opcode.name}" + (f" {argument!r}"[:120] if argument is not None else ""))
+            if opcode.name in MEMO and argument > len(dump):  # the unpickler makes its memo as long as that, 16 bytes a place
+                raise NotPlain("remembers more than it can hold")
             if opcode.name == "LONG4" or (isinstance(argument, int) and abs(argument) >= 1 << 128):
                 raise NotPlain("holds a number without measure")
         value = unpickle_plain(dump)

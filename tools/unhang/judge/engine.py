@@ -16,7 +16,8 @@ from unhang.judge.expression import Path
 from unhang.judge.extract import Extractor, freeze, taker
 from unhang.judge.groups import Compared, compare_node
 from unhang.judge.memory import Bundle, BundleVerdicts, Memory
-from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, words
+from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, not_all_read, why_null, words
+from unhang.judge.quick import QuickRule, quick_rule
 from unhang.judge.rules import Rule
 from unhang.judge.values import RuleStopped, Undecided, World
 from unhang.schemas.shapes import Shape, fact_shapes, policy_shape
@@ -55,6 +56,7 @@ class Engine:
         self._place |= {path: first_other + number for number, path in enumerate(others)}
         self._section_place = {name: first_section + number for number, name in enumerate(self._sections)}
         self._rule_places = [self._places_of(rule) for rule in self.rules]
+        self._account_places = [sorted({self._section_place[path[0]] for path in rule.decision_reads if path[0] in fact_shapes()}) for rule in self.rules]
         self._rule_memory = [Memory() for _ in self.rules]
         self._applies_places = [self._places_of_applies(rule) for rule in self.rules]
         self._applies_memory = [Memory() for _ in self.rules]
@@ -66,6 +68,9 @@ class Engine:
         self._empty: dict[Any, BundleVerdicts] = {}
         self._policy_values: dict[int, list[Any]] = {}
         self._words: dict[Any, dict[str, str]] = {}
+        self._quick = [self._quick_of(rule) for rule in self.rules]
+        self._kinds_of_null: dict[tuple[Any, str], str] = {}
+        self._rest_memory: list[dict[Any, tuple[Judged, ...]]] = [{} for _ in self.rules]
         self._text_takers = [_takers(rule.text_reads - rule.decision_reads) for rule in self.rules]
         self._values: dict[Any, int] = {}
 
@@ -83,6 +88,12 @@ class Engine:
         sections = {path[0] for path in paths if path[0] in fact_shapes()}
         return sorted({self._place[path] for path in paths} | {self._section_place[name] for name in sections})
 
+    def _quick_of(self, rule: Rule) -> QuickRule | None:
+        """The quick form of a rule that is judged anew for every node."""
+        if not any(_is_own(path) for path in rule.decision_reads):
+            return None
+        return quick_rule(rule, self.catalogue.tables, self.catalogue.tables_shape)
+
     def _make_bundles(self) -> list[Bundle]:
         bundles: dict[Any, Bundle] = {}
         for number, rule in enumerate(self.rules):
@@ -95,6 +106,7 @@ class Engine:
 
     def judge(self, node: NodeView, policy_key: int) -> NodeVerdicts:
         """All verdicts on one node. policy_key: the same number for equal policies."""
+        self._sections_now = node.sections
         vector = self._vector(node, policy_key)
         outcomes = []
         world: list[World] = []
@@ -155,6 +167,8 @@ class Engine:
             numbers = self._values = {}
             for memory in (self._steady_memory, *self._applies_memory, *self._rule_memory, *(bundle.memory for bundle in self.bundles)):
                 memory.answers.clear()
+            for known in (self._kinds_of_null, *self._rest_memory):
+                known.clear()
         known = self._policy_values.get(policy_key)
         if known is None:
             known = self._policy_values[policy_key] = [_policy_value(node.policy, path) for path in self._others]
@@ -190,9 +204,37 @@ class Engine:
             rule = self.rules[number]
             self.mark(rule.id)
             self.evaluations += 1
-            answer = judge_rule(rule, world()) if rule.scope == "node" else compare_node(rule, world())
+            answer = self._quickly(number, vector, world)
+            if answer is None:
+                answer = judge_rule(rule, world()) if rule.scope == "node" else compare_node(rule, world())
             memory.put(key, answer)
         return answer
+
+    def _quickly(self, number: int, vector: list[Any], world: Callable[[], World]) -> list[Judged] | None:
+        """What the quick form of a rule answers, and what could not be read beside it, as judging in full has it."""
+        quick = self._quick[number]
+        answer = None if quick is None else quick.judge(self._sections_now, lambda path: self._kind_of_null(vector, path))
+        if answer is None:
+            return None
+        found, with_rest = answer
+        if not with_rest:
+            return found
+        rule = self.rules[number]
+        key = tuple([vector[place] for place in self._account_places[number]])
+        rest = self._rest_memory[number].get(key)
+        if rest is None:
+            lacking = not_all_read(rule, world())
+            rest = self._rest_memory[number][key] = () if lacking is None else (lacking,)
+        if not rest:
+            return found
+        return [*found, *rest] if rule.for_each is not None else list(rest)
+
+    def _kind_of_null(self, vector: list[Any], path: str) -> str:
+        """Unknown.kind of a null at a path without names of items in it. What a section says of its own reading decides alone."""
+        key = (vector[self._section_place[path.partition(".")[0]]], path)
+        if key not in self._kinds_of_null:
+            self._kinds_of_null[key] = why_null(self._sections_now, path).kind
+        return self._kinds_of_null[key]
 
     def _does_not_apply(self, number: int, vector: list[Any], world: Callable[[], World]) -> Any:
         """The verdicts of a rule over measured numbers that does not apply, remembered without the numbers; None for every other."""

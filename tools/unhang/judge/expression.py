@@ -48,6 +48,12 @@ def compile_expression(source: str | bool, names: Mapping[str, Kind]) -> Express
     """One expression over the given names. Raises ExpressionError."""
     text = str(source).lower() if isinstance(source, bool) else source
     _check_size(text)
+    tree = parsed(text)
+    return _compiled(text, names, lambda compiler: compiler.visit(tree), tree)
+
+
+def parsed(text: str) -> nodes.Expr:
+    """The syntax tree of one expression. Raises ExpressionError."""
     try:
         parser = Parser(_ENVIRONMENT, text, state="variable")
         tree = parser.parse_expression()
@@ -57,7 +63,7 @@ def compile_expression(source: str | bool, names: Mapping[str, Kind]) -> Express
         raise ExpressionError(f"syntax: {problem.message}") from None
     except RecursionError:
         raise ExpressionError("nests too deeply") from None
-    return _compiled(text, names, lambda compiler: compiler.visit(tree), tree)
+    return tree
 
 
 def compile_template(source: str, names: Mapping[str, Kind]) -> Expression:

@@ -65,6 +65,12 @@ def test_what_is_no_pickle_of_plain_data_is_refused_with_a_reason(dump):
         load_plain(dump)
 
 
+@pytest.mark.parametrize("memo", [b"r" + (1_500_000_000).to_bytes(4, "little"), b"p1500000000\n"], ids=["LONG_BINPUT", "PUT"])
+def test_a_few_bytes_that_ask_for_a_memo_of_gigabytes_are_refused_before_they_are_run(memo):
+    with pytest.raises(NotPlain, match="remembers more than it can hold"):
+        load_plain(b"\x80\x02]" + memo + b".")
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_at_all_give_plain_data_or_a_refusal(dump):
     with contextlib.suppress(NotPlain):
