@@ -126,6 +126,47 @@ def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_
     _goes_on(fleet, said)
 
 
+def test_an_audit_that_is_killed_takes_its_ansible_with_it_which_closes_the_run(hung):
+    fleet, audit = hung
+    assert any(b"ansible-playbook" in _command_line(process) for process in _processes(fleet.folder))
+    os.kill(audit.pid, signal.SIGKILL)
+    audit.wait()
+    _until(lambda: not any(b"ansible" in _command_line(process) for process in _processes(fleet.folder)), "Ansible and its workers have ended")
+    _is_closed(fleet)
+
+
+PLAYS = """
+import os, signal, sys
+from unhang.ansible.play_process import play
+signal.signal(signal.SIGINT, getattr(signal, sys.argv[1]))
+play([sys.executable, "-c", sys.argv[2], sys.argv[3]], dict(os.environ), False)
+"""
+CLOSES = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+try:
+    (folder / "begun").touch()
+    time.sleep(5000)
+except KeyboardInterrupt:
+    (folder / "closed").touch()
+"""
+
+
+@pytest.mark.parametrize("on_ctrl_c", ["default_int_handler", "SIG_IGN"])
+def test_a_play_is_asked_to_close_when_its_parent_is_killed_also_where_the_parent_ignores_ctrl_c(tmp_path, on_ctrl_c):
+    with subprocess.Popen([sys.executable, "-c", PLAYS, on_ctrl_c, CLOSES, str(tmp_path)]) as parent:
+        _until((tmp_path / "begun").exists, "the play has begun")
+        parent.kill()
+    _until((tmp_path / "closed").exists, "the play was closed")
+
+
+def _command_line(process):
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def _is_closed(fleet):
     """Every node has its file, the run says that it did not finish, and nothing lies about."""
     nodes = {node["host"]: (node["status"], node["message"]) for node in map(_read, fleet.runs.glob("2*/nodes/*.json"))}

@@ -43,7 +43,7 @@ def load_plain(dump: bytes) -> Any:
         for opcode, argument, _ in pickletools.genops(dump):
             if opcode.name not in PLAIN:
                 raise NotPlain(f"holds {opcode.name}" + (f" {argument!r}"[:120] if argument is not None else ""))
-            if opcode.name in MEMO and argument > len(dump):  # the unpickler makes its memo as long as that, 16 bytes a place
+            if opcode.name in MEMO and int(argument or 0) > len(dump):  # the unpickler makes its memo as long as that, 16 bytes a place
                 raise NotPlain("remembers more than it can hold")
             if opcode.name == "LONG4" or (isinstance(argument, int) and abs(argument) >= 1 << 128):
                 raise NotPlain("holds a number without measure")

@@ -17,6 +17,7 @@ from typing import IO
 
 PATIENCE_S = 5.0  # for Ansible to end by itself after Ctrl-C, which a terminal sends to it too
 ENDING_S = 30.0  # for it to close the run once it was asked to end
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -36,7 +37,15 @@ def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on
     terminal = sys.stderr.buffer if shown else None
     with (
         _terminated_like_interrupted(),
-        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child,
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else None,  # whom Ctrl-C does not reach, its child neither
+            preexec_fn=_ends_with(os.getpid()),  # noqa: PLW1509 -- this program has one thread
+        ) as child,
     ):
         stopped = False
         try:
@@ -51,6 +60,20 @@ def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on
         if stopped or code < 0:
             end_orphans()
     return Played(held.decode("utf-8", "replace"), code, stopped)
+
+
+def _ends_with(parent: int) -> Callable[[], None]:
+    """What makes Ansible end when this process is killed, by the signal on which it closes the run: no task is cut off on a node, none is begun after it."""
+    libc = ctypes.CDLL(None, use_errno=True)  # loaded here, for between fork and exec as little as possible is done
+
+    def tie() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a script's background job ignores it, and Ansible would do so too
+        with contextlib.suppress(AttributeError):
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)  # it was killed before the tie was there
+
+    return tie
 
 
 class _Held(bytearray):

@@ -167,8 +167,9 @@ class Engine:
             numbers = self._values = {}
             for memory in (self._steady_memory, *self._applies_memory, *self._rule_memory, *(bundle.memory for bundle in self.bundles)):
                 memory.answers.clear()
-            for known in (self._kinds_of_null, *self._rest_memory):
-                known.clear()
+            self._kinds_of_null.clear()
+            for rest in self._rest_memory:
+                rest.clear()
         known = self._policy_values.get(policy_key)
         if known is None:
             known = self._policy_values[policy_key] = [_policy_value(node.policy, path) for path in self._others]

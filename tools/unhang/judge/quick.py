@@ -7,65 +7,18 @@ is judged in full. So it only ever says what that says.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
-from jinja2 import nodes
-
-from unhang.judge.expression import Expression, parsed
-from unhang.judge.expression_tests import bound_test, keywords_of
-from unhang.judge.functions import FILTERS, TEST_NAMES
 from unhang.judge.node_rules import Judged
+from unhang.judge.quick_compiler import ItemsCompiler, QuickCompiler
+from unhang.judge.quick_values import MOST_ITEMS, NO_ANSWER, Absent, Ask, NotQuick, NoValue, Quick, Seen, WhyNull, outcome
 from unhang.judge.rules import Rule
-from unhang.judge.syntax import ExpressionError, Kind, SyntaxCompiler
-from unhang.judge.values import STEPS, RuleStopped, Undecided, shown
-from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes
-
-MOST_ITEMS = 64  # a longer list is for judging in full, which counts its steps
-Quick = Callable[[Any], Any]  # what is seen -> value, never None
-
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt, "gteq": operator.ge,
-}  # fmt: skip
-_NUMBERS = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.truediv}
-_OF_ONE_VALUE = ("truncate", "lower", "upper", "trim", "string", "basename", "dirname", "int", "float", "abs", "round")
-_LITERAL_TESTS = ("version", "startswith", "endswith", "like", "covers", "whole", "true", "false")
-_NOTES_NOTHING = SyntaxCompiler({})  # what reads are noted was noted when the rule was compiled in full
-_NO_ANSWER = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, Undecided, RuleStopped)
-
-
-class NotQuick(Exception):
-    """An expression that has no quick form."""
-
-
-class _Ask(ValueError):
-    """Something that only judging in full can answer."""
-
-
-class _Null(Exception):
-    """There is nothing at a path."""
-
-
-class _Absent(Exception):
-    """A condition that cannot be told, for the node has no such thing: the rule is skipped unless the rest of the expression decides."""
-
-
-WhyNull = Callable[[str], str]  # path of a null -> Unknown.kind
-_Place = tuple[bool, tuple[str, ...]]  # of the item or of the node, names
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What the functions look at. item_path: called when it is needed."""
-
-    sections: Any
-    item: Any
-    item_path: Callable[[], str]
-    why: WhyNull
+from unhang.judge.syntax import ExpressionError, Kind
+from unhang.judge.values import STEPS
+from unhang.schemas.shapes import Shape, fact_shapes
 
 
 @dataclass(frozen=True)
@@ -81,34 +34,34 @@ class QuickRule:
     def judge(self, sections: Any, why: WhyNull) -> tuple[list[Judged], bool] | None:
         """What judge_rule gives when the rule passes or is skipped, and whether what could not be read of its lists matters beside it; else None."""
         try:
-            node = _Seen(sections, None, str, why)
-            if self.applies is not None and not _outcome(self.applies, node):
+            node = Seen(sections, None, str, why)
+            if self.applies is not None and not outcome(self.applies, node):
                 return [Judged("skip")], False
             if self.each is not None:
                 return self._of_items(sections, why, self.each(node)), True
             verdict = self._verdict(node)
             return [Judged(verdict)], verdict == "pass"
-        except (*_NO_ANSWER, _Null, _Absent):
+        except (*NO_ANSWER, NoValue, Absent):
             return None
 
-    def _verdict(self, seen: _Seen) -> str:
-        found = _outcome(self.claim, seen)
+    def _verdict(self, seen: Seen) -> str:
+        found = outcome(self.claim, seen)
         if found is True:
-            raise _Ask
+            raise Ask
         return "pass" if found is False else "skip"
 
     def _of_items(self, sections: Any, why: WhyNull, items: list[Any]) -> list[Judged]:
         """One verdict for all items that pass, one for all that are skipped, named for the first of each."""
         if not items or len(items) > MOST_ITEMS or None in items:
-            raise _Ask
+            raise Ask
         alike: dict[str, list[Any]] = {}
         for item in items:
-            alike.setdefault(self._verdict(_Seen(sections, item, lambda item=item: self._path(sections, why, item), why)), []).append(item)
+            alike.setdefault(self._verdict(Seen(sections, item, partial(self._path, sections, why, item), why)), []).append(item)
         return [Judged(verdict, self._path(sections, why, same[0]), items=len(same)) for verdict, same in alike.items()]
 
     def _path(self, sections: Any, why: WhyNull, item: Any) -> str:
         assert self.each_base is not None
-        base = self.each_base(_Seen(sections, None, str, why))
+        base = self.each_base(Seen(sections, None, str, why))
         return f"{self.each_path}[{next(place for place, one in enumerate(base) if one is item)}]"
 
 
@@ -118,393 +71,13 @@ def quick_rule(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> Qu
         return None
     names = {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()} | {"tables": Kind(tables_shape)}
     try:
-        each = None if rule.for_each is None else _Each(names, tables, rule.for_each)
+        each = None if rule.for_each is None else ItemsCompiler(names, tables, rule.for_each)
         item = {} if rule.for_each is None else {"item": rule.for_each.kind.items()}
-        compiler = _QuickCompiler(names | item, tables)
+        compiler = QuickCompiler(names | item, tables)
         applies = None if rule.applies is None else compiler.expression(rule.applies)
         claim = compiler.expression(rule.when)
     except (NotQuick, ExpressionError):
         return None
     if MOST_ITEMS * compiler.steps + (each.steps if each else 0) > STEPS // 2:
         return None
-    return QuickRule(applies, each and each.run, each and each.base, each.path if each else "", claim)
-
-
-def _known(value: Any) -> Any:
-    if value is None:
-        raise _Ask
-    return value
-
-
-def _outcome(run: Quick, seen: _Seen) -> bool | None:
-    """True, False, or None where the node has no such thing."""
-    try:
-        return bool(run(seen))
-    except _Absent:
-        return None
-
-
-def _null_is_absence(places: list[_Place], seen: _Seen) -> None:
-    """Raises _Absent when every null at these places means that the node has no such thing, so that whichever is met first makes a skip; else _Ask."""
-    for of_item, names in places:
-        holder, path = (seen.item, seen.item_path()) if of_item else (seen.sections, "")
-        for name in names:
-            holder, path = getattr(holder, name), f"{path}.{name}" if path else name
-            if holder is None:
-                if (not of_item and path == names[0]) or seen.why(path) == "unread":
-                    raise _Ask
-                break
-    raise _Absent
-
-
-class _QuickCompiler:
-    """Syntax trees to functions over bare values. steps: the most that judging in full would count for it, with lists of MOST_ITEMS."""
-
-    def __init__(self, names: Mapping[str, Kind], tables: Mapping[str, Any]):
-        self.names = names
-        self.tables = tables
-        self.steps = 0
-        self.places: list[_Place] = []  # of the comparison that is compiled now
-        self.may_fail_otherwise = False  # whether something else than a null at a place can make it undecided
-
-    def expression(self, expression: Expression) -> Quick:
-        """Raises NotQuick."""
-        return self.claim(parsed(expression.source))
-
-    def visit(self, node: nodes.Node) -> tuple[Kind, Quick]:
-        """(kind, function). Raises NotQuick."""
-        self.steps += 2
-        if isinstance(node, (nodes.Filter, nodes.BinExpr)) and getattr(node, "name", "") != "length":
-            self.may_fail_otherwise = True
-        if isinstance(node, (nodes.Compare, nodes.Test)) and any(True for _ in node.find_all((nodes.And, nodes.Or, nodes.Not))):
-            raise NotQuick("logic inside of a comparison")
-        method = getattr(self, f"visit_{type(node).__name__}", None)
-        if method is None:
-            raise NotQuick(type(node).__name__)
-        return method(node)
-
-    # ---- values
-
-    def visit_Const(self, node: nodes.Const) -> tuple[Kind, Quick]:
-        value = node.value
-        shape = FLAG if isinstance(value, bool) else NUMBER if isinstance(value, (int, float)) else TEXT
-        return Kind(shape, literal=value), lambda seen: value
-
-    def visit_List(self, node: nodes.List) -> tuple[Kind, Quick]:
-        values = [self.literal(one) for one in node.items]
-        self.steps += len(values)
-        return Kind(Shape("list", item=ANY), literal=values), lambda seen: values
-
-    visit_Tuple = visit_List
-
-    def literal(self, node: nodes.Node) -> Any:
-        """The value of a constant. Raises NotQuick."""
-        if not isinstance(node, nodes.Const):
-            raise NotQuick("a computed value where a constant is expected")
-        return node.value
-
-    def visit_Name(self, node: nodes.Name) -> tuple[Kind, Quick]:
-        return self.visit_Getattr(node)
-
-    def visit_Getattr(self, node: nodes.Node) -> tuple[Kind, Quick]:
-        kind, run = self.place(node)
-        short = kind.shape.kind == "list"
-
-        def value(seen: _Seen) -> Any:
-            try:
-                found = run(seen)
-            except (AttributeError, KeyError):
-                raise _Null from None
-            if found is None:
-                raise _Null
-            if short and len(found) > MOST_ITEMS:
-                raise _Ask
-            return found
-
-        return kind, value
-
-    def visit_Getitem(self, node: nodes.Getitem) -> tuple[Kind, Quick]:
-        return self.visit_Getattr(node)
-
-    def place(self, node: nodes.Node) -> tuple[Kind, Quick]:
-        """What stands at a path, None where nothing does. Objects on the way that are null make it an AttributeError."""
-        names: list[str] = []
-        while isinstance(node, nodes.Getattr):
-            names.insert(0, node.attr)
-            node = node.node
-        self.steps += len(names)
-        if isinstance(node, nodes.Name) and node.name == "tables":
-            return self.of_table(names)
-        if isinstance(node, nodes.Getitem):
-            return self.of_row(node, names)
-        if not isinstance(node, nodes.Name) or node.name not in self.names:
-            raise NotQuick("a place that is no path")
-        kind = self.below(self.names[node.name], names)
-        if node.name == "item":
-            if not names:
-                raise NotQuick("an item as a whole")
-            self.places.append((True, tuple(names)))
-            get = attrgetter(".".join(names))
-            return kind, lambda seen: get(seen.item)
-        self.places.append((False, (node.name, *names)))
-        get = attrgetter(".".join((node.name, *names)))
-        return kind, lambda seen: get(seen.sections)
-
-    def below(self, kind: Kind, names: list[str]) -> Kind:
-        """The kind at the end of a path that leads through objects alone."""
-        for name in names:
-            if kind.shape.kind != "object" or name not in kind.shape.fields:
-                raise NotQuick("a path through something else than objects")
-            kind = Kind(kind.shape.fields[name], None if kind.path is None else (*kind.path, name))
-        return kind
-
-    def of_table(self, names: list[str]) -> tuple[Kind, Quick]:
-        """tables.NAME.KEY.FIELD, which is a constant."""
-        shape, value = self.names["tables"].shape, self.tables
-        for name in names:
-            shape = (shape.item or ANY) if shape.kind == "map" else shape.fields.get(name, ANY)
-            value = value.get(name)
-            if not isinstance(value, Mapping) and name is not names[-1]:
-                raise NotQuick("a table that has no such row")
-        if value is None:
-            raise NotQuick("a table that has no such field")
-        return Kind(shape), lambda seen: value
-
-    def of_row(self, node: nodes.Getitem, names: list[str]) -> tuple[Kind, Quick]:
-        """tables.NAME[KEY].FIELD."""
-        table = node.node
-        if not (isinstance(table, nodes.Getattr) and isinstance(table.node, nodes.Name) and table.node.name == "tables" and len(names) == 1):
-            raise NotQuick("an entry of something else than a table")
-        rows, (name,) = self.tables[table.attr], names
-        shape = self.names["tables"].shape.fields[table.attr].item or ANY
-        _, key = self.visit(node.arg)
-        return Kind(shape.fields.get(name, ANY)), lambda seen: rows[str(key(seen))].get(name)
-
-    # ---- logic and numbers
-
-    def visit_And(self, node: nodes.And) -> tuple[Kind, Quick]:
-        return self.joined(node, False)
-
-    def visit_Or(self, node: nodes.Or) -> tuple[Kind, Quick]:
-        return self.joined(node, True)
-
-    def joined(self, node: nodes.BinExpr, deciding: bool) -> tuple[Kind, Quick]:
-        """and (deciding False), or (deciding True): what cannot be told on one side does not matter when the other decides alone."""
-        left, right = self.claim(node.left), self.claim(node.right)
-
-        def run(seen: _Seen) -> bool:
-            first = _outcome(left, seen)
-            if first is deciding:
-                return deciding
-            second = _outcome(right, seen)
-            if second is deciding:
-                return deciding
-            if first is None or second is None:
-                raise _Absent
-            return not deciding
-
-        return Kind(FLAG), run
-
-    def claim(self, node: nodes.Node) -> Quick:
-        """Something that is true or false: what is null in a comparison makes it one that cannot be told."""
-        if isinstance(node, (nodes.And, nodes.Or, nodes.Not)):
-            return self.visit(node)[1]
-        self.places, self.may_fail_otherwise = [], False
-        run = self.visit(node)[1]
-        places, opaque = self.places, self.may_fail_otherwise
-
-        def told(seen: _Seen) -> Any:
-            try:
-                return run(seen)
-            except _Null:
-                if opaque:
-                    raise _Ask from None
-                return _null_is_absence(places, seen)
-
-        return told
-
-    def visit_Not(self, node: nodes.Not) -> tuple[Kind, Quick]:
-        run = self.claim(node.node)
-        return Kind(FLAG), lambda seen: not run(seen)
-
-    def visit_Compare(self, node: nodes.Compare) -> tuple[Kind, Quick]:
-        if len(node.ops) != 1:
-            raise NotQuick("a chain of comparisons")
-        (_, left), (holder, right), symbol = self.visit(node.expr), self.visit(node.ops[0].expr), node.ops[0].op
-        if symbol in _COMPARE:
-            compare = _COMPARE[symbol]
-            return Kind(FLAG), lambda seen: compare(left(seen), right(seen))
-        self.need_list(holder)
-        wanted = symbol == "in"
-        return Kind(FLAG), lambda seen: (left(seen) in right(seen)) is wanted
-
-    def need_list(self, kind: Kind) -> None:
-        """Raises NotQuick for anything else. Counts one pass over it."""
-        self.steps += 2 * MOST_ITEMS
-        if kind.shape.kind != "list":
-            raise NotQuick("a list is expected")
-
-    def arithmetic(self, node: nodes.BinExpr) -> tuple[Kind, Quick]:
-        """left + right, of numbers alone."""
-        left, right, calculate = self.visit(node.left)[1], self.visit(node.right)[1], _NUMBERS[type(node).__name__]
-        return Kind(NUMBER), lambda seen: calculate(_number(left(seen)), _number(right(seen)))
-
-    visit_Add = visit_Sub = visit_Mul = visit_Div = arithmetic
-
-    def visit_Test(self, node: nodes.Test) -> tuple[Kind, Quick]:
-        name = TEST_NAMES.get(node.name, node.name)
-        if name in ("known", "unknown"):
-            raise NotQuick("a question for the reason of a null")
-        kind, run = self.visit(node.node)
-        if name not in _LITERAL_TESTS:
-            raise NotQuick(f"test {name}")
-        check = self.check(name, kind, node.args or [], keywords_of(node))
-        return Kind(FLAG), lambda seen: check(None, run(seen))
-
-    def check(self, name: str, kind: Kind, arguments: list[nodes.Expr], keywords: dict[str, Any]) -> Any:
-        """The test that judging in full uses too, with constants: (nothing, value) -> bool."""
-        values = [self.visit_Const(nodes.Const(self.literal(one))) for one in arguments]
-        return bound_test(_NOTES_NOTHING, name, kind, [(one, lambda world, value=one.literal: value) for one, _ in values], keywords)
-
-    # ---- filters
-
-    def visit_Filter(self, node: nodes.Filter) -> tuple[Kind, Quick]:
-        if node.node is None:
-            raise NotQuick("a filter block")
-        kind, run = self.visit(node.node)
-        method = getattr(self, f"filter_{node.name}", None)
-        if method is not None:
-            return method(kind, run, node)
-        if node.name not in _OF_ONE_VALUE or not kind.shape.is_scalar:
-            raise NotQuick(f"filter {node.name}")
-        change = self.changing(node.name, node.args or [])
-        return Kind(ANY), lambda seen: change(run(seen))
-
-    def changing(self, name: str, arguments: list[nodes.Expr]) -> Callable[[Any], Any]:
-        """A filter of one value, with constants: value -> value."""
-        function, values = FILTERS[name], [self.literal(one) for one in arguments]
-        return lambda value: function(None, value, *values)
-
-    def filter_length(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | length."""
-        self.need_list(kind)
-        return Kind(NUMBER), lambda seen: len(run(seen))
-
-    def filter_list(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | list."""
-        self.need_list(kind)
-        return kind, lambda seen: _whole(run(seen))
-
-    def filter_selectattr(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | selectattr('a.b', TEST, value), and rejectattr."""
-        self.need_list(kind)
-        wanted, (named, *rest) = node.name == "selectattr", node.args
-        names = self.literal(named).split(".")
-        inside = self.below(Kind(kind.shape.item or ANY), names)
-        self.steps += MOST_ITEMS * (len(names) + 2)
-        chooses = self.chooser(attrgetter(".".join(names)), inside, rest, keywords_of(node), wanted)
-        return kind, lambda seen: chooses(run(seen), seen)
-
-    filter_rejectattr = filter_selectattr
-
-    def chooser(self, get: Callable[[Any], Any], kind: Kind, rest: list[nodes.Expr], keywords: dict[str, Any], wanted: bool) -> Callable[..., list[Any]]:
-        """(items, sections, item) -> those for which the test is as wanted."""
-        if not rest:
-            return lambda items, seen: [one for one in items if bool(_known(get(one))) is wanted]
-        name = TEST_NAMES.get(self.literal(rest[0]), self.literal(rest[0]))
-        if name in ("known", "unknown"):
-            null = (name == "unknown") is wanted
-            return lambda items, seen: [one for one in items if (get(one) is None) is null]
-        if name in _COMPARE and len(rest) == 2:
-            compare, other = _COMPARE[name], self.visit(rest[1])[1]
-            return lambda items, seen: [one for one in items if compare(_known(get(one)), other(seen)) is wanted]
-        if name not in _LITERAL_TESTS:
-            raise NotQuick(f"test {name}")
-        check = self.check(name, kind, rest[1:], keywords)
-        return lambda items, seen: [one for one in items if check(None, _known(get(one))) is wanted]
-
-    def filter_map(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | map(attribute='a.b') and list | map(FILTER, …)."""
-        self.need_list(kind)
-        keywords = keywords_of(node)
-        if set(keywords) == {"attribute"} and not node.args:
-            names = str(keywords["attribute"]).split(".")
-            inside = self.below(Kind(kind.shape.item or ANY), names)
-            self.steps += MOST_ITEMS * len(names)
-            get = attrgetter(".".join(names))
-            return Kind(Shape("list", item=inside.shape)), lambda seen: [_known(get(one)) for one in run(seen)]
-        if keywords or not node.args or self.literal(node.args[0]) not in _OF_ONE_VALUE:
-            raise NotQuick("map")
-        change = self.changing(self.literal(node.args[0]), node.args[1:])
-        return Kind(Shape("list", item=ANY)), lambda seen: [change(one) for one in _whole(run(seen))]
-
-    def filter_unique(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | unique."""
-        self.need_values(kind)
-        return kind, lambda seen: list(dict.fromkeys(_whole(run(seen))))
-
-    def filter_sort(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | sort."""
-        self.need_values(kind)
-        return kind, lambda seen: sorted(_whole(run(seen)))
-
-    def filter_join(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | join(', ')."""
-        self.need_values(kind)
-        separator = str(self.literal(node.args[0])) if node.args else ", "
-        return Kind(TEXT), lambda seen: separator.join(map(shown, _whole(run(seen))))
-
-    def filter_intersect(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | intersect(list)."""
-        self.need_values(kind)
-        other_kind, other = self.visit(node.args[0])
-        self.need_values(other_kind)
-
-        def common(seen: Any) -> list[Any]:
-            wanted = set(_whole(other(seen)))
-            return [one for one in dict.fromkeys(_whole(run(seen))) if one in wanted]
-
-        return kind, common
-
-    def need_values(self, kind: Kind) -> None:
-        """Raises NotQuick for anything but a list of single values."""
-        self.need_list(kind)
-        if kind.shape.item is not None and not kind.shape.item.is_scalar:
-            raise NotQuick("single values are expected")
-
-
-class _Each(_QuickCompiler):
-    """for_each: a list in the facts, or what selectattr and rejectattr choose from one."""
-
-    def __init__(self, names: Mapping[str, Kind], tables: Mapping[str, Any], expression: Expression):
-        super().__init__(names, tables)
-        tree = parsed(expression.source)
-        self.run = self.visit(tree)[1]
-        while isinstance(tree, nodes.Filter) and tree.name in ("selectattr", "rejectattr", "list") and tree.node is not None:
-            tree = tree.node
-        if not isinstance(tree, (nodes.Getattr, nodes.Name)):
-            raise NotQuick("a list that is no path")
-        kind, self.base = self.visit(tree)
-        if kind.path is None or kind.shape.kind != "list" or kind.shape.item is None or kind.shape.item.kind != "object":
-            raise NotQuick("items that are no objects of the facts")
-        if "path" in kind.shape.item.fields:
-            raise NotQuick("items whose nulls are explained by their names")
-        self.path = ".".join(kind.path)
-
-
-def _short(values: Any) -> Any:
-    if values is None or len(values) > MOST_ITEMS:
-        raise _Ask
-    return values
-
-
-def _whole(values: list[Any]) -> list[Any]:
-    if None in values:
-        raise _Ask
-    return values
-
-
-def _number(value: Any) -> Any:
-    if type(value) not in (int, float):
-        raise _Ask
-    return value
+    return QuickRule(applies, each.run if each else None, each.base if each else None, each.path if each else "", claim)
