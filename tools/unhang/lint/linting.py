@@ -11,6 +11,7 @@ from typing import Any
 from unhang.errors import UserError
 from unhang.given_files import PIPE_PATIENCE_S, PatientPipe
 from unhang.lint.checks import Context, Finding, check_settings
+from unhang.lint.fits import check_fits
 from unhang.lint.knowledge import load_knowledge
 from unhang.lint.lines import check_lines, versions_in
 from unhang.lint.pods import check_library_path, check_pods
@@ -76,6 +77,7 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     nccl, torch = versions_in(text, known)
     here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch)
     found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text)]
+    found += check_fits(text, known)
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
     found = [one for one in found if one.line not in ignored or one.rule not in POD_RULES]
     unique = {(one.line, one.rule, one.found): one for one in found}
