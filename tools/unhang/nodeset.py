@@ -52,7 +52,7 @@ def _expand(part: str) -> list[str]:
         raise UserError(f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in {part!r}")
     try:
         hosts = list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
-    except (NodeSetException, AssertionError) as problem:  # ClusterShell asserts that a range has less than a billion numbers
+    except (NodeSetException, AssertionError, ValueError) as problem:  # it asserts that a range has less than a billion numbers, and unpacks its dashes
         raise UserError(f"expected a node set such as gpu[001-016], found {part!r}: {problem}") from None
     if operator == "&":
         # Each & narrows further, so the union has to be one pattern.
