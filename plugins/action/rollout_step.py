@@ -18,7 +18,7 @@ class ActionModule(ActionBase):
     """part: ask, answer, end or proved."""
 
     def run(self, tmp=None, task_vars=None):
-        """ask: {go, order}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
+        """ask: {go, order, kind}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
         from unhang.errors import UserError
@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
         from unhang.ansible.rollouts import groups_of, limit_of
 
         order = conductor.ask(host, given["step"], groups_of(task_vars), given["max_failed"], limit_of(given["step"], task_vars))
-        return {"go": order is not None, "order": asdict(order) if order else {}}
+        return {"go": order is not None, "order": asdict(order) if order else {}, "kind": conductor.kind(host)}
 
     def _answer(self, conductor, host, given, task_vars):
         from unhang.ansible.rollouts import answer_of, order_of

@@ -59,10 +59,11 @@ def smoke_evidence(result, host, asked):
     return evidence(result, str(host), bool(asked))
 
 
-def rollout_group(hosts, hostvars, step):
-    """The hosts of a batch that do this step now."""
-    orders = {str(host): (hostvars[host].get("rollout_asked") or {}).get("order") or {} for host in hosts}
-    return [host for host, order in orders.items() if order.get("step") == step]
+def rollout_groups(hosts, hostvars, step):
+    """Those of the batch that do this step now, by kind."""
+    from unhang.rollout.evidence import groups_of_kinds
+
+    return groups_of_kinds({str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step))
 
 
 def rollout_rest(group, result):
@@ -98,4 +99,4 @@ class FilterModule:
         plan = {"unhang_plan_hosts": plan_hosts, "unhang_plan_serial": plan_serial, "unhang_plan_roles": plan_roles, "unhang_plan_policy": plan_policy}
         steps = {"unhang_drain_evidence": drain_evidence, "unhang_smoke_evidence": smoke_evidence, "unhang_first_state": first_state}
         plan["unhang_plan_person"] = plan_person
-        return {**plan, **steps, "unhang_rollout_group": rollout_group, "unhang_rollout_rest": rollout_rest}
+        return {**plan, **steps, "unhang_rollout_groups": rollout_groups, "unhang_rollout_rest": rollout_rest}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,10 @@ from unhang.plan.plan_document import Job, Reboot
 
 _VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
 OF_EVERY_NODE = ("frame", "smoke")  # lock, save, read, judge, release; and the smoke test alone
+OF_A_KIND = (
+    *("gpus.model", "gpus.count", "node.dmi.vendor", "node.dmi.product", "node.architecture", "node.os.id", "node.os.version_id", "node.image.kind"),
+    *("kernel.release", "driver.loaded.version", "driver.loaded.flavour"),
+)
 
 
 def versions(role: str, policy: Mapping[str, Any], sections: Any) -> tuple[str | None, str | None]:
@@ -96,9 +101,10 @@ def _sum(known: Iterable[float | None]) -> float:
 
 
 def kind_of(sections: Any) -> str:
-    """The node's hardware and image, as one text: nodes that are equal in it share a canary."""
-    paths = (
-        *("gpus.model", "gpus.count", "node.dmi.vendor", "node.dmi.product", "node.architecture", "node.os.id", "node.os.version_id", "node.image.kind"),
-        *("kernel.release", "driver.loaded.version", "driver.loaded.flavour"),
-    )
-    return " / ".join(str(fact(sections, path)) for path in paths)
+    """The node's hardware and image, as one text: nodes that are equal in it share a canary. sections: typed."""
+    return " / ".join(str(fact(sections, path)) for path in OF_A_KIND)
+
+
+def kind_of_plain(sections: Mapping[str, Any]) -> str:
+    """The same, of sections as they stand in a node's file."""
+    return " / ".join(str(functools.reduce(lambda value, name: (value or {}).get(name), path.split("."), sections)) for path in OF_A_KIND)

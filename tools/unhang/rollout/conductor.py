@@ -11,6 +11,7 @@ from typing import Any
 
 from unhang.errors import UserError
 from unhang.plan.applicable import NodeNow, OwnWork, reasons_against
+from unhang.plan.disruption import kind_of_plain
 from unhang.plan.plan_document import Plan, read_plan
 from unhang.rollout import brake, journal, machine
 from unhang.rollout.node_state import NodeState, Replayed, replay
@@ -121,6 +122,11 @@ class Conductor:
         if len(found) != 1:
             raise UserError(f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it without --limit, or leave hosts out of the plan")
         return found.pop()
+
+    def kind(self, host: str) -> str:
+        """The node's hardware and image as it was read last, as in the plan's choice of canaries; a node that was not read is of its own kind."""
+        sections = _sections(self.read, host)
+        return kind_of_plain(sections) if sections else host
 
     def _now(self, host: str) -> NodeNow:
         sections = _sections(self.read, host)

@@ -36,6 +36,15 @@ def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[st
     return {"healthy": False, "why": f"the smoke test of {', '.join(hosts) or host}: {verdict}; {'; '.join(suspects[:3]) or 'nobody is named'}"}
 
 
+def groups_of_kinds(asked: Mapping[str, Mapping[str, Any]], step: str) -> list[list[str]]:
+    """Who does this step now, one list for each kind: different GPUs or images are no group that trains together. asked: {host: {order, kind}}."""
+    kinds: dict[str, list[str]] = {}
+    for host, one in asked.items():
+        if (one.get("order") or {}).get("step") == step:
+            kinds.setdefault(str(one.get("kind")), []).append(host)
+    return list(kinds.values())
+
+
 def rest_of(group: Sequence[str], result: Mapping[str, Any]) -> list[str]:
     """Who of a group that failed is tried once more: those that were not named, where somebody was."""
     named = {str(one.get("host")) for one in result.get("suspects") or ()}

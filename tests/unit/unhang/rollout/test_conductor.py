@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -131,3 +132,13 @@ def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
 )
 def test_a_wave_is_said_with_its_hosts(begin, postponed, stopped, said):
     assert wave_line({"wave": "wave 1", "begin": begin, "postponed": postponed, "stopped": stopped}) == said
+
+
+def test_the_kind_of_a_node_is_its_hardware_as_it_was_read_last(conductor, tmp_path):
+    assert conductor.kind("a") == "a"
+    (tmp_path / "nodes").mkdir()
+    for host, count in (("a", 8), ("b", 8), ("c", 4)):
+        facts = {"schema": "unhang/node-facts/1", "sections": {"gpus": {"model": "NVIDIA H200", "count": count}}}
+        (tmp_path / "nodes" / f"{host}.json").write_text(json.dumps({"schema": "unhang/node/1", "host": host, "status": "ok", "message": "", "facts": facts}))
+    read = replace(conductor, read=tmp_path)
+    assert read.kind("a") == read.kind("b") != read.kind("c")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unhang.rollout.evidence import drain_evidence, first_state, rest_of, smoke_evidence
+from unhang.rollout.evidence import drain_evidence, first_state, groups_of_kinds, rest_of, smoke_evidence
 from unhang.rollout.machine import judge
 from unhang.rollout.steps import DONE, FAILED, Answer, Order, Target
 
@@ -82,3 +82,10 @@ def test_what_a_smoke_test_measured_goes_into_the_journal():
     row = {**measured, "low_gb_s": None, "high_gb_s": None, "source": "nobody", "verdict": "not judged"}
     told = smoke_evidence({"verdict": "pass", "hosts": [{"host": "a"}], "bandwidth": [row]}, "a", True)
     assert told == {"healthy": True, "with": [], "bandwidth": [measured]}
+
+
+def test_nodes_of_different_kinds_are_not_tested_together():
+    now = {"order": {"step": "smoke_together"}}
+    asked = {"a": {**now, "kind": "H200"}, "b": {**now, "kind": "3090"}, "c": {**now, "kind": "H200"}, "d": {"order": {}, "kind": "H200"}, "e": {}}
+    assert groups_of_kinds(asked, "smoke_together") == [["a", "c"], ["b"]]
+    assert groups_of_kinds({}, "smoke_together") == []
