@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 
 import audits
-import hardware
-import package_layer
 import pytest
 import reached
+import slurm_nodes
 import torch_in_nodes
-from four_nodes import CACHE, NAMES, Fleet
+from four_nodes import NAMES
 from launched import launched
-from testbed import Testbed
-from testbed.tree import ready_tree
 
 pytestmark = torch_in_nodes.needs_torch
-PACKAGES = ("slurmd", "munge", "podman", "crun")
-CONTROLLER = ("munged", "slurmctld", "srun", "sinfo", "squeue")
 DEADLINE_S = 240
-CONFIGURATION = """ClusterName=unhang
-SlurmctldHost={host}(10.213.7.1)
-AuthType=auth/munge
-{auth}
-SlurmUser=root
-SlurmdUser=root
-StateSaveLocation={folder}/state
-SlurmdSpoolDir=/var/spool/slurmd
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile=/run/slurmd.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile=/var/log/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-MpiDefault=none
-ReturnToService=2
-DebugFlags=NO_CONF_HASH
-{nodes}
-PartitionName=all Nodes=ALL Default=YES State=UP
-"""
 
 
 @dataclasses.dataclass
-class Cluster:
-    """bed: the nodes; fleet: what a test may do to them; environment: in which srun finds the controller."""
-
-    bed: Testbed
-    fleet: Fleet
-    environment: dict
+class Cluster(slurm_nodes.Cluster):
+    """The nodes, and `unhang smoke` over them."""
 
     def run(self, *arguments, launcher=("--launcher", "slurm"), hosts="gpu[001-004]"):
         """(code, result) of `unhang smoke`."""
@@ -66,10 +34,6 @@ class Cluster:
         sys.stdout.write(f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}\n")
         return done.returncode, json.loads(done.stdout)
 
-    def say(self, *words):
-        """What one of Slurm's commands says."""
-        return self.bed.run(words, env=self.environment).stdout.strip()
-
     def nothing_left(self):
         """No job and no process of the test on any node."""
         assert self.say("squeue", "--noheader") == ""
@@ -79,50 +43,10 @@ class Cluster:
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory, fake_library):
     """The cluster, with every node idle."""
-    missing = [name for name in CONTROLLER if shutil.which(name) is None]
-    if missing:
+    if missing := slurm_nodes.missing():
         pytest.skip(f"apt has no {', '.join(missing)} here")
-    work = tmp_path_factory.mktemp("slurm")
-    layer = package_layer.ready(CACHE, ready_tree(CACHE), PACKAGES)
-    munge = package_layer.user_of(layer, "munge")
-    key = os.urandom(128)
-
-    def prepare(node):
-        torch_in_nodes.mount(node)
-        hardware.install(node, hardware.H200X8, fake_library, work)
-        node.write("/etc/munge/munge.key", key, mode=0o400, owner=munge)
-        node.write("/etc/slurm/slurm.conf", configuration("/nowhere", ""))
-        # ManualStep to find out by itself it refuses a kernel that has the old control groups too; it uses none of either kind.
-        node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
-        node.write("/var/spool/slurmd/.keep", "")
-
-    with Testbed(CACHE, NAMES, prepare=prepare, layers=[layer]) as bed:
-        folder = bed.folder / "slurm"
-        for part in ("munge", "state"):
-            (folder / part).mkdir(mode=0o700, parents=True)
-        (folder / "munge" / "key").write_bytes(key)
-        (folder / "munge" / "key").chmod(0o400)
-        (folder / "slurm.conf").write_text(configuration(folder, f"AuthInfo=socket={folder}/munge/socket"))
-        files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "socket": "socket"}
-        environment = {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")}
-        started(bed, environment, ["munged", "--force", *(f"--{option}={folder}/munge/{name}" for option, name in files.items())])
-        started(bed, environment, ["slurmctld", "-f", str(folder / "slurm.conf")])
-        with contextlib.ExitStack() as undo:
-            cluster = Cluster(bed, Fleet(bed, fake_library, work, undo), environment)
-            audits.wait_until(lambda: cluster.say("sinfo", "--noheader", "--states=idle", "--format=%D") == "4", "four nodes are idle")
-            yield cluster
-
-
-def configuration(folder, auth):
-    """slurm.conf of the controller or of a node."""
-    rows = [f"NodeName={name} NodeAddr=10.213.7.{11 + place} CPUs=2 State=UNKNOWN" for place, name in enumerate(NAMES)]
-    return CONFIGURATION.format(host=socket.gethostname(), folder=folder, auth=auth, nodes="\n".join(rows))
-
-
-def started(bed, environment, argv):
-    """A daemon that goes to the background by itself, and ends with the bed."""
-    done = bed.run(argv, env=environment)
-    assert done.returncode == 0, f"{argv}: {done.stderr}"
+    with slurm_nodes.cluster_of(NAMES, fake_library, tmp_path_factory.mktemp("slurm")) as nodes:
+        yield Cluster(nodes.bed, nodes.fleet, nodes.environment, nodes.folder)
 
 
 def test_four_nodes_under_srun_pass_with_the_same_result_as_everywhere(slurm):

@@ -1,0 +1,159 @@
+"""Booted nodes in a real Slurm: each with its own slurmd and munged, slurmctld on this side of the bridge."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import shutil
+import socket
+
+import audits
+import hardware
+import package_layer
+import torch_in_nodes
+from four_nodes import CACHE, Fleet
+from testbed import Testbed
+from testbed.tree import ready_tree
+
+INOTIFY, INSTANCES = pathlib.Path("/proc/sys/fs/inotify/max_user_instances"), 512
+PACKAGES = ("slurmd", "munge", "podman", "crun")
+CONTROLLER = ("munged", "slurmctld", "srun", "sinfo", "squeue", "sbatch", "scontrol")
+CONFIGURATION = """ClusterName=unhang
+SlurmctldHost={host}(10.213.7.1)
+AuthType=auth/munge
+{auth}
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir=/var/spool/slurmd
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile=/var/log/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+ReturnToService=2
+MinJobAge=86400
+DebugFlags=NO_CONF_HASH
+{nodes}
+PartitionName=all Nodes=ALL Default=YES State=UP
+"""
+
+
+def missing():
+    """Programs of Slurm that this machine lacks."""
+    return [name for name in CONTROLLER if shutil.which(name) is None]
+
+
+@dataclasses.dataclass
+class Cluster:
+    """bed: the nodes; fleet: what a test may do to them; environment: in which Slurm's commands find the controller; folder: what its daemons write."""
+
+    bed: Testbed
+    fleet: Fleet
+    environment: dict
+    folder: object
+
+    @contextlib.contextmanager
+    def lent(self, work):
+        """A Fleet of these nodes, everything undone at the end. work: a folder of the test's."""
+        with contextlib.ExitStack() as undo:
+            yield Fleet(self.bed, self.fleet.library, work, undo)
+
+    def say(self, *words):
+        """What one of Slurm's commands says."""
+        return self.bed.run(words, env=self.environment).stdout.strip()
+
+    def must(self, *words):
+        """The same, of a command that has to succeed."""
+        done = self.bed.run(words, env=self.environment)
+        assert done.returncode == 0, f"{words}: {done.returncode} {done.stdout} {done.stderr}"
+        return done.stdout.strip()
+
+    def state(self, node):
+        """(states, reason) as scontrol says them."""
+        words = self.must("scontrol", "show", "node", node).split("\n")
+        fields = {key: value for line in words for key, _, value in [line.strip().partition("=")]}
+        return fields["State"].split()[0], fields.get("Reason", "")
+
+    def start_job(self, node, script):
+        """A job that has a node to itself; its id, once it runs."""
+        path = self.folder / "job.sh"
+        path.write_text(script)
+        job = self.must("sbatch", "--parsable", "--exclusive", f"--nodelist={node}", "--chdir=/tmp", "--output=/dev/null", str(path))
+        audits.wait_until(lambda: self.say("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs")
+        return job
+
+    def start_controller(self):
+        """slurmctld, which goes to the background by itself."""
+        self.must("slurmctld", "-f", str(self.folder / "slurm.conf"))
+
+    def stop_controller(self):
+        """slurmctld ends; its state is saved."""
+        pid = (self.folder / "slurmctld.pid").read_text().strip()
+        self.must("kill", pid)
+        audits.wait_until(lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended")
+
+    def all_idle(self):
+        """Waits until every node takes jobs."""
+        count = str(len(self.bed.names))
+        audits.wait_until(lambda: self.say("sinfo", "--noheader", "--states=idle", "--format=%D") == count, f"{count} nodes are idle")
+
+
+def configuration(names, folder, auth):
+    """slurm.conf of the controller or of a node."""
+    rows = [f"NodeName={name} NodeAddr=10.213.7.{11 + place} CPUs=2 State=UNKNOWN" for place, name in enumerate(names)]
+    return CONFIGURATION.format(host=socket.gethostname(), folder=folder, auth=auth, nodes="\n".join(rows))
+
+
+@contextlib.contextmanager
+def room_for_nodes():
+    """Each booted node takes seven of the machine's inotify instances, and beds of several workers stand side by side: more than Linux's usual 128."""
+    before = INOTIFY.read_text()
+    if int(before) < INSTANCES and os.access(INOTIFY, os.W_OK):
+        INOTIFY.write_text(str(INSTANCES))
+    try:
+        yield
+    finally:
+        if int(before) < INSTANCES and os.access(INOTIFY, os.W_OK):
+            INOTIFY.write_text(before)
+
+
+@contextlib.contextmanager
+def cluster_of(names, library, work, layers=()):
+    """A Cluster of these nodes, every one idle. library: the fake libnvidia-ml; work: a folder of the test's; layers: as Testbed has them."""
+    layer = package_layer.ready(CACHE, ready_tree(CACHE), PACKAGES)
+    munge, key = package_layer.user_of(layer, "munge"), os.urandom(128)
+
+    def prepare(node):
+        torch_in_nodes.mount(node)
+        hardware.install(node, hardware.H200X8, library, work)
+        node.write("/etc/munge/munge.key", key, mode=0o400, owner=munge)
+        node.write("/etc/slurm/slurm.conf", configuration(names, "/nowhere", ""))
+        # Left to find out by itself it refuses a kernel that has the old control groups too; it uses none of either kind.
+        node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
+        node.write("/var/spool/slurmd/.keep", "")
+
+    with room_for_nodes(), Testbed(CACHE, names, prepare=prepare, layers=[layer, *layers]) as bed, contextlib.ExitStack() as undo:
+        folder = bed.folder / "slurm"
+        environment = {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")}
+        cluster = Cluster(bed, Fleet(bed, library, work, undo), environment, folder)
+        _start(cluster, names, key)
+        cluster.all_idle()
+        yield cluster
+
+
+def _start(cluster, names, key):
+    """munged and slurmctld, which go to the background by themselves and end with the bed."""
+    folder = cluster.folder
+    for part in ("munge", "state"):
+        (folder / part).mkdir(mode=0o700, parents=True)
+    (folder / "munge" / "key").write_bytes(key)
+    (folder / "munge" / "key").chmod(0o400)
+    (folder / "slurm.conf").write_text(configuration(names, folder, f"AuthInfo=socket={folder}/munge/socket"))
+    files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "socket": "socket"}
+    cluster.must("munged", "--force", *(f"--{option}={folder}/munge/{name}" for option, name in files.items()))
+    cluster.start_controller()

@@ -1,0 +1,116 @@
+"""Nodes in a real Slurm as an operator has them: an inventory, the commands of `unhang`, and what a rollout's journal and Slurm say of each node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import audits
+
+from unhang.rollout.journal import read_journal
+from unhang.rollout.node_state import replay
+
+DEADLINE_S = 1500
+SMOKE = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--phases", "broadcast,all_reduce", "--step-timeout", "200"]
+# Patient, for the nodes share a machine with others.
+PATIENT = {"unhang_node_timeout_s": 400, "unhang_silence_s": 60, "unhang_deadline_s": 200}
+VARIABLES = {**PATIENT, "drain_poll_s": 1, "unhang_come_up_timeout_s": 10, "smoke_test_arguments": SMOKE, "smoke_test_experiments": False}
+
+
+class Site:
+    """cluster: of slurm_nodes; work: a folder of the test's; groups, variables and host_variables: of the inventory."""
+
+    def __init__(self, cluster, work, groups=None, variables=None, host_variables=None):
+        self.cluster, self.work = cluster, work
+        self.inventory = work / "hosts.json"
+        groups = {"training": list(cluster.bed.names), **(groups or {})}
+        self.inventory.write_text(audits.inventory_of(cluster.bed, groups, {**VARIABLES, **(variables or {})}, host_variables))
+
+    def command(self, *words):
+        """argv of `unhang` on the controller."""
+        return self.cluster.bed.inside([sys.executable, "-P", "-m", "unhang", *words], audits.PROJECT)
+
+    def unhang(self, *words, codes=(0, 1)):
+        """What a command printed."""
+        said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
+        done = subprocess.run(self.command(*words), env=self.cluster.environment, check=False, **said)
+        sys.stdout.write(f"$ unhang {' '.join(words)}\n{done.stdout}\n{done.stderr}\n")
+        assert done.returncode in codes, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
+        return done.stdout
+
+    def audit(self):
+        """The run folder of a new audit."""
+        self.unhang("audit", "-i", str(self.inventory), "--out", str(self.work / "runs"))
+        return (self.work / "runs" / "latest").resolve()
+
+    def plan(self, run, *words):
+        """The plan of a run, as a value."""
+        self.unhang("plan", str(run), *words)
+        return json.loads((run / "plan.json").read_text())
+
+    @contextlib.contextmanager
+    def remediating(self, run, python, *words):
+        """`unhang remediate --apply` under way; what it says goes to remediate.log. Killed when the block ends."""
+        command = self.command("remediate", str(run), "--apply", "--drain", "slurm", "--python", str(python), *words)
+        with (self.work / "remediate.log").open("a") as log:
+            process = subprocess.Popen(command, env=self.cluster.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            try:
+                yield process
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                sys.stdout.write(self.said)
+
+    def await_step(self, process, run, host, step, status):
+        """Until a step of a node is in the journal, while the rollout is under way."""
+        audits.wait_until(lambda: entries(run, host, step, status) or process.poll() is not None, f"{host}: {step} {status}", DEADLINE_S)
+        assert process.poll() is None, self.said[-5000:]
+
+    @property
+    def said(self):
+        """Everything that `unhang remediate` printed so far."""
+        return (self.work / "remediate.log").read_text()
+
+
+def entries(run, host, step, status):
+    """The journal's entries about one step of a node."""
+    return [one for one in read_journal(run).entries if (one.host, one.step, one.status) == (host, step, status)]
+
+
+def node_of(run, host):
+    """Where the journal has a node."""
+    return replay(read_journal(run).entries).node(host)
+
+
+def states(run, names):
+    """{host: state} by the journal."""
+    known = replay(read_journal(run).entries)
+    return {name: known.node(name).state for name in names}
+
+
+def boot_ids(fleet, names):
+    """{host: boot id}, of nodes that may have rebooted."""
+    for name in names:
+        fleet.nodes[name].find_leader()
+    return {name: fleet.shell(name, "cat /proc/sys/kernel/random/boot_id").strip() for name in names}
+
+
+def failed_rules(run, names):
+    """{host: rules} of the findings of a run."""
+    found = {name: set() for name in names}
+    for one in json.loads((run / "findings.json").read_text())["findings"]:
+        for host in audits.names_of(one) if one["verdict"] == "fail" else ():
+            found[host].add(one["rule"])
+    return found
+
+
+def unnamed(plan, host, rules):
+    """Of these rules those that the plan neither gives to a person nor refuses with whose it is."""
+    [row] = [row for row in plan["hosts"] if row["host"] == host]
+    texts = " ".join(one["why"] for one in row["refused"])
+    return sorted(rule for rule in rules - {one["rule"] for one in row["person"]} if rule not in texts)
