@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -107,4 +106,11 @@ def kind_of(sections: Any) -> str:
 
 def kind_of_plain(sections: Mapping[str, Any]) -> str:
     """The same, of sections as they stand in a node's file."""
-    return " / ".join(str(functools.reduce(lambda value, name: (value or {}).get(name), path.split("."), sections)) for path in OF_A_KIND)
+    return " / ".join(str(_plain_fact(sections, path)) for path in OF_A_KIND)
+
+
+def _plain_fact(sections: Mapping[str, Any], path: str) -> Any:
+    value: Any = sections
+    for name in path.split("."):
+        value = value.get(name) if value else None
+    return value
