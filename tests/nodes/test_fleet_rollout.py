@@ -1,0 +1,116 @@
+"""The whole on six booted nodes in a real Slurm: the five situations audited, planned, rolled out in three waves by `unhang remediate`, and audited again."""
+
+from __future__ import annotations
+
+import datetime
+import types
+
+import pytest
+import sick_nodes
+import slurm_nodes
+import torch_in_nodes
+from sick_nodes import BAD_DRIVER, NAMES, ONE_GPU
+from slurm_site import DEADLINE_S, Site, boot_ids, entries, failed_rules, node_of, states, unnamed
+
+pytestmark = [
+    torch_in_nodes.needs_torch,
+    pytest.mark.skipif(bool(slurm_nodes.missing()), reason=f"apt has no {', '.join(slurm_nodes.missing())} here"),
+    pytest.mark.timeout(3000),
+]
+GROUPS = {"production": ["gpu001", "gpu002", "gpu003", "gpu006"], "development": ["gpu004"], "workstations": ["gpu005"], "rack2": ["gpu003", "gpu006"]}
+LIMITS = ("--max-unavailable", "3", "--floor", "3", "--group-limit", "rack2=1")
+NONE = []
+# Runs until the file is there, and writes down what it saw as it ended.
+JOB = "#!/bin/sh\nuntil [ -e /run/job-may-end ]; do sleep 0.2; done\ncp /etc/environment /srv/job-saw\ndate +%s > /srv/job-ended\n"
+LEFT = "rm -rf /var/lib/unhang /run/job-may-end /srv/job-saw /srv/job-ended"
+
+
+@pytest.fixture(scope="module")
+def cluster(fake_library, tmp_path_factory):
+    """Six nodes with slurmd."""
+    with slurm_nodes.cluster_of(NAMES, fake_library, tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="class")
+def story(cluster, tmp_path_factory):
+    """The whole, once: what each stage left, for the tests to look at."""
+    with cluster.lent(tmp_path_factory.mktemp("story")) as fleet:
+        policies = {name: {"unhang_policy": policy} for name, policy in sick_nodes.POLICIES.items()}
+        yield tell(cluster, fleet, Site(cluster, fleet.work, GROUPS, host_variables=policies))
+
+
+def tell(cluster, fleet, site):
+    """Audit, plan, rollout with a job on one node, audit, plan."""
+    sick_nodes.make_sick(fleet, site.work)
+    for name in NAMES:
+        fleet.undo.callback(fleet.shell, name, LEFT)
+    run, before = site.audit(), boot_ids(fleet, NAMES)
+    planned = site.plan(run, *LIMITS)
+    job = cluster.start_job(ONE_GPU, JOB)
+    with site.remediating(run, torch_in_nodes.PYTHON) as process:
+        site.await_step(process, run, ONE_GPU, "wait", "begun")
+        waited = {
+            "job": cluster.say("squeue", "-h", "-j", job, "-o", "%T"),
+            "state": cluster.state(ONE_GPU),
+            "file": fleet.shell(ONE_GPU, "cat /etc/environment"),
+            "begun": entries(run, ONE_GPU, "apply", "begun"),
+            "others": {name: cluster.state(name)[0] for name in NAMES},
+        }
+        fleet.shell(ONE_GPU, "touch /run/job-may-end")
+        code = process.wait(timeout=DEADLINE_S)
+    again, after = site.audit(), boot_ids(fleet, NAMES)
+    told = {"planned": planned, "run": run, "job": job, "waited": waited, "code": code, "before": before, "after": after, "again": again}
+    return types.SimpleNamespace(**told, left=site.plan(again, *LIMITS), cluster=cluster, fleet=fleet, site=site)
+
+
+class TestTheFiveSituations:
+    """Audited, planned, rolled out in three waves, audited and planned again."""
+
+    def test_the_plan_has_three_waves_and_one_canary_of_each_kind(self, story):
+        waves = [(wave["name"], wave["hosts"]) for wave in story.planned["waves"]]
+        assert waves == [("canary 1", ["gpu001", "gpu004", "gpu005"]), ("wave 1", ["gpu002", "gpu003"]), ("wave 2", ["gpu006"])]
+        planned = {row["host"]: {rule for remedy in row["remedies"] for rule in remedy["because"]} for row in story.planned["hosts"]}
+        assert {name: sorted(rules - planned[name]) for name, rules in sick_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
+
+    def test_every_node_is_proved_and_given_back_and_the_journal_has_each_step_once(self, story):
+        assert (story.code, states(story.run, NAMES)) == (0, dict.fromkeys(NAMES, "released")), story.site.said[-5000:]
+        assert {name: story.cluster.state(name)[0] for name in NAMES} == dict.fromkeys(NAMES, "IDLE")
+        for step in ("drain", "apply", "audit", "smoke_alone", "smoke_together", "release"):
+            assert {name: len(entries(story.run, name, step, "done")) for name in NAMES} == dict.fromkeys(NAMES, 1), step
+
+    def test_a_job_that_runs_is_waited_for_and_the_node_is_changed_only_after_it(self, story):
+        assert (story.waited["job"], story.waited["begun"]) == ("RUNNING", [])
+        assert story.waited["state"][0].endswith("+DRAIN")
+        assert story.waited["state"][1].startswith(f"unhang {story.planned['run']['id']}: ")
+        assert story.waited["file"] == story.fleet.shell(ONE_GPU, "cat /srv/job-saw") == sick_nodes.PINNED
+        job = story.cluster.must("scontrol", "show", "job", story.job)
+        assert ("JobState=COMPLETED" in job, "ExitCode=0:0" in job) == (True, True), job
+        [applied] = entries(story.run, ONE_GPU, "apply", "begun")
+        begun = datetime.datetime.fromisoformat(applied.at).timestamp()
+        assert begun >= int(story.fleet.shell(ONE_GPU, "cat /srv/job-ended"))
+
+    def test_a_wave_that_has_not_come_is_in_service(self, story):
+        assert {name: story.waited["others"][name] for name in ("gpu001", "gpu004", "gpu005", "gpu006")} == dict.fromkeys(
+            ("gpu001", "gpu004", "gpu005", "gpu006"), "IDLE"
+        )
+
+    def test_only_the_driver_took_a_reboot(self, story):
+        assert [name for name in NAMES if story.after[name] != story.before[name]] == [BAD_DRIVER]
+        assert {name: node_of(story.run, name).boots for name in NAMES} == dict.fromkeys(NAMES, ()) | {BAD_DRIVER: (("reboot", story.before[BAD_DRIVER]),)}
+
+    def test_nothing_is_left_that_a_role_can_fix(self, story):
+        assert story.left["waves"] == []
+        assert [row["host"] for row in story.left["hosts"] if row["remedies"]] == []
+        found = failed_rules(story.again, NAMES)
+        assert {name: sorted(found[name] & rules) for name, rules in sick_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
+        assert "driver-545-23-08-p2p-deadlock" not in found[BAD_DRIVER]
+
+    def test_every_other_finding_names_who_has_to_look(self, story):
+        found = failed_rules(story.again, NAMES)
+        assert {name: unnamed(story.left, name, rules) for name, rules in found.items() if rules} == {name: NONE for name, rules in found.items() if rules}
+        assert {name: sorted(rules - found[name]) for name, rules in sick_nodes.FOR_A_PERSON.items()} == dict.fromkeys(sick_nodes.FOR_A_PERSON, NONE)
+
+    def test_no_lock_and_no_drain_is_left(self, story):
+        assert [name for name in NAMES if "lock.json" in story.fleet.shell(name, "ls /var/lib/unhang")] == []
+        assert story.cluster.say("sinfo", "--noheader", "--list-reasons") == ""
