@@ -55,7 +55,8 @@ def start():
         at_work.append(True)
         try:
             if event == "open":
-                note("f", arguments[0])
+                if not os.path.isdir(arguments[0]):
+                    note("f", arguments[0])
             elif event == "subprocess.Popen":
                 for argument in arguments[1] if isinstance(arguments[1], (list, tuple)) else ():
                     note("f", argument)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ class Clone:
     def __init__(self, folder):
         self.folder = folder / "clone"
         self.write(".ci/tiers/slow", "# a comment\nMakefile  # and why\n")
-        texts = {"tests/slow/test_a.py": "1\n", "roles/x.yml": "a\n", "roles/y.yml": "a\n", "README.md": "r\n", "Makefile": "m\n"}
+        texts = {"tests/slow/test_a.py": "1\n", "roles/x.yml": "a\n", "roles/y.yml": "a\n", "README.md": "r\n", "Makefile": "m\n", "named/below/file": "n\n"}
         texts[".gitignore"] = "*.pyc\n.venv\n"
         for path, text in texts.items():
             self.write(path, text)
@@ -144,6 +145,40 @@ def test_what_a_child_a_fork_or_another_program_reads_counts(clone, reads):
     assert clone.tier(reads=reads)[2] == 1
 
 
+def test_the_record_keeps_what_was_read_and_listed_and_all_below_a_folder_that_a_program_was_given(clone):
+    clone.tier(reads=f"{READS}; import subprocess; subprocess.run(['ls', 'named'], check=True)")
+    record = json.loads((clone.folder / ".ci/passed/slow.json").read_text())
+    assert {"tests/slow/test_a.py", "roles/x.yml", "named"} <= set(record["files"])
+    read = {"tests/slow/test_a.py", "roles/x.yml", "named/below/file"}
+    assert set(record["content"]) == {*read, "tests/slow/test_a.py in tests/slow", "Makefile", ".ci/tiers/slow"}
+
+
+@pytest.mark.parametrize(("change", "reported"), [("other", "named/below/file changed"), (None, "named/below/file is gone")])
+def test_a_folder_that_a_program_was_given_counts_with_all_below_it(clone, change, reported):
+    reads = f"{READS}; import subprocess; subprocess.run(['ls', 'named'], check=True)"
+    clone.tier(reads=reads)
+    if change:
+        clone.write("named/below/file", change)
+    else:
+        (clone.folder / "named/below/file").unlink()
+    _code, said, runs = clone.tier(reads=reads)
+    assert runs == 1 and f"slow runs: {reported}" in said
+
+
+def test_removing_a_tree_elsewhere_that_has_the_projects_names_reads_nothing_of_the_project(clone, tmp_path):
+    copied = tmp_path / "copied"
+    clone.tier(reads=f"{READS}; import shutil; shutil.copytree('named', {str(copied)!r} + '/named'); shutil.rmtree({str(copied)!r})")
+    assert not copied.exists()
+    assert "named" not in json.loads((clone.folder / ".ci/passed/slow.json").read_text())["files"]
+
+
+def test_a_record_of_another_tier_is_no_content(clone):
+    reads = f"{READS}; import subprocess; subprocess.run(['ls', '.ci'], check=True)"
+    clone.tier(reads=reads)
+    clone.write(".ci/passed/other.json", "{}")
+    assert clone.tier()[2] == 0
+
+
 def test_a_module_that_was_imported_in_its_compiled_form_counts_as_its_source(clone):
     reads = "import sys; sys.path.insert(0, 'tests/slow'); import test_a"
     assert subprocess.run([".venv/bin/python", "-c", reads], cwd=clone.folder, check=False).returncode == 0
@@ -195,7 +230,8 @@ def test_last(): assert note("last")
 @pytest.mark.parametrize(("fault", "ran"), [("assert False", [1, 2, 1]), ("pytest.exit('as if interrupted', 2)", [2, 2, 1])])
 def test_only_the_tests_that_failed_are_tried_again_unless_not_all_of_them_were_run(clone, tmp_path, fault, ran):
     clone.write("tests/slow/test_a.py", TESTS.format(folder=str(tmp_path), fault=fault))
-    pytest_run = f"PYTHONPATH=$(echo .venv/lib/python3*/site-packages) {sys.executable} -m pytest -q -c /dev/null --rootdir=. $TEST_ARGS tests/slow || exit 2"
+    alone = "-q -c /dev/null --rootdir=. --confcutdir=."  # nothing that lies above the clone counts
+    pytest_run = f"PYTHONPATH=$(echo .venv/lib/python3*/site-packages) {sys.executable} -m pytest {alone} $TEST_ARGS tests/slow || exit 2"
     code, said, runs = clone.tier(pytest_run)
     assert (code, runs, clone.records) == (0, 2, ["slow.json"]), said
     assert [len((tmp_path / name).read_text().splitlines()) for name in ("sound", "shaken", "last")] == ran
