@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -136,6 +137,14 @@ def trial(trial_bed, tmp_path):
     bed, repository = trial_bed
     with contextlib.ExitStack() as undo:
         yield Trial(Fleet(bed, None, tmp_path, undo), repository)
+
+
+@pytest.fixture
+def moments():
+    """A random number generator whose seed is printed; UNHANG_TEST_SEED runs one again."""
+    seed = int(os.environ.get("UNHANG_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    sys.stdout.write(f"UNHANG_TEST_SEED={seed}\n")
+    return random.Random(seed)
 
 
 def pytest_collection_modifyitems(items):

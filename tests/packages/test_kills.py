@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import sys
 import time
 
 import audits
-import pytest
 from repository import build_package
 from trial_node import NODE
 
 PIN = "/etc/apt/preferences.d/unhang-driver"
 NAMES = ("nvidia-driver", "libnvidia-ml1")
 SLOW = "sleep 0.3"  # so that more of the moments fall into dpkg
-
-
-@pytest.fixture
-def moments():
-    """A random number generator whose seed is printed; UNHANG_TEST_SEED runs one again."""
-    seed = int(os.environ.get("UNHANG_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    sys.stdout.write(f"UNHANG_TEST_SEED={seed}\n")
-    return random.Random(seed)
 
 
 def pair(folder, version, **scripts):
@@ -62,12 +51,6 @@ def killed_at(trial, code, after_s, victim):
     return json.loads(said.splitlines()[-1]) if said.strip() else None
 
 
-def assert_nothing_is_left(trial):
-    """No lock, no half-written file and no folder of a simulation."""
-    assert trial.shell("ls -d /var/tmp/.unhang-* /var/lib/unhang/.unhang-* /var/lib/unhang/packages /var/lib/unhang/lock.json 2>/dev/null || :") == ""
-    trial.assert_whole()
-
-
 def test_twenty_kills_at_random_moments_of_changes_and_rollbacks(trial, tmp_path, moments):
     trial.offer(*pair(tmp_path, "1", postinst=SLOW), *pair(tmp_path, "2", preinst=SLOW, postinst=SLOW))
     trial.have(*(f"{name}=1" for name in NAMES))
@@ -89,4 +72,4 @@ def test_twenty_kills_at_random_moments_of_changes_and_rollbacks(trial, tmp_path
     assert sorted(trial.code(ROLLBACK)) == sorted(NAMES)
     assert trial.installed(*NAMES) == ["ii 1", "ii 1"]
     assert not trial.fleet.nodes[NODE].place(PIN).exists()
-    assert_nothing_is_left(trial)
+    trial.assert_nothing_is_left()

@@ -109,6 +109,11 @@ class Trial:
         assert self.shell("dpkg --audit") == ""
         self.shell("apt-get -q check")
 
+    def assert_nothing_is_left(self):
+        """No lock, no half-written file and no folder of a simulation."""
+        assert self.shell("ls -d /var/tmp/.unhang-* /var/lib/unhang/.unhang-* /var/lib/unhang/packages /var/lib/unhang/lock.json 2>/dev/null || :") == ""
+        self.assert_whole()
+
 
 def change_code(options, check=False):
     """What the module package_change does, as a line of Python."""
