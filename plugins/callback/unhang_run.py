@@ -175,7 +175,8 @@ class CallbackModule(CallbackBase):
         self.document["policy_sources"] = sorted(self.policy_sources)
         self._write_run()
         with contextlib.suppress(OSError):
-            run_files.point_latest(self.run)
+            if run_files.becomes_latest():
+                run_files.point_latest(self.run)
 
     def _worker_ended(self, name, worker):
         """Its place is taken by another. Of one that was killed Ansible would wait for the result for good, so the play ends here."""

@@ -7,13 +7,17 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from unhang.cli import command_and_parser
+from unhang.commands.filters import asked_filter
 from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.nodeset import expand_limit
 from unhang.plan.plan_document import render_plan
 from unhang.plan.planning import PlanOptions, plan_run
 from unhang.report.screen import render_screen
@@ -191,6 +195,22 @@ def test_one_fault_of_the_demo_is_one_grave_cause(run, host, rule, explained):
     assert not explained & {one["rule"] for one in causes}
 
 
+def test_every_command_of_the_demo_is_taken_by_the_real_parser_and_means_the_nodes_of_its_cause(run):
+    document = json.loads((run / "findings.json").read_text())
+    names = set()
+    for cause in document["causes"]:
+        program, name, *words = shlex.split(cause["command"])
+        given = command_and_parser(name)[1].parse_args(words)
+        names.add(name)
+        assert program == "unhang"
+        if name == "remediate":
+            assert given.plan == document["run"]["id"]
+            assert asked_filter(run, document, given).hosts == frozenset(cause["nodes"])
+        elif name == "audit":
+            assert expand_limit(given.limit) == cause["nodes"]
+    assert names == {"remediate", "audit", "explain"}
+
+
 def test_no_node_of_the_demo_is_told_to_set_what_another_finding_takes_away(run):
     causes = [cause for cause in json.loads((run / "findings.json").read_text())["causes"] if "ws-3090-2" in cause["nodes"] and cause["severity"] != "info"]
     assert [cause["rule"] for cause in causes] == ["driver-545-23-08-p2p-deadlock"]
@@ -198,11 +218,12 @@ def test_no_node_of_the_demo_is_told_to_set_what_another_finding_takes_away(run)
 
 
 def test_the_readme_shows_the_first_screen_of_the_demo(run):
-    setting = Setting(".venv/bin/unhang", ".venv/bin/ansible-playbook", inventories=("inventory/demo",))
+    shown = (PROJECT / "README.md").read_text().partition("$ make demo\n")[2].partition("```")[0].splitlines()
+    named = next(word for word in shown[-2].split() if word.startswith("runs/"))
+    setting = Setting(".venv/bin/unhang", named, ("inventory/demo",))
     findings = json.loads((run / "findings.json").read_text())
-    printed = render_screen(findings, 100, run="RUN", program=".venv/bin/unhang", setting_of=lambda cause: setting).splitlines()
-    page = (PROJECT / "README.md").read_text().partition("$ make demo\n")[2].partition("```")[0]
-    shown = re.sub(r"runs/[0-9TZ]+-[0-9a-f]{10}", "RUN", page).splitlines()
+    printed = render_screen(findings, 100, run=named, program=".venv/bin/unhang", setting_of=lambda cause: setting).splitlines()
+    printed.append("unhang: exit code 1, there are findings")
     own = 2  # lines that name the run and its time
     counts = re.compile(r"^[\d,]+ checks|[\d,]+ more causes: .*")  # any new rule changes them
     assert [counts.sub("N", line) for line in shown[own:]] == [counts.sub("N", line) for line in printed[own:]]

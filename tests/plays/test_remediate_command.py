@@ -51,6 +51,7 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     assert done.returncode == 2
     assert "a is not proved healthy: unreachable" in " ".join(done.stderr.split())
     assert not (run_folder / "journal.jsonl").exists()
+    assert not (run_folder.parent / "latest").exists()  # a run over the plan's nodes alone takes no audit's place
 
 
 def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_folder):

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.errors import UserError
@@ -100,6 +100,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
+    command, parser = command_and_parser(name)
+    return int(command.run(parser.parse_args(arguments)))
+
+
+def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
+    """The module of a command and the parser of its arguments. Raises UserError for one that there is not."""
     purpose = {**COMMANDS, **HIDDEN}.get(name)
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
@@ -113,7 +119,7 @@ def _run(name: str, arguments: Sequence[str]) -> int:
         raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; run make setup") from None
     parser = _Parser(prog=f"unhang {name}", description=purpose)
     command.add_arguments(parser)
-    return int(command.run(parser.parse_args(arguments)))
+    return command, parser
 
 
 def _kept(problem: Exception, name: str, arguments: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from unhang.run_folder import file_stem, node_files, read_node, read_run, write_
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
+NOT_LATEST_ENV = "UNHANG_NOT_LATEST"  # set where a run reads the nodes of a plan alone: runs/latest stays at the audit that was planned for
 GO_ON_ENV = "UNHANG_GO_ON"  # set when the play goes on with that run, over what an earlier play has not read
 
 NOT_ASKED = "the play ended before this node was asked"
@@ -126,6 +127,11 @@ def _make_own_folder(folder: Path) -> None:
 def has_node(run: Path, host: str) -> bool:
     """True when this host's record is written."""
     return (run / "nodes" / (file_stem(host) + ".json")).exists()
+
+
+def becomes_latest() -> bool:
+    """Whether runs/latest is to lead to the run that is under way."""
+    return not os.environ.get(NOT_LATEST_ENV)
 
 
 def point_latest(run: Path) -> None:

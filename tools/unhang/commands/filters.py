@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from unhang.errors import UserError
+from unhang.given_files import irregular
 from unhang.judge.documents import MAX_NODE_BYTES
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import node_paths
@@ -20,22 +21,29 @@ from unhang.report.filtering import Filter, narrowed
 from unhang.strict_json import read_bounded
 
 OPTIONS = ("host", "group", "rule", "severity")
+MAX_LIST_BYTES = 32 << 20
 
 
-def add_filters(parser: argparse.ArgumentParser) -> None:
-    """Adds the options. Each may be given again, and takes several with commas."""
-    told = parser.add_argument_group("what is shown, and what counts for the exit code")
-    told.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*'")
+def add_filters(parser: argparse.ArgumentParser, title: str = "what is shown, and what counts for the exit code", rule: Sequence[str] = ("--rule",)) -> None:
+    """Adds the options. Each may be given again, and takes several with commas. title: of their part of the help; rule: names of --rule."""
+    told = parser.add_argument_group(title)
+    told.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one a line")
     told.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
-    told.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
+    told.add_argument(*rule, action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
     told.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
 
 
 def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:
     """The findings that the options ask for. Raises UserError for a host, group, rule or severity that there is none of."""
+    asked = asked_filter(folder, findings, arguments)
+    return findings if asked is None else narrowed(findings, asked)
+
+
+def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Filter | None:
+    """What the options ask for, None where they ask for nothing. Raises UserError as filtered does."""
     given = {name: [part for one in getattr(arguments, name) for part in _split(name, one)] for name in OPTIONS}
     if not any(given.values()):
-        return findings
+        return None
     known = [host for hosts in findings["node_verdicts"].values() for host in hosts]
     hosts = _hosts(given["host"], known) if given["host"] else None
     if given["group"]:
@@ -44,11 +52,25 @@ def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Name
     _check("--rule", given["rule"], findings["totals_by_rule"], "a rule that was judged in this run")
     _check("--severity", given["severity"], SEVERITIES, "a severity")
     told = " ".join(f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name))
-    return narrowed(findings, Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), told))
+    return Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), told)
+
+
+def named_hosts(given: str) -> Sequence[str]:
+    """Hosts and wildcards of one --host: a node set, or @FILE with one host a line. Raises UserError."""
+    if not given.startswith("@"):
+        return expand_limit(given)
+    path = Path(given[1:])
+    if kind := irregular(path):
+        raise UserError(f"--host: expected a file of hosts at {path}, found {kind}")
+    try:
+        lines = read_bounded(path, MAX_LIST_BYTES).decode().splitlines()
+    except (OSError, ValueError) as problem:
+        raise UserError(f"--host: expected a file of hosts at {path}, found: {problem}") from None
+    return [host for line in lines for host in expand_limit(line)]
 
 
 def _split(name: str, given: str) -> Sequence[str]:
-    return expand_limit(given) if name == "host" else [part.strip() for part in given.split(",") if part.strip()]
+    return named_hosts(given) if name == "host" else [part.strip() for part in given.split(",") if part.strip()]
 
 
 def _hosts(given: Sequence[str], known: Sequence[str]) -> frozenset[str]:

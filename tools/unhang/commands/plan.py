@@ -6,10 +6,14 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.commands.filters import add_filters, asked_filter
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
@@ -30,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, what to leave out, the limits of the waves, and how to show the plan."""
     parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
     again = "; may be given again"
-    parser.add_argument("--only", action="append", default=[], metavar="RULE", help=f"plan for the findings of this rule alone{again}")
+    add_filters(parser, "which findings are planned for")
+    parser.add_argument("--only", action="append", default=[], metavar="RULE", help=f"as --rule, by the whole id{again}")
     parser.add_argument("--except", dest="except_", action="append", default=[], metavar="HOSTS", help=f"leave out hosts or groups: 'gpu[001-004]'{again}")
     most = "nodes out of service at once, of those that answered (default: %(default)s)"
     parser.add_argument("--max-unavailable", default=MAX_UNAVAILABLE, metavar="N|N%", help=most)
@@ -41,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", action="append", default=[], metavar="DIR", help=f"a folder of further rules (default: those that the run was judged by){again}"
     )
-    parser.add_argument("--format", choices=FORMATS, default="table", help="what to print: table (default), json")
+    parser.add_argument("-o", "--format", choices=FORMATS, default="table", help="what to print: table (default), json")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,16 +54,32 @@ def run(arguments: argparse.Namespace) -> int:
     folder = run_folder.find_run(arguments.run)
     if not 0 < arguments.max_age <= 24 * 365:
         raise UserError(f"--max-age: expected hours above 0 and at most a year, found {arguments.max_age:g}")
-    options = PlanOptions(
+    limits = PlanOptions(
         arguments.max_unavailable, arguments.floor, arguments.group_limit, arguments.only, arguments.except_, max(1, round(arguments.max_age * 3600))
     )
-    findings = read_findings(folder)
-    further = arguments.rules or (findings.get("judged_by") or {}).get("rules") or ()
-    plan = plan_run(folder, load_catalogue([Path(one) for one in further]), options, findings)
-    text = render_plan(plan)
-    _keep(folder, text)
-    deliver(text if arguments.format == "json" else _table(plan, folder), "-")
+    plan = make_plan(folder, limits, arguments, arguments.rules)
+    deliver(render_plan(plan) if arguments.format == "json" else _table(plan, folder), "-")
     return 0
+
+
+def make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
+    """Plans for the findings that the filters ask for, and writes plan.json. rules: folders of further rules; those of the run unless told."""
+    findings = read_findings(folder)
+    further = rules or (findings.get("judged_by") or {}).get("rules") or ()
+    plan = plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings)
+    _keep(folder, render_plan(plan))
+    return plan
+
+
+def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> PlanOptions:
+    asked = asked_filter(folder, findings, arguments)
+    if asked is None:
+        return limits
+    found = {str(one["rule"]) for one in findings["findings"] if one["verdict"] == "fail" and asked.takes(one)}
+    if not found:
+        raise UserError(f"expected findings to plan for, found none of {asked.told} in {as_typed(folder)}")
+    rules = sorted(found) if asked.rules or asked.severities else ()
+    return replace(limits, only=[*limits.only, *rules], hosts=asked.hosts)
 
 
 def _keep(folder: Path, text: str) -> None:

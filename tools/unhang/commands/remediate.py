@@ -14,10 +14,15 @@ from typing import Any
 from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
+from unhang.ansible.run_files import NOT_LATEST_ENV
+from unhang.commands.filters import OPTIONS, add_filters
+from unhang.commands.plan import make_plan
 from unhang.commands.rollout_display import following
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.plan.plan_document import FILE, Plan, read_plan
+from unhang.plan.planning import PlanOptions
+from unhang.plan.telling import told_totals
 from unhang.report.json import render_json
 from unhang.report.table import terminal_shape
 from unhang.rollout.journal import read_journal
@@ -38,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN|RUN", nargs="?", default=latest, help="plan.json, or the run folder (or id) that holds it (default: %(default)s)")
     ways = parser.add_mutually_exclusive_group()
     ways.add_argument("--apply", action="store_true", help="act; without it the roles run in check mode, and nothing is written on any node")
+    add_filters(parser, "plan first, for these findings alone (as unhang plan RUN with the same options)")
     ways.add_argument("--status", action="store_true", help="start nothing: say where each node stands and what comes next, also after the controller has died")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
     parser.add_argument("--drain", metavar="ADAPTER", choices=("slurm", "kubernetes", "command", "none"), help="whose hands the nodes are in (default: none)")
@@ -54,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 all are proved (or the preview went through); 1 not all are; 2 it could not be started."""
-    folder, plan = find_plan(arguments.plan)
+    folder, plan = _planned(arguments)
     if arguments.status:
         return show(folder, plan, arguments)
     if not plan.waves:
@@ -70,6 +76,20 @@ def run(arguments: argparse.Namespace) -> int:
         words = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
         played = _played(words, home, new_run, folder, plan, arguments)
     return _outcome(played, folder, plan, arguments)
+
+
+def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
+    """(run folder, plan): a new one of the findings that were asked for, else the one that is there."""
+    if not any(getattr(arguments, name) for name in OPTIONS):
+        return find_plan(arguments.plan)
+    if arguments.status or Path(arguments.plan).is_file():
+        given = next(name for name in OPTIONS if getattr(arguments, name))
+        beside = "--status" if arguments.status else visible(arguments.plan, 200)
+        raise UserError(f"expected a run folder beside --{given}, for which a plan is made, found {beside}")
+    folder = run_folder.find_run(arguments.plan).resolve()
+    plan = make_plan(folder, PlanOptions(), arguments)
+    sys.stderr.write(f"unhang: planned: {told_totals(plan)}\n")
+    return folder, plan
 
 
 def find_plan(named: str) -> tuple[Path, Plan]:
@@ -111,10 +131,11 @@ def told_line(line: str) -> str:
 
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:
     """Shows the rollout by its journal; a preview has none, and Ansible's own output is what it shows."""
+    more = {NOT_LATEST_ENV: "1"}
     if arguments.verbose:
-        return play_into(command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True))
+        return play_into(command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True), more)
     with following(folder, plan, sys.stderr) if arguments.apply else contextlib.nullcontext(_say) as note:
-        return play_into(command, home, new_run, lambda line: note(told) if (told := told_line(line)) else None)
+        return play_into(command, home, new_run, lambda line: note(told) if (told := told_line(line)) else None, more)
 
 
 def _say(line: str) -> None:

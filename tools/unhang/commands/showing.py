@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import os
 import sys
@@ -67,18 +66,24 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
     if arguments.verbose or arguments.format == "wide":
         full = not (to_terminal and sys.stdout.isatty())
         return render_table(findings, width, colour, plain=plain, full=full, run=arguments.run, program=program)
-    return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=_settings(folder, findings, arguments.run))
+    here = setting_here(folder, findings, arguments.run)
+    setting_of = _with_lists(folder, arguments.run, here)
+    return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=setting_of, planned=bool(here.run))
 
 
-def _settings(folder: Path, findings: Mapping[str, Any], run: str) -> Callable[[Mapping[str, Any]], Setting]:
-    """Cause -> what its command needs to know here; long lists of hosts are written into the run folder on the way."""
+def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting:
+    """What the commands of the causes need to know of this run, and of the folder that they are typed in. run: as it was typed."""
     given = read_run(folder).get("inventory")
     inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []))
-    playbook = "playbooks/remediate.yml"
-    with contextlib.suppress(UserError):  # an installation without playbooks: the command names the one of a checkout
-        playbook = _short(str(project.find_project() / playbook))
-    rules = tuple(_short(str(Path(one).absolute())) for one in (findings.get("judged_by") or {}).get("rules") or ())
-    fixed = Setting(project.program_as_typed(), project.program_as_typed(name="ansible-playbook"), playbook, inventories, rules=rules)
+    judged_by = findings.get("judged_by") or {}
+    rules = tuple(_short(str(Path(one).absolute())) for one in judged_by.get("rules") or ())
+    named = as_typed(folder.resolve()) if Path(run).is_symlink() else run  # runs/latest is another run by the time that a command is pasted
+    planned = "" if judged_by.get("policy") or Path(run).is_file() else named
+    return Setting(project.program_as_typed(), planned, inventories, reachable=given is not None, rules=rules)
+
+
+def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str, Any]], Setting]:
+    """Cause -> its setting; long lists of hosts are written into the run folder on the way."""
 
     def setting_of(cause: Mapping[str, Any]) -> Setting:
         if not needs_list(cause):

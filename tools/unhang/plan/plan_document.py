@@ -53,6 +53,7 @@ class PlanLimits:
     groups: tuple[GroupLimit, ...] = ()
     only: tuple[str, ...] = ()
     except_: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,10 @@ MAX_AGE_S = 24 * 3600
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What was asked for. max_unavailable, floor: N or N%; group_limits: GROUP=N; only: ids of rules; except_: node sets, groups, wildcards."""
+    """What was asked for. max_unavailable, floor: N or N%; group_limits: GROUP=N; only: ids of rules; except_: node sets, groups, wildcards;
+
+    hosts: those alone, None for all.
+    """
 
     max_unavailable: str = MAX_UNAVAILABLE
     floor: str = FLOOR
@@ -39,6 +42,7 @@ class PlanOptions:
     only: Sequence[str] = ()
     except_: Sequence[str] = ()
     max_age_s: int = MAX_AGE_S
+    hosts: frozenset[str] | None = None
 
 
 @dataclass
@@ -72,7 +76,8 @@ def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mappin
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
     hosts = sorted({*run.document["hosts"], *run.files}, key=natural)
     left_out = named_hosts(options.except_, set(hosts), fleet.all_members, "--except")
-    entries = tuple(sorted((one for one in fleet.entries if one.host not in left_out), key=lambda one: natural(one.host)))
+    planned = [one for one in fleet.entries if one.host not in left_out and (options.hosts is None or one.host in options.hosts)]
+    entries = tuple(sorted(planned, key=lambda one: natural(one.host)))
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
     most, floor = most_unavailable(options.max_unavailable, options.floor, fleet.answered) if fleet.answered else (1, 0)
     limited = group_limits(options.group_limits, fleet.members)
@@ -84,6 +89,7 @@ def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mappin
         tuple(GroupLimit(group, limit) for group, limit in sorted(limited.items(), key=lambda one: natural(one[0]))),
         only,
         tuple(sorted(left_out, key=natural)),
+        tuple(sorted(options.hosts or (), key=natural)),
     )
     waves = plan_waves(kinds, WaveLimits(most, tuple((limited[one.group], frozenset(fleet.members[one.group])) for one in limits.groups)))
     return Plan(_run(findings), findings["run"]["judged"], limits, entries, tuple(waves))

@@ -70,6 +70,7 @@ def told_limits(plan: Plan) -> str:
         by_limit.setdefault(one.max_unavailable, []).append(one.group)
     parts += [f"{limit} of each of {shortened(fold_hosts(groups), LONGEST_LIST)}" for limit, groups in sorted(by_limit.items())]
     parts += [f"rules {', '.join(limits.only)} alone"] if limits.only else []
+    parts += [f"{shortened(fold_hosts(limits.hosts), LONGEST_LIST)} alone"] if limits.hosts else []
     parts += [f"without {shortened(fold_hosts(limits.except_), LONGEST_LIST)}"] if limits.except_ else []
     return "; ".join(parts)
 

@@ -150,7 +150,7 @@ def cause_action(cause: Mapping[str, Any]) -> str:
     wanted = settings(remedy["policy"])
     role = f"role {visible(remedy['role'], 80)}" if remedy["role"] else ""
     if role and wanted:
-        role = f"{', '.join(wanted)} in unhang_policy, then {role}"
+        role += f" with {', '.join(wanted)}"
     persons = remedy["person"]
     person = visible(persons[0]) + (f" (and {len(persons) - 1} more alike)" if len(persons) > 1 else "") if persons else ""
     return "; ".join(part for part in (role, person) if part) or "no remedy is known; look at the evidence"

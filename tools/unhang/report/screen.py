@@ -38,6 +38,7 @@ def render_screen(
     run: str = "runs/latest",
     program: str = "unhang",
     setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
+    planned: bool = True,
 ) -> str:
     """A findings document as one screen.
 
@@ -45,9 +46,10 @@ def render_screen(
     width       columns; a line that is longer is wrapped between words, and between the names of nodes
     run         the run folder as the user would type it, program: unhang likewise
     setting_of  cause -> what its command needs to know
+    planned     whether a plan can be made of what is shown
     """
     head = _head(findings, width)
-    foot = _foot(findings, run, program)
+    foot = _foot(findings, run, program, planned)
     causes: Sequence[Mapping[str, Any]] = findings["causes"]
     shown, left = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
     lines = [*head, *shown, *_rest(left, width), *foot]
@@ -83,14 +85,14 @@ def judged_by(findings: Mapping[str, Any]) -> str:
     return f"run {visible(run.get('id') or '?', 120)}{read}, judged {visible(run.get('judged') or '?', 40)} by {rules}{own} and {policy}"
 
 
-def _foot(findings: Mapping[str, Any], run: str, program: str) -> list[Line]:
+def _foot(findings: Mapping[str, Any], run: str, program: str, planned: bool) -> list[Line]:
     lines: list[Line] = [("", line, "bold red") for line in phrases.left_out(findings)]
     totals = findings.get("totals") or {}
     if totals.get("unknown"):
         lines.append(("", f"{counted(int(totals['unknown']), 'check')} could not be made: facts were not read", "bold magenta"))
     if totals.get("waived"):
         lines.append(("", f"{counted(int(totals['waived']), 'finding')} waived", "bold cyan"))
-    planned = any(cause["remedy"]["role"] for cause in findings["causes"])
+    planned = planned and any(cause["remedy"]["role"] for cause in findings["causes"])
     lines.append(("", f"every finding: {program} report {run} -v", ""))
     return [*lines, ("", f"next: {program} plan {run}" if planned else f"next: {program} report {run} --format html", "bold")]
 

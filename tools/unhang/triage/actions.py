@@ -3,7 +3,7 @@
 | the cause | the command |
 | --- | --- |
 | its nodes were not read | `unhang audit --limit NODES`, to ask them again |
-| a role repairs it | `ansible-playbook playbooks/remediate.yml --limit HOST,HOST`, which previews |
+| a role repairs it | `unhang remediate RUN --rule RULE --host NODES`, which plans for it and previews |
 | a person has to take the node out of service | the scheduler's own command, where the node was seen to run Slurm or Kubernetes |
 | anything else | `unhang explain RULE` |
 """
@@ -22,12 +22,16 @@ LONGEST_HOSTS = 56  # characters; more hosts go through a file, where the reader
 
 @dataclass(frozen=True)
 class Setting:
-    """What a command needs to know of where it is typed. inventories: as `-i` takes them; list_file: a file with one host a line, "" for none."""
+    """What a command needs to know of where it is typed.
+
+    run: as it is typed, "" where no plan can be made of what is shown; inventories: as `-i` takes them; reachable: whether there is an inventory to reach the
+    nodes by; list_file: a file with one host a line, "" for none.
+    """
 
     program: str = "unhang"
-    ansible_playbook: str = "ansible-playbook"
-    playbook: str = "playbooks/remediate.yml"
+    run: str = "runs/latest"
     inventories: tuple[str, ...] = ()
+    reachable: bool = True
     list_file: str = ""
     rules: tuple[str, ...] = ()  # folders of further rules, which explain needs to know
 
@@ -36,12 +40,11 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
     """The next command for a cause (an object of `causes` of findings-1, its command still missing)."""
     hosts: Sequence[str] = cause["nodes"]
     inventory = "".join(f" -i {shlex.quote(one)}" for one in setting.inventories)
-    if hosts and cause["unread"]:
-        return f"{setting.program} audit{inventory} --limit {_limit(hosts, fold_hosts(hosts), setting)}"
-    if hosts and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
-        role = cause["remedy"]["role"]
-        limit = _limit(hosts, ",".join(hosts), setting)
-        return f"{setting.ansible_playbook} {shlex.quote(setting.playbook)}{inventory} --limit {limit} -e unhang_roles={role}"
+    if hosts and cause["unread"] and setting.reachable:
+        return f"{setting.program} audit{inventory} --limit {_hosts(hosts, setting)}"
+    if hosts and setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
+        name = "remediate" if setting.reachable else "plan"
+        return f"{setting.program} {name} {shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} --host {_hosts(hosts, setting)}"
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)
     return f"{setting.program} explain {cause['rule']}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
@@ -54,17 +57,25 @@ def leaves_service(cause: Mapping[str, Any]) -> bool:
 
 def needs_list(cause: Mapping[str, Any]) -> bool:
     """Whether the hosts of a cause are too many to stand in its command."""
-    return len(",".join(cause["nodes"])) > LONGEST_HOSTS and not command(cause).startswith("unhang explain")
+    return len(_written(cause)) > LONGEST_HOSTS and not command(cause).startswith("unhang explain")
 
 
-def _limit(hosts: Sequence[str], written: str, setting: Setting) -> str:
-    if setting.list_file and len(",".join(hosts)) > LONGEST_HOSTS:
+def _written(cause: Mapping[str, Any]) -> str:
+    """The hosts as the command would have them: kubectl takes no node sets."""
+    hosts = cause["nodes"]
+    return " ".join(hosts) if cause["scheduler"] == "kubernetes" and not cause["unread"] else fold_hosts(hosts)
+
+
+def _hosts(hosts: Sequence[str], setting: Setting) -> str:
+    """A node set, as --host and the audit's --limit take it; through a file where it is long."""
+    folded = fold_hosts(hosts)
+    if setting.list_file and len(folded) > LONGEST_HOSTS:
         return shlex.quote("@" + setting.list_file)
-    return shlex.quote(written)
+    return shlex.quote(folded)
 
 
 def _drain(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
-    through_file = bool(setting.list_file) and len(",".join(hosts)) > LONGEST_HOSTS
+    through_file = bool(setting.list_file) and len(_written(cause)) > LONGEST_HOSTS
     listing = shlex.quote(setting.list_file)
     if cause["scheduler"] == "kubernetes":
         start = f"xargs -a {listing} kubectl drain" if through_file else f"kubectl drain {' '.join(shlex.quote(host) for host in hosts)}"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import natural
-from unhang.triage.actions import command
+from unhang.triage.actions import Setting, command
 from unhang.triage.found import Found
 from unhang.triage.grouping import Explaining, Share, shares_of
 from unhang.triage.remedies import INVENTORY, Merged, Wish, merge_wishes
@@ -43,8 +43,11 @@ class _Kind(NamedTuple):
     unread: bool
 
 
-def triage(findings: Iterable[Found], explaining: Explaining, nodes: Mapping[str, NodeNote]) -> dict[str, Any]:
-    """What triage adds to a findings document: `node_verdicts` and `causes`, each as the schema findings-1 has it. nodes: every host that was meant."""
+def triage(findings: Iterable[Found], explaining: Explaining, nodes: Mapping[str, NodeNote], setting: Setting | None = None) -> dict[str, Any]:
+    """What triage adds to a findings document: `node_verdicts` and `causes`, each as the schema findings-1 has it.
+
+    nodes: every host that was meant; setting: what the commands of the causes name.
+    """
     shares = shares_of(findings, explaining)
     merged = _merged_by_host(shares, nodes)
     kinds: dict[_Kind, list[Share]] = {}
@@ -56,7 +59,7 @@ def triage(findings: Iterable[Found], explaining: Explaining, nodes: Mapping[str
     causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
     _number(causes)
     for cause in causes:
-        cause["command"] = command(cause)
+        cause["command"] = command(cause, setting or Setting())
     return {"node_verdicts": node_verdicts(shares, nodes, order), "causes": causes}
 
 

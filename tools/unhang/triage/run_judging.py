@@ -15,6 +15,7 @@ from unhang.judge.limits import Limits, Stopped, run_limited
 from unhang.judge.policy import PolicyFile, load_policy
 from unhang.judge.rules import Rule
 from unhang.judge.run_input import RunInput, read_run_input
+from unhang.triage.actions import Setting
 from unhang.triage.causes import NodeNote, triage
 from unhang.triage.found import found_of_entries
 from unhang.triage.grouping import explaining_of
@@ -54,13 +55,16 @@ def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
         raise UserError("\n".join([*faults[:SHOWN_FAULTS], *more, "no node was asked; check rules with: unhang catalogue --check DIR"]))
 
 
-def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None) -> Conclude:
-    """What the judge calls once every finding is there, for the keys of findings.json that triage adds. judged_by: as the schema findings-1 has it."""
+def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None, setting: Setting | None = None) -> Conclude:
+    """What the judge calls once every finding is there, for the keys of findings.json that triage adds.
+
+    judged_by: as the schema findings-1 has it; setting: what the commands of the causes name.
+    """
     explaining = explaining_of({rule.id: rule.row for rule in rules})
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
         notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key) for host, node in nodes.items()}
-        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(found_of_entries(entries), explaining, notes)}
+        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(found_of_entries(entries), explaining, notes, setting)}
 
     return conclude
 
@@ -74,12 +78,15 @@ def _work(
     run_input: RunInput, rules: list[Path], policy: str | None, today: str, without: list[str], out: Path | None
 ) -> Callable[[Callable[[str], None]], Any]:
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules]}
+    inventories = run_input.document.get("inventory")
+    planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads findings.json
+    setting = Setting(run=planned, reachable=inventories is not None)
 
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
         catalogue = load_catalogue(rules)
         if not catalogue.rules:
             raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
         chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
-        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by), out)
+        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by, setting), out)
 
     return work

@@ -86,7 +86,7 @@ def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_a
 @pytest.mark.parametrize(
     ("given", "note", "command"),
     [
-        (finding("r", "gpu1", remedy=role("host_tuning")), NodeNote(True), "ansible-playbook playbooks/remediate.yml --limit gpu1 -e unhang_roles=host_tuning"),
+        (finding("r", "gpu1", remedy=role("host_tuning")), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
         (finding("r", "gpu1", "critical"), NodeNote(True, "slurm"), "scontrol update nodename=gpu1 state=drain reason='unhang: r'"),
         (finding("r", "gpu1", "critical"), NodeNote(True, "kubernetes"), "kubectl drain gpu1 --ignore-daemonsets --delete-emptydir-data"),
         (finding("r", "gpu1", "critical"), NodeNote(True), "unhang explain r"),

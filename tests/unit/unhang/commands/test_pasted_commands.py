@@ -1,0 +1,123 @@
+"""Commands that the first screen prints: the real parser takes each of them, and their hosts are the nodes of the cause."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import fleets
+import pytest
+
+from unhang.ansible import run_files
+from unhang.cli import command_and_parser, main
+from unhang.commands.filters import asked_filter, named_hosts
+from unhang.nodeset import expand_limit
+from unhang.plan.plan_document import read_plan
+from unhang.report.run import read_findings
+
+RUN = "20261120T070000Z-0123456789"
+FEW, MANY = [f"gpu{number:03d}" for number in (1, 2, 3, 7)], [f"gpu{number:04d}" for number in range(0, 900, 7)]
+
+
+def write_fleet(folder, hosts, inventory=("inventory/here",), **more):
+    """A judged run in which every cause is about the same nodes: one that a role repairs, one for a person, and one node that was not read."""
+    role = {"role": "host_tuning", "policy": {"host": {"persistence": True}}}
+    found = [fleets.finding(rule, host, "critical", f"title of {rule}", "e", "f", remedy=remedy) for host in hosts
+             for rule, remedy in (("a-role", role), ("a-person", {"person": "look"}))]  # fmt: skip
+    found.append(fleets.finding("node-unreachable", "gone-1", "error", "gone", "an answer", "none"))
+    document = {**fleets.document(found, {"ok": len(hosts), "unreachable": 1}, id=RUN), **more}
+    nodes = [run_files.node_document(host, ["all"], {}, "ok", None, None) for host in hosts]
+    fleets.write_run(folder, document, [*nodes, run_files.node_document("gone-1", ["all"], {}, "unreachable", "no route", None)])
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "inventory": inventory}))
+    return folder
+
+
+def pasted(capsys, *words):
+    """rule -> the words of the command under it, as a shell would split what is copied from the screen."""
+    main(["report", *words])
+    shown = capsys.readouterr().out
+    found = re.findall(r"\[([a-z-]+)\]\n(?:  (?:do|ticket) .*\n(?:          .*\n)*)*  run     ((?:.*\\\n)*.*)$", shown, re.MULTILINE)
+    return {rule: shlex.split(text.replace("\\\n", " ")) for rule, text in found}
+
+
+def parsed(words):
+    """(name of the command, what its parser makes of the rest)."""
+    at = next(place for place, word in enumerate(words) if word in ("audit", "plan", "remediate", "explain"))
+    return words[at], command_and_parser(words[at])[1].parse_args(words[at + 1 :])
+
+
+@pytest.mark.parametrize("hosts", [FEW, MANY], ids=["few", "many"])
+def test_a_command_that_is_pasted_is_taken_and_means_the_nodes_of_its_cause(tmp_path, capsys, hosts):
+    folder = write_fleet(tmp_path / RUN, hosts)
+    commands = pasted(capsys, str(folder))
+    name, given = parsed(commands["a-role"])
+    assert (name, given.plan, given.rule, given.apply) == ("remediate", str(folder), ["a-role"], False)
+    assert asked_filter(folder, read_findings(folder), given).hosts == frozenset(hosts)
+    name, given = parsed(commands["node-unreachable"])
+    assert (name, given.inventory, expand_limit(given.limit)) == ("audit", ["inventory/here"], ["gone-1"])
+    name, given = parsed(commands["a-person"])
+    assert (name, given.id) == ("explain", ["a-person"])
+
+
+def test_a_command_names_its_run_and_not_the_latest_one(tmp_path, capsys):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    (tmp_path / "latest").symlink_to(RUN)
+    assert parsed(pasted(capsys, str(tmp_path / "latest"))["a-role"])[1].plan == str(folder)
+
+
+def test_a_part_of_a_run_has_commands_for_that_part_alone(tmp_path, capsys):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    commands = pasted(capsys, str(folder), "--host", "gpu[002-003]")
+    assert expand_limit(parsed(commands["a-role"])[1].host[0]) == ["gpu002", "gpu003"]
+
+
+def test_nothing_is_to_be_rolled_out_of_findings_by_another_policy(tmp_path, capsys):
+    folder = write_fleet(tmp_path / RUN, FEW, judged_by={"policy": "strict.yml", "rules": []})
+    assert pasted(capsys, str(folder))["a-role"][-2:] == ["explain", "a-role"]
+    main(["report", str(folder)])
+    assert f"report {folder} --format html" in capsys.readouterr().out
+
+
+def test_documents_without_an_inventory_are_planned_for_and_not_reached(tmp_path, capsys):
+    commands = pasted(capsys, str(write_fleet(tmp_path / RUN, FEW, inventory=None)))
+    name, given = parsed(commands["a-role"])
+    assert (name, expand_limit(given.host[0])) == ("plan", FEW)
+    assert commands["node-unreachable"][-2] == "explain"
+
+
+def test_hosts_in_a_file_may_be_node_sets_and_a_file_that_is_not_there_is_refused(tmp_path, capsys):
+    (tmp_path / "hosts").write_text("gpu[001-002]\n\n  gpu003 \n")
+    assert named_hosts(f"@{tmp_path / 'hosts'}") == ["gpu001", "gpu002", "gpu003"]
+    assert main(["report", str(write_fleet(tmp_path / RUN, FEW)), "--host", f"@{tmp_path / 'none'}"]) == 2
+    assert "--host: expected a file of hosts at" in capsys.readouterr().err
+
+
+def test_a_plan_is_limited_to_the_findings_and_hosts_that_were_asked_for(tmp_path, capsys):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    assert main(["plan", str(folder), "--rule", "a-*", "--host", "gpu[001-002]"]) == 0
+    assert "gpu[001-002] alone" in capsys.readouterr().out
+    limits = read_plan(folder).limits
+    assert (limits.only, limits.hosts) == (("a-person", "a-role"), ("gpu001", "gpu002"))
+    assert {one.host for one in read_plan(folder).hosts} == {"gpu001", "gpu002"}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["plan", "{run}", "--severity", "info"], "expected findings to plan for, found none of --severity info"),
+        (["plan", "{run}", "--rule", "a-roll"], "--rule: expected a rule that was judged in this run, found 'a-roll'; did you mean a-role?"),
+        (["plan", "{run}", "--host", "gpu[008-009]"], "--host: expected a node of this run, found 'gpu008'"),
+        (["remediate", "{run}", "--status", "--host", "gpu001"], "expected a run folder beside --host, for which a plan is made, found --status"),
+        (["remediate", "{run}/plan.json", "--rule", "a-role"], "expected a run folder beside --rule, for which a plan is made, found "),
+    ],
+)
+def test_what_cannot_be_planned_for_is_refused_in_one_line(tmp_path, capsys, words, problem):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    (folder / "plan.json").write_text("{}")
+    assert main([word.format(run=folder) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert problem in said
+    assert len(said.splitlines()) == 1
+    assert (folder / "plan.json").read_text() == "{}"
