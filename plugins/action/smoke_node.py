@@ -35,7 +35,9 @@ from unhang.ansible import smoke_programs as programs
 from unhang.ansible.run_files import write_atomically
 from unhang.ansible.text import clean
 
-PAYLOAD = _PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
+FILES = _PROJECT / "roles" / "smoke_test" / "files"
+PAYLOAD = "unhang_smoke.py"
+ENDS = {PAYLOAD: ["node_end"], "unhang_burn_in.py": ["burn_end", "refused"]}  # by payload, the kinds of event with which it reports its end
 MOST_BYTES = 64 << 20
 LOOK_S = 8  # how long one look may wait on the node for the end
 ANSWER_S = 30
@@ -125,7 +127,7 @@ class ActionModule(ActionBase):
 
     def _survey(self):
         """Addresses, routes and GPUs. The program comes by standard input: nothing is written on the node."""
-        output = self._ask(f"{programs.program_line(self._python)} survey", PAYLOAD.read_bytes())
+        output = self._ask(f"{programs.program_line(self._python)} survey", (FILES / PAYLOAD).read_bytes())
         if '"e": "survey"' not in output.get("stdout", ""):
             raise Trouble(f"could not be asked: {self._python} did not run there (code {output.get('rc')}): {_last_line(output)}")
         write_atomically(self._file(self.folder / "surveys", ".json"), output["stdout"])
@@ -136,14 +138,15 @@ class ActionModule(ActionBase):
         if not path.is_file():
             return {}
         work = json.loads(path.read_text(encoding="utf-8"))
-        put = self._told(programs.PLACE, payload=programs.packed(PAYLOAD.read_bytes()), plan=work["plan"])
+        name = work.get("payload", PAYLOAD)
+        put = self._told(programs.PLACE, name=name, payload=programs.packed((FILES / name).read_bytes()), plan=work["plan"])
         place = str(put.get("place"))
         if "unhang-smoke-" not in place or not place.startswith("/"):
             raise Trouble("answered with no folder of its own")
-        started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"])}
+        started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"]), "payload": name}
         program = [word.replace("{place}", place) for word in work["program"] or [self._python]]
         # What the agent and the ranks lay down for a while lies in the same folder, and goes with it even when the agent is killed.
-        argv = ["env", f"TMPDIR={place}", *program, f"{place}/unhang_smoke.py", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
+        argv = ["env", f"TMPDIR={place}", *program, f"{place}/{name}", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
         job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": argv}, task_vars=self.vars, wrap_async=self._task.async_val)
         if job.get("failed") or not job.get("results_file"):
             self._remove(started)
@@ -171,7 +174,7 @@ class ActionModule(ActionBase):
         """The last answer of ANSWER. A connection that is lost is tried again, for as long as reconnect_s. Raises AnsibleConnectionFailure, Trouble."""
         until = time.monotonic() + started["deadline_s"]
         lost_since = None
-        asked = {"place": started["place"], "job": started["job"], "wait_s": LOOK_S, "most_bytes": MOST_BYTES}
+        asked = {"place": started["place"], "job": started["job"], "wait_s": LOOK_S, "most_bytes": MOST_BYTES, "ends": ENDS[started["payload"]]}
         while True:
             last = time.monotonic() > until
             try:

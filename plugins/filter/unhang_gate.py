@@ -14,17 +14,20 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def gate_group(hosts, hostvars, reference=""):
-    """Who is tested together, the reference first. hostvars: of which preprovision_alone is the result of each host's own smoke test."""
+def gate_group(hosts, hostvars, reference="", burn_in=""):
+    """Who is tested together, the reference first.
+
+    hostvars: preprovision_alone, preprovision_burned: results of each host's own smoke test and burn-in. burn_in: its time, "" for none.
+    """
     from unhang.gate.deciding import fit_for_the_group
 
     if reference and reference not in hosts:
         wanted = "expected preprovision_reference to be among the hosts of this run"
         raise AnsibleFilterError(f"{wanted}, found {reference} beside {', '.join(map(str, hosts))}; add it to --limit")
-    return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None)
+    return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None, _burned(hosts, hostvars, burn_in))
 
 
-def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()):
+def gate_decisions(hosts, hostvars, audit, together, reference="", severities=(), burn_in=""):
     """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}."""
     from unhang.gate.deciding import Observation, decide
 
@@ -34,7 +37,7 @@ def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()
     except ValueError:
         judged = None
     group = json.loads(json.dumps(together, default=str)) or None
-    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted)
+    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, _burned(hosts, hostvars, burn_in))
     return decide([str(host) for host in hosts], observed)
 
 
@@ -43,13 +46,14 @@ def gate_lines(decisions):
     return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
 
 
-def gate_document(decisions, run, hostvars, together, reference="", severities=()):
+def gate_document(decisions, run, hostvars, together, reference="", severities=(), burn_in=""):
     """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
-    from unhang.gate.outcome import gate_document
+    from unhang.gate.outcome import SmokeResults, gate_document
 
     plain = json.loads(json.dumps(decisions, default=str))
     group = json.loads(json.dumps(together, default=str)) or None
-    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities), _alone(plain, hostvars), group)
+    smoke = SmokeResults(_alone(plain, hostvars), group, _burned(plain, hostvars, burn_in))
+    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities), smoke)
 
 
 def _counted(severities):
@@ -63,8 +67,27 @@ def _counted(severities):
         raise AnsibleFilterError(str(problem)) from None
 
 
+def gate_burn_in(time):
+    """Seconds of a burn-in's time, 0 for none."""
+    from unhang.errors import UserError
+    from unhang.smoke.burn_in_run import parse_duration
+
+    try:
+        return parse_duration(str(time), "preprovision_burn_in") if time else 0
+    except UserError as problem:
+        raise AnsibleFilterError(str(problem)) from None
+
+
 def _alone(hosts, hostvars):
-    found = {str(host): hostvars[host].get("preprovision_alone") for host in hosts}
+    return _results(hosts, hostvars, "preprovision_alone")
+
+
+def _burned(hosts, hostvars, burn_in):
+    return _results(hosts, hostvars, "preprovision_burned") if burn_in else None
+
+
+def _results(hosts, hostvars, name):
+    found = {str(host): hostvars[host].get(name) for host in hosts}
     return {host: json.loads(json.dumps(result, default=str)) for host, result in found.items() if result is not None}
 
 
@@ -73,5 +96,5 @@ class FilterModule:
 
     def filters(self):
         """Filters by name."""
-        filters = {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions}
+        filters = {"unhang_gate_group": gate_group, "unhang_gate_decisions": gate_decisions, "unhang_gate_burn_in": gate_burn_in}
         return {**filters, "unhang_gate_lines": gate_lines, "unhang_gate_document": gate_document}

@@ -151,11 +151,11 @@ def hex_of(address):
     return "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
 
 
-def gate(fleet, names, *options, reference=None, python=None, host_variables=None, key=None):
+def gate(fleet, names, *options, reference=None, python=None, host_variables=None, key=None, **more):
     """playbooks/preprovision.yml, the last node being the reference."""
     inventory = audits.inventory_of(fleet.bed, {"training": list(names)}, host_variables=host_variables)
     extra = {"preprovision_reference": reference or names[-1], "smoke_test_experiments": False, **({"smoke_test_python": python} if python else {})}
-    extra |= {"preprovision_key": str(key)} if key else {}
+    extra |= {**({"preprovision_key": str(key)} if key else {}), **more}
     code, found, said = play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
     decided = said[said.rindex("TASK [Say what was decided]") :] if "TASK [Say what was decided]" in said else ""
     lines = {name: next((line.strip().strip('",') for line in decided.splitlines() if f": {name}" in line), "") for name in names}
@@ -205,3 +205,23 @@ def test_a_reference_that_is_bad_proves_nobody_and_one_that_is_not_there_is_wron
     code, _, _, said = gate(fleet, NAMES[:1], reference="gpu009")
     assert code == 2
     assert "found gpu009 beside gpu001" in " ".join(said.split())
+
+
+def test_a_burn_in_fails_the_node_with_a_wrong_bit_and_stands_in_the_record_of_the_other(fleet):
+    small = ["--backend", "gloo", "--nproc", "2"]
+    own = {"gpu001": {"smoke_test_burn_in_arguments": small}, "gpu002": {"smoke_test_burn_in_arguments": [*small, "--drill", "1:int8"]}}
+    code, _, lines, said = gate(fleet, NAMES[:3], host_variables=own, preprovision_burn_in="2s")
+    assert code == 2
+    assert lines["gpu002"].startswith("fail: gpu002: burn-in: GPU 1, wrong result: a product in int8 had 1 wrong element in 1 result: at address 0x"), lines
+    assert (lines["gpu001"], lines["gpu003"]) == ("pass: gpu001", "pass: gpu003")
+    run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", said)[-1]
+    burned = json.loads((run / "gate.json").read_text())["burn_in"]
+    assert {name: (row["verdict"], row["asked_s"], len(row["gpus"])) for name, row in burned.items()} == {
+        "gpu001": ("pass", 2.0, 2),
+        "gpu002": ("fail", 2.0, 2),
+    }
+    record = parse_admission((run / "admission" / "gpu001").read_text())["record"]
+    assert record["results"]["burn_in"] == burned["gpu001"]
+    assert record["results"]["together"]["hosts"] == ["gpu003", "gpu001"]
+    assert left_over(fleet, NAMES[:3]) == []
+    assert fleet.shell("gpu001", "ps -eo args | grep -c '[u]nhang_burn_in' || true").strip() == "0"

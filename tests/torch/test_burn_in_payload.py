@@ -15,6 +15,7 @@ from smoke_runs import DEADLINE_S, PROJECT, command, environment
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.smoke.streams import MOST_LINE_BYTES
 
 PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_burn_in.py"
 TYPES = ("bfloat16", "float16", "float8_e4m3fn", "int8", "tf32", "float32")
@@ -128,6 +129,17 @@ def test_readings_of_hours_take_no_more_room_than_those_of_a_minute(payload):
     (row,) = tally.report()
     assert (row["samples"], row["power_w"], row["reasons"]) == (5000, {"mean": 600.5, "least": 600.0, "most": 601.0}, {"power cap": 5000})
     assert tally.mean_power() == {"GPU-1": 650.0}
+
+
+def test_looks_of_a_week_fit_into_the_line_in_which_they_leave(payload):
+    looks = payload.Looks(False)
+    moved = {f"GPU {gpu} link {link} {kind} errors": 10**9 for gpu in range(8) for link in range(18) for kind in ("replay", "recovery", "CRC")}
+    looks.keep({"counters": dict.fromkeys(moved, 0), "problem": None}, "before")
+    for _ in range(600):
+        looks.keep({"counters": moved, "problem": None}, "during")
+    looks.keep({"counters": moved, "problem": None}, "after")
+    assert (looks.rows[0]["when"], looks.rows[-1]["when"]) == ("before", "after")
+    assert len(json.dumps(looks.rows)) < MOST_LINE_BYTES - 30_000
 
 
 def test_sensors_read_what_two_real_gpus_answered(tmp_path):

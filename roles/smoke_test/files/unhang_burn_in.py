@@ -17,14 +17,17 @@ import contextlib
 import ctypes
 import datetime
 import faulthandler
+import fcntl
 import json
 import mmap
 import os
 import re
 import select
 import selectors
+import shutil
 import signal
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -506,7 +509,7 @@ def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
 # burn_looks.py: Counters of NVLink, PCIe and memory errors, read before, during and after the load --------------------------------------------------
 
 COUNTERS_S = 60.0  # between readings under load
-MOST_LOOKS = 512  # after that every second one is dropped
+MOST_LOOKS = 24  # after that every second one is dropped: all of them leave in one line, whose reader takes no more than half a megabyte
 
 
 class Looks:
@@ -631,6 +634,59 @@ def shorten_lines(name: str) -> Callable[[], None]:
         os.dup2(real, 1)
 
     return finish
+
+
+# leftovers.py: Folders of runs that nobody was left to clear away, because their launcher or their agent was killed ---------------------------------
+
+PREFIX = "unhang-smoke-"
+RECORD = "keep-until"
+MARGIN_S = 3600.0  # past a run's own deadline: no launcher waits that long for results
+UNTOLD_S = 86400.0  # for a folder whose agent never came to say so
+
+
+def hold_folder(folder: str, seconds: float) -> None:
+    """Keeps this folder for so long, and for as long as this process runs: the descriptor stays open on purpose, and no rank inherits it."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError), open(os.path.join(folder, RECORD), "w", encoding="ascii") as target:
+        target.write("%d\n" % (time.time() + seconds + MARGIN_S))
+
+
+def clear_leftovers(now: float) -> list[str]:
+    """Removes folders of ours that are past their time, and gives their names. now: seconds since the epoch."""
+    parent, cleared = tempfile.gettempdir(), []
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(parent)):
+            folder = os.path.join(parent, name)
+            if name.startswith(PREFIX) and is_left_over(folder, now):
+                shutil.rmtree(folder, ignore_errors=True)
+                cleared.append(name)
+    return cleared
+
+
+def is_left_over(folder: str, now: float) -> bool:
+    """Whether it is this user's, past its time, and held by nobody."""
+    try:
+        known = os.lstat(folder)
+        if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.geteuid() or now < wanted_until(folder, known):
+            return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def wanted_until(folder: str, known: os.stat_result) -> float:
+    """Seconds since the epoch. Raises OSError, ValueError for a record that says nothing."""
+    try:
+        with open(os.path.join(folder, RECORD), encoding="ascii") as source:
+            return float(source.read(64))
+    except FileNotFoundError:
+        return known.st_mtime + UNTOLD_S
 
 
 # limits.py: Times and sizes that more than one part needs -------------------------------------------------------------------------------------------
@@ -983,6 +1039,9 @@ class BurnAgent:
 def run_burn_agent(plan: dict[str, Any]) -> int:
     """The agent with its signals in order: a polite end ends the workers too."""
     agent = BurnAgent(plan)
+    own = os.path.dirname(os.path.abspath(__file__))
+    if os.path.basename(own).startswith(PREFIX):
+        hold_folder(own, plan["duration_s"] + PREPARE_S)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -1760,6 +1819,7 @@ def burn_main(argv: list[str]) -> int:
     parser.add_argument("--duration", type=float, help="seconds under load")
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
+    parser.add_argument("--output", help="write events to this file instead")
     parser.add_argument("--period", type=float, default=PERIOD_S)
     given = parser.parse_args(argv)
     if given.what == "sensors":
@@ -1769,7 +1829,10 @@ def burn_main(argv: list[str]) -> int:
         return 0
     if given.what == "worker":
         return run_worker(json.loads(os.environ["UNHANG_BURN_IN_PLAN"]), given.gpu, given.events)
-    return run_burn_agent(burn_plan(given))
+    plan = burn_plan(given)
+    if given.output:
+        os.dup2(os.open(given.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+    return run_burn_agent(plan)
 
 
 def burn_plan(given: argparse.Namespace) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from .burn_looks import Looks
 from .burn_sensors import PERIOD_S, Sensors, first_answer
 from .burn_tally import Tally
 from .events import emit
+from .leftovers import PREFIX, hold_folder
 from .limits import LINE_BYTES, MOST_READS, POLL_S
 from .mapped import boot_id
 from .nvml import NVML_S
@@ -259,6 +260,9 @@ class BurnAgent:
 def run_burn_agent(plan: dict[str, Any]) -> int:
     """The agent with its signals in order: a polite end ends the workers too."""
     agent = BurnAgent(plan)
+    own = os.path.dirname(os.path.abspath(__file__))
+    if os.path.basename(own).startswith(PREFIX):
+        hold_folder(own, plan["duration_s"] + PREPARE_S)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

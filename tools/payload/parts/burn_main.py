@@ -33,6 +33,7 @@ def burn_main(argv: list[str]) -> int:
     parser.add_argument("--duration", type=float, help="seconds under load")
     parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
+    parser.add_argument("--output", help="write events to this file instead")
     parser.add_argument("--period", type=float, default=PERIOD_S)
     given = parser.parse_args(argv)
     if given.what == "sensors":
@@ -42,7 +43,10 @@ def burn_main(argv: list[str]) -> int:
         return 0
     if given.what == "worker":
         return run_worker(json.loads(os.environ["UNHANG_BURN_IN_PLAN"]), given.gpu, given.events)
-    return run_burn_agent(burn_plan(given))
+    plan = burn_plan(given)
+    if given.output:
+        os.dup2(os.open(given.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+    return run_burn_agent(plan)
 
 
 def burn_plan(given: argparse.Namespace) -> dict[str, Any]:

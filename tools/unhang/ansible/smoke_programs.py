@@ -12,14 +12,14 @@ from typing import Any
 PLACE = """
 import base64, json, os, tempfile, zlib
 place = tempfile.mkdtemp(prefix='unhang-smoke-')
-for name, content in (('unhang_smoke.py', zlib.decompress(base64.b64decode(given['payload']))), ('plan.json', json.dumps(given['plan']).encode())):
+for name, content in ((given['name'], zlib.decompress(base64.b64decode(given['payload']))), ('plan.json', json.dumps(given['plan']).encode())):
     with open(os.path.join(place, name), 'wb') as target:
         target.write(content)
 with open('/proc/sys/kernel/random/boot_id') as source:
     print(json.dumps({'place': place, 'boot_id': source.read().strip()}))
 """
 
-# Waits, for a few seconds at most, until the agent has reported its end or the job is over, and answers with all that it reported.
+# Waits, for a few seconds at most, until the job is over, and answers with all that it reported. ends: kinds of event with which a payload reports its end.
 ANSWER = """
 import base64, json, os, time, zlib
 events, until = os.path.join(given['place'], 'events.jsonl'), time.monotonic() + given['wait_s']
@@ -34,7 +34,8 @@ def reported():
     try:
         with open(events, 'rb') as source:
             source.seek(max(0, os.path.getsize(events) - 4096))
-            return b'"e": "node_end"' in source.read()
+            end = source.read()
+            return any(('"e": "%s"' % kind).encode() in end for kind in given['ends'])
     except OSError:
         return False
 with open('/proc/sys/kernel/random/boot_id') as source:

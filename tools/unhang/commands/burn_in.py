@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from unhang import project
+from unhang.commands.smoke_showing import deliver, exit_code
 from unhang.errors import UserError
-from unhang.smoke.burn_in import EXIT_CODES, judge_burn_in
-from unhang.smoke.burn_in_render import render_burn_in, render_burn_in_junit
+from unhang.smoke.burn_in import judge_burn_in
+from unhang.smoke.burn_in_folder import next_burn_in_step
 from unhang.smoke.burn_in_run import burn_in_path, parse_burn_drill, parse_duration, run_burn_in
 from unhang.smoke.expectations import read_expectations
 from unhang.smoke.streams import Event
+
+
+def burn_in(arguments: argparse.Namespace, way: list[str]) -> int:
+    """As `unhang smoke` ends. way: the options that say where. Raises UserError."""
+    if way == ["--hosts"] or arguments.as_hosts is not None:
+        raise UserError(f"--burn-in: expected --local alone beside it, found {' and '.join(['--as-hosts'] if arguments.as_hosts else way)}")
+    return write_next_burn_in_step(arguments) if way == ["--step-in"] else burn_in_here(arguments)
 
 
 def burn_in_here(arguments: argparse.Namespace) -> int:
@@ -22,9 +31,15 @@ def burn_in_here(arguments: argparse.Namespace) -> int:
     plan = plan_of(arguments)
     rates = read_expectations().counter_rates
     events = run_burn_in(plan, burn_in_path(project.find_project()), show_progress)
-    document = judge_burn_in(events, os.uname().nodename, rates)
+    document = judge_burn_in(events, os.uname().nodename, rates, plan)
     deliver(document, arguments)
-    return EXIT_CODES[document["verdict"]]
+    return exit_code(document)
+
+
+def write_next_burn_in_step(arguments: argparse.Namespace) -> int:
+    """The next step of a burn-in in the folder --step-in, as JSON on standard output."""
+    print(json.dumps(next_burn_in_step(Path(arguments.step_in), plan_of(arguments), read_expectations().counter_rates)))
+    return 0
 
 
 def plan_of(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -48,19 +63,3 @@ def show_progress(_: str, event: Event) -> None:
         print(told, file=sys.stderr, flush=True)
     elif event["e"] == "wrong":
         print(f"unhang: burn-in: GPU {event['gpu']}: wrong result in {event['what']}", file=sys.stderr, flush=True)
-
-
-def deliver(document: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """To standard output, and to the file that was named."""
-    from unhang.report.json import render_json
-    from unhang.report.table import terminal_shape
-
-    if arguments.out:
-        Path(arguments.out).write_text(render_json(document), encoding="utf-8")
-    if arguments.format == "json":
-        print(render_json(document))
-    elif arguments.format == "junit":
-        print(render_burn_in_junit(document), end="")
-    else:
-        _, _, plain = terminal_shape(sys.stdout, os.environ)
-        print(render_burn_in(document, plain), end="")

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,16 @@ from unhang.nodeset import expand_limit
 from unhang.report.gate import render_gate, render_gate_junit
 from unhang.report.table import terminal_shape
 from unhang.rollout.given_lists import split_list
+from unhang.smoke.burn_in_run import parse_duration
 from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 FORMATS = ("table", "json", "junit")
+BURN_IN = "Burn-in, each node alone"
 # Banner of a task -> what a person is told when it begins.
 STEPS = {
     "Judge what the audit saw": "judge what the audit saw",
     "Smoke test, each node alone": "smoke test, each node alone",
+    BURN_IN: "burn-in, each node alone",
     "Smoke test, together": "smoke test, together",
     "Say what was decided": "decide",
 }
@@ -44,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
     parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
+    burn_in = "after its own smoke test keep each node's GPUs at full load for so long (90s, 30m, 2h) and compare every result bit by bit"
+    parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
     parser.add_argument("--key", metavar="FILE", help="the gate's private key: signs the admission records of nodes that pass; it stays on this machine")
     parser.add_argument("--days", type=int, metavar="N", default=365, help="how long an admission holds (default: %(default)s)")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
@@ -62,9 +69,10 @@ def run(arguments: argparse.Namespace) -> int:
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
     command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
+    steps = {name: told for name, told in STEPS.items() if name != BURN_IN or arguments.burn_in}
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
-        played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, show_step)
+        played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, partial(show_step, steps))
     document = outcome_of(folder, played, arguments)
     deliver(document, arguments.format, folder)
     return exit_code(document)
@@ -88,6 +96,11 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
         chosen["preprovision_key"] = str(Path(arguments.key).absolute())
     if arguments.reference:
         chosen["preprovision_reference"] = arguments.reference
+    if arguments.burn_in is not None:
+        parse_duration(arguments.burn_in, "--burn-in")
+        if arguments.container_image:
+            raise UserError("--container-image: expected none with --burn-in, which runs under --python")
+        chosen["preprovision_burn_in"] = arguments.burn_in
     if arguments.python:
         chosen["smoke_test_python"] = arguments.python
     if arguments.container_image:
@@ -95,11 +108,11 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
     return chosen
 
 
-def show_step(line: str) -> None:
-    """One line of Ansible's output: what begins is told on standard error."""
+def show_step(steps: Mapping[str, str], line: str) -> None:
+    """One line of Ansible's output: what begins is told on standard error. steps: as STEPS."""
     banner = BANNER.match(line)
-    if banner and banner[1] in STEPS:
-        print(f"unhang: {STEPS[banner[1]]}", file=sys.stderr, flush=True)
+    if banner and banner[1] in steps:
+        print(f"unhang: {steps[banner[1]]}", file=sys.stderr, flush=True)
 
 
 def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from unhang import project
-from unhang.commands.burn_in import burn_in_here
+from unhang.commands.burn_in import burn_in
+from unhang.commands.smoke_showing import deliver, exit_code
 from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.smoke import plan as planning
@@ -28,7 +29,7 @@ from unhang.smoke.group import SessionOptions, expand_hosts
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
 from unhang.smoke.local import free_port, payload_path, run_local
 from unhang.smoke.local_hosts import LocalHosts, one_host, run_hosts, several_hosts
-from unhang.smoke.result import EXIT_CODES, judge
+from unhang.smoke.result import judge
 from unhang.smoke.session import follow, smoke_session
 from unhang.smoke.smoke_folder import StepInputs, next_step, read_result
 from unhang.smoke.streams import Event, Stream
@@ -92,10 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"expected one of {', '.join(ways)}, found {' and '.join(chosen)}")
     if arguments.as_hosts is not None and chosen != ["--local"]:
         raise UserError(f"--as-hosts: expected --local beside it, found {chosen[0]}")
-    if arguments.burn_in is not None:
-        if chosen != ["--local"] or arguments.as_hosts is not None:
-            raise UserError(f"--burn-in: expected --local alone beside it, found {' and '.join(['--as-hosts'] if arguments.as_hosts else chosen)}")
-        return burn_in_here(arguments)
+    if arguments.burn_in is not None and chosen != ["--show-in"]:
+        return burn_in(arguments, chosen)
     if chosen == ["--step-in"]:
         return write_next_step(arguments, request)
     if chosen == ["--show-in"]:
@@ -107,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         result |= {"launcher": name, "started": started.isoformat(timespec="seconds")}
         result |= {"duration_s": round(time.monotonic() - began, 2), "command": _command()}
     deliver(result, arguments)
-    return EXIT_CODES[result["verdict"]]
+    return exit_code(result)
 
 
 def request_of(arguments: argparse.Namespace) -> planning.Request:
@@ -246,23 +245,6 @@ class Progress:
         if event["e"] == "phase_begin" and isinstance(phase, str) and phase not in self.seen and phase in planning.PHASES:
             self.seen.add(phase)
             print(f"unhang: phase {phase}", file=sys.stderr, flush=True)
-
-
-def deliver(result: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """To standard output, and to the file that was named."""
-    from unhang.report.json import render_json
-    from unhang.report.table import terminal_shape
-    from unhang.smoke.render import render_junit, render_table
-
-    if arguments.out:
-        Path(arguments.out).write_text(render_json(result), encoding="utf-8")
-    if arguments.format == "json":
-        print(render_json(result))
-    elif arguments.format == "junit":
-        print(render_junit(result), end="")
-    else:
-        width, _, plain = terminal_shape(sys.stdout, os.environ)
-        print(render_table(result, width, plain), end="")
 
 
 def _command() -> str:

@@ -21,7 +21,8 @@ Result = Mapping[str, Any]
 class Observation:
     """audit: findings document, None when nothing could be judged. alone: by host its smoke test's result. together: of the group, None when there was none.
 
-    reference: a node that is known to be good, or None. severities: of findings that fail a node.
+    reference: a node that is known to be good, or None. severities: of findings that fail a node. burned: by host its burn-in's result (unhang/burn-in/1), None
+    when none was asked for.
     """
 
     audit: Result | None
@@ -29,11 +30,12 @@ class Observation:
     together: Result | None
     reference: str | None
     severities: Sequence[str]
+    burned: Mapping[str, Result] | None = None
 
 
-def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None) -> list[str]:
+def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None, burned: Mapping[str, Result] | None = None) -> list[str]:
     """Who is tested together: the reference first, and those that passed alone, for one bad node would hide the others. [] when nothing could come of it."""
-    able = [host for host in hosts if (alone.get(host) or {}).get("verdict") == "pass"]
+    able = [host for host in hosts if _passed(host, alone) and (burned is None or host == reference or _passed(host, burned))]
     if reference is not None and reference not in able:
         return []
     order = ([reference] if reference is not None else []) + [host for host in able if host != reference]
@@ -78,6 +80,7 @@ def _failures(host: str, observed: Observation) -> list[str]:
           if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
         *(f"audit: {one.line()}" for one in differences_of(host, observed) if one.severity in observed.severities),
         *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),
+        *(f"burn-in: {_whose(row)}{row['kind']}: {row['why']}" for row in _burn_in(host, observed).get("failures") or []),
         *(f"together: {suspect['why']}" for suspect in _suspects(observed.together) if not suspect.get("blind") and _meant(host, suspect, observed)),
     ])  # fmt: skip
 
@@ -92,11 +95,33 @@ def _gaps(host: str, observed: Observation) -> list[str]:
         gaps += [f"alone: {why}" for why in blind]
     elif alone is None or alone.get("verdict") == "error":
         gaps.append("alone: the smoke test proved nothing")
+    gaps += _unburned(host, observed)
     group = {row["host"] for row in (observed.together or {}).get("hosts") or []}
     gaps += [f"together: {suspect['why']}" for suspect in _suspects(observed.together) if suspect.get("blind") and suspect["host"] == host]
     if host in group and (observed.together or {}).get("verdict") == "error" and not gaps:
         gaps.append("together: the smoke test proved nothing")
     return _once(gaps)
+
+
+def _unburned(host: str, observed: Observation) -> list[str]:
+    """Why a burn-in proved nothing. None is made of the reference, nor of a node that its smoke test alone did not pass."""
+    if observed.burned is None or host == observed.reference or not _passed(host, observed.alone):
+        return []
+    result = _burn_in(host, observed)
+    gaps = [f"burn-in: {gap}" for gap in result.get("gaps") or []]
+    return gaps or ([] if result.get("verdict") in (PASS, FAIL) else ["burn-in: it proved nothing"])
+
+
+def _burn_in(host: str, observed: Observation) -> Result:
+    return (observed.burned or {}).get(host) or {}
+
+
+def _whose(failure: Result) -> str:
+    return "" if failure["gpu"] is None else f"GPU {failure['gpu']}, "
+
+
+def _passed(host: str, results: Mapping[str, Result]) -> bool:
+    return (results.get(host) or {}).get("verdict") == PASS
 
 
 def _found(host: str, observed: Observation) -> list[Result]:

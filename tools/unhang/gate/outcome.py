@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Any
 
 from unhang.gate.deciding import FAIL, NOT_PROVED, PASS
@@ -11,19 +11,30 @@ from unhang.gate.deciding import FAIL, NOT_PROVED, PASS
 FILE_NAME = "gate.json"
 
 
+@dataclass(frozen=True)
+class SmokeResults:
+    """alone: by host, together: of the group, or None (unhang/smoke/1). burned: by host (unhang/burn-in/1), None when no burn-in was asked for."""
+
+    alone: Mapping[str, Mapping[str, Any]]
+    together: Mapping[str, Any] | None
+    burned: Mapping[str, Mapping[str, Any]] | None = None
+
+
 def gate_document(
-    run: str, decisions: Mapping[str, Mapping[str, Any]], reference: str | None, severities: Sequence[str],
-    alone: Mapping[str, Mapping[str, Any]] = MappingProxyType({}), together: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """run: id of the run folder; decisions: {host: {outcome, reasons, differences}}; alone, together: results of the smoke test (unhang/smoke/1)."""
+    run: str, decisions: Mapping[str, Mapping[str, Any]], reference: str | None, severities: Sequence[str], results: SmokeResults | None = None
+) -> dict[str, Any]:
+    """run: id of the run folder; decisions: {host: {outcome, reasons, differences}}."""
+    given = results or SmokeResults({}, None)
     nodes = [
         {"host": host, "outcome": row["outcome"], "reasons": list(row["reasons"]), "differences": list(row.get("differences") or [])}
         for host, row in decisions.items()
     ]
     totals = {outcome: sum(row["outcome"] == outcome for row in nodes) for outcome in (PASS, FAIL, NOT_PROVED)}
-    smoke = {"alone": {host: summary_of(result) for host, result in alone.items()}, "together": summary_of(together) if together else None}
+    together = summary_of(given.together) if given.together else None
+    smoke = {"alone": {host: summary_of(result) for host, result in given.alone.items()}, "together": together}
+    burned = None if given.burned is None else {host: burn_in_summary(result) for host, result in given.burned.items()}
     head = {"schema": "unhang/gate/1", "run": run, "reference": reference, "severities": list(severities)}
-    return {**head, "totals": totals, "nodes": nodes, "smoke": smoke}
+    return {**head, "totals": totals, "nodes": nodes, "smoke": smoke, "burn_in": burned}
 
 
 def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,6 +43,19 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
     bandwidth = [{name: row.get(name) for name in ("op", "size_bytes", "busbw_gb_s")} for row in rows]
     hosts = [row["host"] for row in result.get("hosts") or []]
     return {"verdict": result.get("verdict"), "hosts": hosts, "world_size": result.get("world_size"), "bandwidth": bandwidth}
+
+
+def burn_in_summary(result: Mapping[str, Any]) -> dict[str, Any]:
+    """{verdict, device, asked_s, seconds, gpus: [{gpu, uuid, power_w, failed, results, per_s: {type: operations or bytes a second}}]} of a burn-in."""
+    gpus = [
+        {
+            **{name: row[name] for name in ("gpu", "uuid", "power_w", "failed")},
+            "results": sum(done["results"] for done in row["done"].values()),
+            "per_s": {name: done["per_s"] for name, done in row["done"].items()},
+        }
+        for row in result["gpus"]
+    ]
+    return {**{name: result[name] for name in ("verdict", "device", "asked_s", "seconds")}, "gpus": gpus}
 
 
 def exit_code(document: Mapping[str, Any]) -> int:

@@ -25,10 +25,21 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
         lines += [f" {outcome.upper():<{WIDEST}}  {fold_hosts(hosts)}", *(f" {'':<{WIDEST}}  {visible(reason, 600)}" for reason in reasons)]
     totals = ", ".join(f"{document['totals'][outcome]} {outcome}" for outcome in ("pass", "fail", "not proved"))
     lines += ["", f"gate       {totals}"]
+    lines += _burn_in_lines(document)
     lines += [f"reference  {visible(document['reference'])}"] if document["reference"] else []
     lines += ["", f"next: {program} report {run}"]
     text = "\n".join(lines) + "\n"
     return ascii_only(text) if plain else text
+
+
+def _burn_in_lines(document: Mapping[str, Any]) -> list[str]:
+    """What burn-ins came to in all."""
+    if document["burn_in"] is None:
+        return []
+    rows = document["burn_in"].values()
+    results = sum(gpu["results"] for row in rows for gpu in row["gpus"])
+    totals = ", ".join(f"{sum(row['verdict'] == verdict for row in rows)} {verdict}" for verdict in ("pass", "fail", "not proved"))
+    return [f"burn-in    {totals}; {results} results compared"]
 
 
 def _difference(row: Mapping[str, Any]) -> str:

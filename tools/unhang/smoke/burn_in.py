@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from unhang.smoke.bandwidth import stragglers
+from unhang.smoke.burn_in_events import UNFIT
 from unhang.smoke.counter_rates import Rates, outstanding
 from unhang.smoke.streams import number
 from unhang.text import counted
@@ -24,16 +26,28 @@ STAYS = ("persistence_mode", "compute_mode", "power_limit_mw", "ecc")
 LEFT_BYTES = 2**29  # more than a driver's own share differs by
 HELD_SHARE = 0.05  # of readings: less is a moment
 Event = Mapping[str, Any]
+NO_PLAN: Mapping[str, Any] = MappingProxyType({})
 
 
-def judge_burn_in(events: Sequence[Event], host: str, rates: Rates) -> dict[str, Any]:
-    """The document (unhang/burn-in/1). rates: normal rises of counters in a minute."""
+def judge_burn_in(events: Sequence[Event], host: str, rates: Rates, plan: Mapping[str, Any] = NO_PLAN) -> dict[str, Any]:
+    """The document (unhang/burn-in/1). events: as parse_burn_in gives them, so of the right shape. rates: normal rises of counters in a minute.
+
+    plan: what the payload was told, {device, duration_s, ...}; a burn-in of anything else proves nothing.
+    """
     begin, end = _last(events, "burn_begin"), _last(events, "burn_end")
     workers = {int(row["gpu"]): row for row in end.get("workers") or ()}
     devices = {int(event["gpu"]): event for event in events if event["e"] == "device"}
     slow = slow_gpus(workers, end.get("readings") or ())
     failures = [*wrong_results(events), *inexact_types(events)[0], *faults(events), *slow, *risen_counters(end, host, rates, workers), *remapped(end, workers)]
-    gaps = [*refusals(events, end), *inexact_types(events)[1], *absences(events), *early_end(events, begin, end), *unsettled(end)]
+    gaps = [
+        *refusals(events, end),
+        *unfit(events),
+        *inexact_types(events)[1],
+        *absences(events),
+        *early_end(events, begin, end),
+        *other_work(begin, end, plan),
+        *unsettled(end),
+    ]
     verdict = FAIL if failures else NOT_PROVED if gaps else PASS
     return {
         "schema": SCHEMA, "host": host, "verdict": verdict, "device": begin.get("device"), "asked_s": begin.get("duration_s"), "seconds": end.get("seconds"),
@@ -132,6 +146,11 @@ def refusals(events: Sequence[Event], end: Event) -> list[str]:
     return reasons
 
 
+def unfit(events: Sequence[Event]) -> list[str]:
+    """What a node reported that no burn-in reports: whatever was wrong may be among it."""
+    return list(dict.fromkeys(str(event["why"]) for event in events if event["e"] == UNFIT))
+
+
 def early_end(events: Sequence[Event], begin: Event, end: Event) -> list[str]:
     """What kept workers from their whole time and is no GPU's fault."""
     gaps = [f"ended by {end['reason']} before its {number(begin.get('duration_s')):.0f} s were over"] if end.get("reason") else []
@@ -143,6 +162,22 @@ def early_end(events: Sequence[Event], begin: Event, end: Event) -> list[str]:
     silent = [event for event in events if event["e"] == "silent"]
     if silent and all(event["phase"] == COLLECTIVE for event in silent):
         gaps.append("all GPUs wait in a sum over all of them, and nobody can tell for whom: unhang smoke --local looks closer")
+    return gaps
+
+
+def other_work(begin: Event, end: Event, plan: Mapping[str, Any]) -> list[str]:
+    """What was done is not what was asked for: GPUs that did nothing, another device, a shorter time."""
+    if not end:
+        return []
+    workers = end["workers"]
+    gaps = [] if workers else ["no GPU was at work"]
+    idle = [str(row["gpu"]) for row in workers if not any(done["count"] for done in row["done"].values())]
+    gaps += [f"GPU {', '.join(idle)}: no result of it was checked"] if idle else []
+    for name in ("device", "duration_s"):
+        if plan.get(name) is not None and begin.get(name) != plan[name]:
+            gaps.append(f"expected a burn-in with {name} {plan[name]}, found one with {begin.get(name)}")
+    if not end.get("reason") and end["seconds"] < number(begin.get("duration_s")):
+        gaps.append(f"it ended after {end['seconds']:.0f} s, before its {number(begin.get('duration_s')):.0f} s were over")
     return gaps
 
 

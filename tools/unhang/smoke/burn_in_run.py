@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
+from unhang.smoke.burn_in_events import parse_burn_in, parse_burn_in_event
 from unhang.smoke.local import die_with_parent, end_process, listen
-from unhang.smoke.streams import Event, parse_event
+from unhang.smoke.streams import Event
 
+ENDS = ("burn_end", "refused")  # the last event of a burn-in that was not cut off
 BEYOND_S = 420.0  # for imports, expected results, the last round and the end
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
@@ -51,13 +53,14 @@ def run_burn_in(plan: Mapping[str, Any], payload: Path, on_event: Callable[[str,
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
     )  # fmt: skip
+    deadline = time.monotonic() + float(plan["duration_s"]) + BEYOND_S
     with agent:
         try:
-            output, errors = listen(agent, "", time.monotonic() + float(plan["duration_s"]) + BEYOND_S, on_event)
+            output, errors = listen(agent, "", deadline, on_event, parse_burn_in_event)
         finally:
             end_process(agent)
-    events = [event for event in map(parse_event, output.split(b"\n")) if event is not None]
-    if not any(event["e"] in ("burn_end", "refused") for event in events):
+    events = parse_burn_in(output.split(b"\n"))
+    if not any(event["e"] in ENDS for event in events):
         said = errors.decode("utf-8", "replace").strip().splitlines()
         why = f"the burn-in's agent ended with code {agent.returncode}" + (f": {said[-1][:300]}" if said else "")
         events.append({"e": "refused", "reasons": [why]})

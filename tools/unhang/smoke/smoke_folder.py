@@ -59,7 +59,7 @@ def file_name(host: str, suffix: str) -> str:
 
 def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
     """{round, what, hosts} of the round that is to be run now, or {round: 0} once result.json is there. Raises UserError."""
-    meant = _meant(folder)
+    meant = hosts_in(folder)
     hosts = meant["hosts"]
     surveys = {host: _survey(folder / "surveys", host) for host in hosts}
     switches = meant["switches"] | dict(inputs.options.switches or {})
@@ -75,14 +75,14 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
         result: dict[str, Any] = done.value
     else:
         raise UserError(f"{folder}: expected fewer than {MOST_ROUNDS} rounds, found more")
-    result |= {"launcher": "ansible", "command": meant["command"], "notes": _notes(folder / "notes"), **_times(folder)}
+    result |= {"launcher": "ansible", "command": meant["command"], "notes": notes_in(folder / "notes"), **_times(folder)}
     write_atomically(folder / "result.json", json.dumps(result))
     return {"round": 0, "what": "the end", "hosts": []}
 
 
 def read_result(folder: Path) -> dict[str, Any]:
     """The finished result. Raises UserError."""
-    found = _json(folder / "result.json")
+    found = json_in(folder / "result.json")
     if not isinstance(found, dict):
         raise UserError(f"{folder / 'result.json'}: expected a result of the smoke test, found something else")
     return found
@@ -103,7 +103,7 @@ def _write_round(place: Path, number: int, wanted: Round, container: Container |
 
 def _outcome(place: Path) -> RoundResult:
     """What a finished round brought. The first look at it is its end."""
-    written = _json(place / "round.json")
+    written = json_in(place / "round.json")
     over = place / "over"
     if not over.is_file():
         write_atomically(over, str(time.time()))
@@ -111,8 +111,8 @@ def _outcome(place: Path) -> RoundResult:
     return RoundResult(groups, max(0.0, float(over.read_text(encoding="ascii")) - float(written["began"])))
 
 
-def _meant(folder: Path) -> dict[str, Any]:
-    found = _json(folder / "hosts.json")
+def hosts_in(folder: Path) -> dict[str, Any]:
+    found = json_in(folder / "hosts.json")
     hosts = found.get("hosts") if isinstance(found, dict) else None
     if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) and host for host in hosts):
         raise UserError(f"{folder / 'hosts.json'}: expected a list of host names under hosts, found something else")
@@ -125,14 +125,14 @@ def _times(folder: Path) -> dict[str, Any]:
     return {"started": started, "duration_s": round(max(0.0, time.time() - began), 2)}
 
 
-def _json(path: Path) -> Any:
+def json_in(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
         raise UserError(f"{path}: expected JSON of a smoke test, found: {problem}") from None
 
 
-def _why(folder: Path, host: str, otherwise: str) -> str:
+def reason_in(folder: Path, host: str, otherwise: str) -> str:
     """Why there is no answer, in a line fit to be shown."""
     try:
         return visible(" ".join((folder / file_name(host, ".why")).read_text(encoding="utf-8", errors="replace").split()), 400) or otherwise
@@ -149,10 +149,10 @@ def _survey(folder: Path, host: str) -> dict[str, Any] | str:
                 if isinstance(found, dict) and found.get("e") == "survey":
                     return found
     except OSError:
-        return _why(folder, host, NOT_ASKED)
+        return reason_in(folder, host, NOT_ASKED)
     except (ValueError, RecursionError):
         return "its survey is no JSON"
-    return _why(folder, host, NOT_ASKED)
+    return reason_in(folder, host, NOT_ASKED)
 
 
 def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
@@ -161,13 +161,13 @@ def _stream(folder: Path, host: str, ranks: tuple[int, ...]) -> Stream:
         with (folder / file_name(host, ".jsonl")).open("rb") as source:
             events = tuple(parse_events(source.read(MOST_EVENT_BYTES).split(b"\n"), ranks))
     except OSError:
-        return Stream(host, ranks, (), _why(folder, host, NOT_FETCHED))
+        return Stream(host, ranks, (), reason_in(folder, host, NOT_FETCHED))
     stream = Stream(host, ranks, events)
-    why = _why(folder, host, "")
+    why = reason_in(folder, host, "")
     return stream if stream.ended or not why else Stream(host, ranks, events, why)
 
 
-def _notes(folder: Path) -> list[dict[str, str]]:
+def notes_in(folder: Path) -> list[dict[str, str]]:
     """{host, text} of what the playbook could not do."""
     rows = []
     for path in sorted(folder.glob("*.txt")):

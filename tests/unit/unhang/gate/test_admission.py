@@ -7,14 +7,16 @@ import json
 import subprocess
 
 import pytest
+from burn_in_events import healthy
 from local_fleet import PROJECT
 
 from unhang.cli import main
 from unhang.gate.admission import admission_file, record_line
-from unhang.gate.outcome import gate_document
+from unhang.gate.outcome import SmokeResults, gate_document
 from unhang.gate.records import write_records
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.smoke.burn_in import judge_burn_in
 from unhang_node.parse.admission import parse_admission
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
@@ -52,7 +54,7 @@ def gated(tmp_path):
         node = {"schema": "unhang/node/1", "host": host, "groups": [], "policy": {}, "status": "ok", "message": None, "facts": facts_of()}
         (run / "nodes" / f"{host}.json").write_text(json.dumps(node))
     decisions = {"gpu001": {"outcome": "pass", "reasons": []}, "gpu002": {"outcome": "fail", "reasons": ["alone: exit code 7"]}}
-    document = gate_document(run.name, decisions, None, ["critical"], {"gpu001": SMOKE}, None)
+    document = gate_document(run.name, decisions, None, ["critical"], SmokeResults({"gpu001": SMOKE}, None, {"gpu001": judge_burn_in(healthy(), "gpu001", {})}))
     assert list(check_schema(document, read_schema("gate-1"))) == []
     (run / "gate.json").write_text(json.dumps(document))
     return run, new_key(tmp_path, "gate_key")
@@ -80,6 +82,7 @@ def test_only_nodes_that_passed_get_a_record_and_it_is_as_its_schema_says(gated)
     assert list(check_schema(record, read_schema("admission-1"))) == []
     assert (record["admitted_at"], record["expires"]) == ("2026-11-20T17:58:00Z", "2027-11-20")
     assert record["results"]["alone"]["bandwidth"] == [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1}]
+    assert (record["results"]["burn_in"]["verdict"], record["results"]["burn_in"]["gpus"][3]["results"]) == ("pass", 4000)
     assert record["limits"]["severities"] == ["critical"]
     assert [row["uuid"] for row in record["gpus"]] == [row["uuid"] for row in FACTS["sections"]["gpus"]["devices"]]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
+from burn_in_events import healthy
 
-from unhang.gate.outcome import exit_code, gate_document
+from unhang.gate.outcome import SmokeResults, exit_code, gate_document
 from unhang.report.gate import render_gate, render_gate_junit
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
+from unhang.smoke.burn_in import judge_burn_in
 
 DECISIONS = {
     "gpu001": {"outcome": "pass", "reasons": []},
@@ -71,3 +73,12 @@ def test_a_difference_that_fails_nobody_is_shown_with_both_values():
     assert lines[0] == " PASS        gpu002"
     assert lines[1].strip() == 'differs, warning: group-mtu-differs: found eth0: 1500, the reference gpu001 has ["eth0: 9000"]'
     assert lines[2] == ""
+
+
+def test_burn_ins_stand_in_the_document_and_in_the_table():
+    burned = {"gpu001": judge_burn_in(healthy(), "gpu001", {}), "gpu002": judge_burn_in(healthy(2, reason="SIGTERM"), "gpu002", {})}
+    document = gate_document("r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults({}, None, burned))
+    assert list(check_schema(document, read_schema("gate-1"))) == []
+    assert {host: row["verdict"] for host, row in document["burn_in"].items()} == {"gpu001": "pass", "gpu002": "not proved"}
+    assert document["burn_in"]["gpu001"]["gpus"][0]["per_s"] == {"bfloat16": 7.0e14}
+    assert "burn-in    1 pass, 0 fail, 1 not proved; 24000 results compared\n" in render_gate(document, "runs/latest", "unhang", plain=True)
