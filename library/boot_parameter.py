@@ -78,7 +78,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.boot import parameters as run
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 
 OPTIONS = {
@@ -101,7 +101,7 @@ def by_grub(module: AnsibleModule, rootfs: str, name: str, parameters: list[str]
         lacking = run.missing_in_menu(rootfs, parameters) if parameters is not None and rootfs == "/" else None
         if lacking:
             raise ValueError("expected {} on every kernel line of GRUB's menu, found {} without after update-grub".format(" ".join(parameters), lacking))
-    return answer_of(plan, [("GRUB's menu", "without " + " ".join(parameters), "with " + " ".join(parameters))] if stale else [])
+    return module_result(plan, [("GRUB's menu", "without " + " ".join(parameters), "with " + " ".join(parameters))] if stale else [])
 
 
 def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[st
     if not module.check_mode and gone:
         run.remove_by_grubby(rootfs, name, gone, module.params["state_id"])
     rows = [("kernel command line", "without " + parameter, "with " + parameter) for parameter in missing]
-    return answer_of(FilePlan(), rows + [("kernel command line", "with " + parameter, "without " + parameter) for parameter in gone])
+    return module_result(FilePlan(), rows + [("kernel command line", "with " + parameter, "without " + parameter) for parameter in gone])
 
 
 def main() -> None:
@@ -126,7 +126,7 @@ def main() -> None:
         run.check_parameters(parameters or ())
         method, why = run.method_of(rootfs)
         if method is None:
-            answer = answer_of(FilePlan(manual=[why] if parameters is not None else []))
+            answer = module_result(FilePlan(manual=[why] if parameters is not None else []))
         else:
             answer = by_grubby(module, rootfs, name, parameters) if method == "grubby" and rootfs == "/" else by_grub(module, rootfs, name, parameters)
     except (OSError, ValueError) as problem:

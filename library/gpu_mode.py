@@ -52,7 +52,7 @@ needs_manual_action:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result
 from ansible.module_utils.unhang_node.change.gpu import modes as gpu_modes
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
@@ -80,7 +80,7 @@ def apply(module: AnsibleModule, nvml: Any) -> dict[str, Any]:
         changes = [Change(kind=row.mode, name=row.gpu.uuid, value=row.before, wanted=row.wanted) for row in rows]
         keep_running("/", module.params["state_id"], changes)
         gpu_modes.set_modes(nvml, rows)
-    return answer_of(FilePlan(), gpu_modes.effects_of(rows))
+    return module_result(FilePlan(), gpu_modes.effects_of(rows))
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def main() -> None:
     enter(module)
     nvml, why = gpu_modes.open_nvml(load_pynvml)
     if nvml is None:
-        module.exit_json(**answer_of(FilePlan(manual=[why])))
+        module.exit_json(**module_result(FilePlan(manual=[why])))
     try:
         answer = apply(module, nvml)
     except (OSError, ValueError, nvml.NVMLError) as problem:

@@ -82,7 +82,7 @@ previews:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.drain.gpus import answer_of_users, wait_for_gpus
+from ansible.module_utils.unhang_node.change.drain.gpus import drain_answer_of_users, wait_for_gpus
 from ansible.module_utils.unhang_node.change.gpu.users import read_stopped
 
 OPTIONS = {"wait_s": {"type": "int", "default": 0}, "poll_s": {"type": "int", "default": 10}}
@@ -96,7 +96,7 @@ def main() -> None:
     except (OSError, ValueError) as problem:
         where = f"{problem.filename}: " if isinstance(problem, OSError) and problem.filename else ""
         module.fail_json(msg=where + (getattr(problem, "strerror", None) or str(problem)))
-    module.exit_json(changed=False, users=users, stopped_units=stopped, drain=answer_of_users(users)._asdict(), previews=module.check_mode)
+    module.exit_json(changed=False, users=users, stopped_units=stopped, drain=drain_answer_of_users(users)._asdict(), previews=module.check_mode)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ needs_manual_action:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
 from ansible.module_utils.unhang_node.change.host import limit as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, forget_running, keep_running
@@ -108,7 +108,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
         most = run.most_possible(limit) if rootfs == "/" else None
         why = run.why_not(limit, wanted, most)
         if why:
-            return answer_of(FilePlan(manual=[why]))
+            return module_result(FilePlan(manual=[why]))
         plan, units = run.plan_limit(rootfs, limit, wanted, module.params["units"], most)
         rows = run.plan_running(limit, wanted, units)
     left = []
@@ -119,7 +119,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
         rows, left = run.set_running(limit, rows)
         done = {name for name, _now, _goal in run.changes_of(limit, rows)}
         forget_running(rootfs, state_id, [change for change in changes if change.name not in done])
-    return answer_of(plan._replace(manual=[*plan.manual, *left]), run.effects_of(limit, rows))
+    return module_result(plan._replace(manual=[*plan.manual, *left]), run.effects_of(limit, rows))
 
 
 def main() -> None:

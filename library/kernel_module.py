@@ -83,7 +83,7 @@ pending_load:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
 from ansible.module_utils.unhang_node.change.host import kernel_module as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
@@ -106,7 +106,7 @@ def apply(module: AnsibleModule, parameters: dict[str, str]) -> dict[str, Any]:
     to_load = at_boot and not absent and rootfs == "/" and not run.is_loaded(name)
     why = run.why_not_load() if to_load else None
     if why:
-        return answer_of(FilePlan(manual=[why]))
+        return module_result(FilePlan(manual=[why]))
     plan = run.plan_without(rootfs, name) if absent else run.plan_module(rootfs, name, parameters, at_boot)
     if not module.check_mode:
         write_plan(rootfs, run.owner_of(name), plan, absent, module.params["state_id"])
@@ -117,7 +117,7 @@ def apply(module: AnsibleModule, parameters: dict[str, str]) -> dict[str, Any]:
         except (OSError, ValueError):  # what cannot be loaded now would fail at every boot
             write_plan(rootfs, run.owner_of(name), run.plan_without(rootfs, name), True, module.params["state_id"])
             raise
-    return answer_of(plan, [(name, "not loaded", "loaded")] if to_load else [])
+    return module_result(plan, [(name, "not loaded", "loaded")] if to_load else [])
 
 
 def main() -> None:

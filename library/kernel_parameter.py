@@ -72,7 +72,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
 from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import kernel_parameter as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
@@ -108,7 +108,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
     else:
         why = run.why_not(rootfs, name)
         if why and live:
-            return answer_of(FilePlan(manual=[why]))
+            return module_result(FilePlan(manual=[why]))
         plan, now = run.plan_parameter(rootfs, name, value)
         effects = [(name, now, value)] if now is not None and live else []
         if not module.check_mode:
@@ -119,7 +119,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
             write_plan(rootfs, run.owner_of(name), plan, False, state_id)
     if effects and not module.check_mode:
         run.set_running(rootfs, name, effects[0][2])
-    return answer_of(plan, effects)
+    return module_result(plan, effects)
 
 
 def main() -> None:

@@ -156,7 +156,7 @@ def plan_file(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def answer_of(plans: list[dict[str, Any]], several: bool) -> dict[str, Any]:
+def module_result(plans: list[dict[str, Any]], several: bool) -> dict[str, Any]:
     """What the module returns."""
     diff = [masked_diff(*plan["texts"], plan["path"]) for plan in plans if not several or plan["texts"][0] != plan["texts"][1]]
     changed = any(plan["texts"][0] != plan["texts"][1] for plan in plans)
@@ -184,7 +184,7 @@ def main() -> None:
             write_text(plan["place"], plan["texts"][1], plan["mode"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=f"{path}: {problem}")
-    module.exit_json(**answer_of(plans, several is not None))
+    module.exit_json(**module_result(plans, several is not None))
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ needs_manual_action:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import answer_of, plan_own, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import module_result, plan_own, write_plan
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 
 OPTIONS = {
@@ -83,7 +83,7 @@ def main() -> None:
             write_plan(rootfs, None, plan, False, module.params["state_id"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    module.exit_json(**answer_of(plan))
+    module.exit_json(**module_result(plan))
 
 
 if __name__ == "__main__":

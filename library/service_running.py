@@ -47,7 +47,7 @@ needs_manual_action:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result
 from ansible.module_utils.unhang_node.change.host import service as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
@@ -62,7 +62,7 @@ def main() -> None:
     enter(module)
     name = module.params["name"]
     if run.unit_path("/", name) is None:
-        module.exit_json(**answer_of(FilePlan(manual=[f"{name} is not on this node: install the package that brings it"])))
+        module.exit_json(**module_result(FilePlan(manual=[f"{name} is not on this node: install the package that brings it"])))
     try:
         rows = run.plan_service(name)
         if not module.check_mode:
@@ -71,7 +71,7 @@ def main() -> None:
             run.apply_service(name, rows)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    module.exit_json(**answer_of(FilePlan(), [(f"{name} {when}", before, after) for when, before, after in rows]))
+    module.exit_json(**module_result(FilePlan(), [(f"{name} {when}", before, after) for when, before, after in rows]))
 
 
 if __name__ == "__main__":

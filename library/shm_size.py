@@ -66,7 +66,7 @@ needs_manual_action:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, answer_of, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
 from ansible.module_utils.unhang_node.change.files import state_path
 from ansible.module_utils.unhang_node.change.host import shm_size as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
@@ -88,7 +88,7 @@ def make_larger(module: AnsibleModule, rootfs: str, size: int) -> dict[str, Any]
     why = run.why_not() if live else None
     if why:
         enough = run.size_now() >= size
-        return answer_of(FilePlan(manual=[] if enough else [why]))
+        return module_result(FilePlan(manual=[] if enough else [why]))
     plan = run.plan_size(rootfs, size)
     effects = [(run.SHM, run.size_now(), run.rounded(size))] if live and run.size_now() < size else []
     if not module.check_mode:
@@ -98,7 +98,7 @@ def make_larger(module: AnsibleModule, rootfs: str, size: int) -> dict[str, Any]
             run.remember(size)
             run.remount(size)
         write_plan(rootfs, run.OWNER, plan, False, module.params["state_id"])
-    return answer_of(plan, effects)
+    return module_result(plan, effects)
 
 
 def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
         if effects:
             run.remount(before)
         run.forget(rootfs)
-    return answer_of(plan, effects)
+    return module_result(plan, effects)
 
 
 def main() -> None:

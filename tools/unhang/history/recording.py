@@ -13,8 +13,8 @@ import msgspec
 from unhang.errors import UserError
 from unhang.history.database import WAIT_S, reading, writing
 from unhang.history.place import OFF, SETTING, database_file
-from unhang.history.seen import SeenNode, Verdicts, read_bandwidth, read_nodes, read_verdicts
 from unhang.history.spans import store_facts, store_findings
+from unhang.history.stored import StoredNode, Verdicts, read_bandwidth, read_nodes, read_verdicts
 from unhang.judge.run_input import RunInput, read_run_input
 from unhang.text import visible
 
@@ -22,11 +22,11 @@ COUNTED = ("critical", "error", "warning", "unread", "healthy")
 
 
 @dataclass(frozen=True)
-class SeenRun:
+class StoredRun:
     """A run as it is to be stored. bodies: packed text of contents that the history did not hold when it was read."""
 
     run: RunInput
-    nodes: Mapping[str, SeenNode]
+    nodes: Mapping[str, StoredNode]
     verdicts: Verdicts | None
     bandwidth: list[tuple[str, str, int, int, float]]
     bodies: Mapping[bytes, bytes]
@@ -53,12 +53,12 @@ def record(folder: Path, file: Path, wait_s: float = WAIT_S) -> bool:
         return _store(connection, seen)
 
 
-def _see(folder: Path, known: set[bytes]) -> SeenRun:
+def _see(folder: Path, known: set[bytes]) -> StoredRun:
     run = read_run_input(folder)
     verdicts = read_verdicts(run)
     bodies: dict[bytes, bytes] = {}
     nodes = dict(read_nodes(run, verdicts.unread if verdicts else (), known, bodies))
-    return SeenRun(run, nodes, verdicts, read_bandwidth(folder), bodies)
+    return StoredRun(run, nodes, verdicts, read_bandwidth(folder), bodies)
 
 
 def _known_digests(file: Path, wait_s: float) -> set[bytes]:
@@ -70,7 +70,7 @@ def _known_digests(file: Path, wait_s: float) -> set[bytes]:
         return {digest for (digest,) in rows}
 
 
-def _store(connection: sqlite3.Connection, seen: SeenRun) -> bool:
+def _store(connection: sqlite3.Connection, seen: StoredRun) -> bool:
     document = seen.run.document
     if connection.execute("SELECT 1 FROM runs WHERE id = ?", (document["id"],)).fetchone():
         return False
@@ -86,7 +86,7 @@ def _store(connection: sqlite3.Connection, seen: SeenRun) -> bool:
     return True
 
 
-def _add_run(connection: sqlite3.Connection, seen: SeenRun) -> int:
+def _add_run(connection: sqlite3.Connection, seen: StoredRun) -> int:
     """Its number: runs count in the order in which they were stored."""
     document, verdicts = seen.run.document, seen.verdicts
     inventory = msgspec.json.encode(document.get("inventory")).decode()[:4000]

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from unhang.history.seen import NOTHING, Problem, SeenNode, Verdicts
+from unhang.history.stored import NOTHING, Problem, StoredNode, Verdicts
 
 GONE, NOT_JUDGED = "gone", "rule gone"  # why a finding ended: it is there no longer; its rule is judged no longer
 NODE_SCOPE = "node"
@@ -31,7 +31,7 @@ class Held:
     status: str | None
 
 
-def store_facts(connection: sqlite3.Connection, run: int, hosts: Mapping[str, int], nodes: Mapping[str, SeenNode], bodies: Mapping[bytes, bytes]) -> None:
+def store_facts(connection: sqlite3.Connection, run: int, hosts: Mapping[str, int], nodes: Mapping[str, StoredNode], bodies: Mapping[bytes, bytes]) -> None:
     """Sections of nodes. hosts: name -> number; bodies: packed text of contents that may be new."""
     holding = {(host, section): (number, digest) for number, host, section, digest in connection.execute(_FACTS_THAT_HOLD)}
     ended: list[tuple[int, int]] = []
@@ -56,7 +56,7 @@ def _content_ids(connection: sqlite3.Connection, digests: set[bytes], bodies: Ma
     return {one: connection.execute("SELECT id FROM contents WHERE digest = ?", (one,)).fetchone()[0] for one in digests}
 
 
-def store_findings(connection: sqlite3.Connection, run: int, hosts: Mapping[str, int], nodes: Mapping[str, SeenNode], verdicts: Verdicts) -> None:
+def store_findings(connection: sqlite3.Connection, run: int, hosts: Mapping[str, int], nodes: Mapping[str, StoredNode], verdicts: Verdicts) -> None:
     """What the judge found. hosts: name -> number, with "" for findings that name no node."""
     problems = _problem_ids(connection, verdicts)
     now = {(hosts[host], problems[problem]): found for (host, problem), found in verdicts.found.items()}
@@ -70,7 +70,7 @@ def store_findings(connection: sqlite3.Connection, run: int, hosts: Mapping[str,
     connection.executemany("INSERT INTO findings (host, problem, found, from_run) VALUES (?, ?, ?, ?)", rows)
 
 
-def why_ended(held: Held, limit: str | None, nodes: Mapping[str, SeenNode], verdicts: Verdicts) -> str | None:
+def why_ended(held: Held, limit: str | None, nodes: Mapping[str, StoredNode], verdicts: Verdicts) -> str | None:
     """Why a finding that this run did not make is over; None while nothing was said of it. limit: that of this run.
 
     What a rule finds between nodes is over only when as many were asked as then: a run without a limit, or with the same one.
@@ -82,7 +82,7 @@ def why_ended(held: Held, limit: str | None, nodes: Mapping[str, SeenNode], verd
     node = nodes.get(held.host)
     if node is None:
         return None
-    about_reading = held.status is not None and not SeenNode(held.status).read
+    about_reading = held.status is not None and not StoredNode(held.status).read
     return _why(held, verdicts) if node.read or about_reading else None
 
 

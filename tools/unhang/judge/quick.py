@@ -14,7 +14,7 @@ from typing import Any
 
 from unhang.judge.node_rules import Judged
 from unhang.judge.quick_compiler import ItemsCompiler, QuickCompiler
-from unhang.judge.quick_values import MOST_ITEMS, NO_ANSWER, Absent, Ask, NotQuick, NoValue, Quick, Seen, WhyNull, outcome
+from unhang.judge.quick_values import MOST_ITEMS, NO_ANSWER, Absent, Ask, NodeView, NotQuick, NoValue, Quick, WhyNull, outcome
 from unhang.judge.rules import Rule
 from unhang.judge.syntax import ExpressionError, Kind
 from unhang.judge.values import STEPS
@@ -34,7 +34,7 @@ class QuickRule:
     def judge(self, sections: Any, why: WhyNull) -> tuple[list[Judged], bool] | None:
         """What judge_rule gives when the rule passes or is skipped, and whether what could not be read of its lists matters beside it; else None."""
         try:
-            node = Seen(sections, None, str, why)
+            node = NodeView(sections, None, str, why)
             if self.applies is not None and not outcome(self.applies, node):
                 return [Judged("skip")], False
             if self.each is not None:
@@ -44,7 +44,7 @@ class QuickRule:
         except (*NO_ANSWER, NoValue, Absent):
             return None
 
-    def _verdict(self, seen: Seen) -> str:
+    def _verdict(self, seen: NodeView) -> str:
         found = outcome(self.claim, seen)
         if found is True:
             raise Ask
@@ -56,12 +56,12 @@ class QuickRule:
             raise Ask
         alike: dict[str, list[Any]] = {}
         for item in items:
-            alike.setdefault(self._verdict(Seen(sections, item, partial(self._path, sections, why, item), why)), []).append(item)
+            alike.setdefault(self._verdict(NodeView(sections, item, partial(self._path, sections, why, item), why)), []).append(item)
         return [Judged(verdict, self._path(sections, why, same[0]), items=len(same)) for verdict, same in alike.items()]
 
     def _path(self, sections: Any, why: WhyNull, item: Any) -> str:
         assert self.each_base is not None
-        base = self.each_base(Seen(sections, None, str, why))
+        base = self.each_base(NodeView(sections, None, str, why))
         return f"{self.each_path}[{next(place for place, one in enumerate(base) if one is item)}]"
 
 

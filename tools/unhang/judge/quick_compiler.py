@@ -12,7 +12,7 @@ from jinja2 import nodes
 from unhang.judge.expression import Expression, parsed
 from unhang.judge.expression_tests import bound_test, keywords_of
 from unhang.judge.functions import FILTERS, TEST_NAMES
-from unhang.judge.quick_values import MOST_ITEMS, Absent, Ask, NotQuick, NoValue, Place, Quick, Seen, known, null_is_absence, number, outcome, whole
+from unhang.judge.quick_values import MOST_ITEMS, Absent, Ask, NodeView, NotQuick, NoValue, Place, Quick, known, null_is_absence, number, outcome, whole
 from unhang.judge.syntax import Kind, SyntaxCompiler
 from unhang.judge.values import shown
 from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape
@@ -80,7 +80,7 @@ class QuickCompiler:
         kind, run = self.place(node)
         short = kind.shape.kind == "list"
 
-        def value(seen: Seen) -> Any:
+        def value(seen: NodeView) -> Any:
             try:
                 found = run(seen)
             except (AttributeError, KeyError):
@@ -163,7 +163,7 @@ class QuickCompiler:
         """and (deciding False), or (deciding True): what cannot be told on one side does not matter when the other decides alone."""
         left, right = self.claim(node.left), self.claim(node.right)
 
-        def run(seen: Seen) -> bool:
+        def run(seen: NodeView) -> bool:
             first = outcome(left, seen)
             if first is deciding:
                 return deciding
@@ -184,7 +184,7 @@ class QuickCompiler:
         run = self.visit(node)[1]
         places, opaque = self.places, self.may_fail_otherwise
 
-        def told(seen: Seen) -> Any:
+        def told(seen: NodeView) -> Any:
             try:
                 return run(seen)
             except NoValue:

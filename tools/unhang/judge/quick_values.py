@@ -35,7 +35,7 @@ Place = tuple[bool, tuple[str, ...]]  # of the item or of the node, names
 
 
 @dataclass(frozen=True)
-class Seen:
+class NodeView:
     """What the functions look at. item_path: called when it is needed."""
 
     sections: Any
@@ -51,7 +51,7 @@ def known(value: Any) -> Any:
     return value
 
 
-def outcome(run: Quick, seen: Seen) -> bool | None:
+def outcome(run: Quick, seen: NodeView) -> bool | None:
     """True, False, or None where the node has no such thing."""
     try:
         return bool(run(seen))
@@ -59,7 +59,7 @@ def outcome(run: Quick, seen: Seen) -> bool | None:
         return None
 
 
-def null_is_absence(places: list[Place], seen: Seen) -> None:
+def null_is_absence(places: list[Place], seen: NodeView) -> None:
     """Raises Absent when every null at these places means that the node has no such thing, so that whichever is met first makes a skip; else Ask."""
     for of_item, names in places:
         holder, path = (seen.item, seen.item_path()) if of_item else (seen.sections, "")

@@ -14,8 +14,8 @@ from unhang_node.versions.compare import compare_versions, holds
 
 
 @dataclass
-class Plan:
-    """What is to be written. problems: why nothing may be written, one line each. decided: names whose other lines are set aside."""
+class ProfilePlan:
+    """What is to be written. problems: why nothing may be written, one line each. decided: names whose other lines are disabled."""
 
     profile: str
     conf: dict[str, str] = field(default_factory=dict)  # NCCL_*: read by NCCL from its file
@@ -37,12 +37,12 @@ class Node:
 
 
 def plan_settings(
-    node: Node, policy: Mapping[str, Any], profiles: Mapping[str, Any], known: Known, wishes: DesiredState, allow_debug: bool = False
+    node: Node, policy: Mapping[str, Any], profiles: Mapping[str, Any], known: Known, desired: DesiredState, allow_debug: bool = False
 ) -> dict[str, Any]:
-    """A Plan as a dict. policy: unhang_policy without faults; profiles: rows by name, as the role's vars have them."""
+    """A ProfilePlan as a dict. policy: unhang_policy without faults; profiles: rows by name, as the role's vars have them."""
     nccl = policy.get("nccl") or {}
     names = [name.strip() for name in str(nccl.get("profile") or "").split("+") if name.strip()]
-    plan = Plan("+".join(names))
+    plan = ProfilePlan("+".join(names))
     versions = sorted({row["version"] for row in _section(node, "nccl").get("libraries") or () if row.get("version")})
     if not versions:
         plan.notes.append("no NCCL was found on the node's own paths, so settings were not checked against its release")
@@ -51,7 +51,7 @@ def plan_settings(
         if row is None:
             plan.problems.append(f"expected a profile, found {name!r}{nearest(name, profiles)}; there are {', '.join(sorted(profiles))}")
             continue
-        _add_profile(plan, node, policy, name, row, versions, wishes)
+        _add_profile(plan, node, policy, name, row, versions, desired)
     _leave_out_unread(plan, node, known)
     for name, given in (nccl.get("settings") or {}).items():
         _put(plan, name, str(given))
@@ -70,7 +70,7 @@ def _section(node: Node, name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _leave_out_unread(plan: Plan, node: Node, known: Known) -> None:
+def _leave_out_unread(plan: ProfilePlan, node: Node, known: Known) -> None:
     """What a profile sets for torch serves several releases: what none of the node's reads is left out."""
     versions = sorted({row["torch"] for row in _section(node, "torch").get("environments") or () if row.get("torch")})
     for name in [name for name in plan.environment if name in known.torch and versions]:
@@ -79,11 +79,13 @@ def _leave_out_unread(plan: Plan, node: Node, known: Known) -> None:
             plan.notes.append(f"{name}: left out, for no torch of this node reads it ({', '.join(versions)})")
 
 
-def _put(plan: Plan, name: str, value: str) -> None:
+def _put(plan: ProfilePlan, name: str, value: str) -> None:
     (plan.conf if name.startswith("NCCL_") else plan.environment)[name] = value
 
 
-def _add_profile(plan: Plan, node: Node, policy: Mapping[str, Any], name: str, row: Mapping[str, Any], versions: Sequence[str], wishes: DesiredState) -> None:
+def _add_profile(
+    plan: ProfilePlan, node: Node, policy: Mapping[str, Any], name: str, row: Mapping[str, Any], versions: Sequence[str], desired: DesiredState
+) -> None:
     if row.get("waived_rule"):
         _take_expiry(plan, node, policy, name, row["waived_rule"])
     for need, wanted in (row.get("needs") or {}).items():
@@ -94,7 +96,7 @@ def _add_profile(plan: Plan, node: Node, policy: Mapping[str, Any], name: str, r
         if not isinstance(given, Mapping):
             _put(plan, variable, str(given))
         elif _applies(given, _section(node, "network"), versions):
-            _compute(plan, node, name, variable, given["computed"], wishes)
+            _compute(plan, node, name, variable, given["computed"], desired)
 
 
 def _applies(given: Mapping[str, Any], network: Mapping[str, Any], versions: Sequence[str]) -> bool:
@@ -105,13 +107,13 @@ def _applies(given: Mapping[str, Any], network: Mapping[str, Any], versions: Seq
     return True
 
 
-def _compute(plan: Plan, node: Node, profile: str, variable: str, how: str, wishes: DesiredState) -> None:
+def _compute(plan: ProfilePlan, node: Node, profile: str, variable: str, how: str, desired: DesiredState) -> None:
     work_out = COMPUTED.get(how)
     if work_out is None:
         plan.problems.append(f"profile {profile}: {variable}: expected one of {', '.join(COMPUTED)}, found computed: {how}")
         return
     try:
-        answer = work_out(_section(node, "network"), wishes)
+        answer = work_out(_section(node, "network"), desired)
     except CannotTell as problem:
         plan.problems.append(f"profile {profile}: {variable}: {problem}")
         return
@@ -120,7 +122,7 @@ def _compute(plan: Plan, node: Node, profile: str, variable: str, how: str, wish
         _put(plan, variable, answer.value)
 
 
-def _take_expiry(plan: Plan, node: Node, policy: Mapping[str, Any], profile: str, rule: str) -> None:
+def _take_expiry(plan: ProfilePlan, node: Node, policy: Mapping[str, Any], profile: str, rule: str) -> None:
     """A workaround holds as long as the waiver for the rule that tells of it: one date for audit and role."""
     days = [one.row["until"] for one in waivers_of(policy) if one.rule == rule and one.covers(node.host, node.groups)]
     if not days:

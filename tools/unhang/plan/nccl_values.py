@@ -29,20 +29,20 @@ class ComputedValue:
     notes: list[str] = field(default_factory=list)
 
 
-def interface(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
+def interface(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
     """ "=name[,name]": the interface in the named range, else those named, else the only usable one, else that of the default route. Raises CannotTell."""
     usable = network.get("usable_interfaces")
     rows = network.get("interfaces")
     if usable is None or rows is None:
         raise CannotTell("expected the node's network interfaces, found that they could not be read; look at the audit's section network")
-    if wishes.network:
-        return ComputedValue("=" + ",".join(_in_range(rows, usable, wishes.network)))
-    if wishes.interfaces:
-        missing = [name for name in wishes.interfaces if name not in usable]
+    if desired.network:
+        return ComputedValue("=" + ",".join(_in_range(rows, usable, desired.network)))
+    if desired.interfaces:
+        missing = [name for name in desired.interfaces if name not in usable]
         if missing:
-            wanted = ", ".join(wishes.interfaces)
+            wanted = ", ".join(desired.interfaces)
             raise CannotTell(f"expected {wanted} to be up with an address, found {', '.join(usable) or 'none'}; correct network.interfaces")
-        return ComputedValue("=" + ",".join(wishes.interfaces))
+        return ComputedValue("=" + ",".join(desired.interfaces))
     if len(usable) == 1:
         return ComputedValue("=" + usable[0])
     routed = [row["name"] for row in rows if row.get("default_route") and row["name"] in usable]
@@ -70,26 +70,26 @@ def _is_in(address: str, wanted: Any) -> bool:
     return one.version == wanted.version and one in wanted
 
 
-def hcas_infiniband(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
+def hcas_infiniband(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
     """ "=mlx5_0:1,…": active InfiniBand ports of the fastest rate."""
-    return _hcas(network, "infiniband", wishes)
+    return _hcas(network, "infiniband", desired)
 
 
-def hcas_roce(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
+def hcas_roce(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
     """ "=mlx5_0:1,…": active RoCE ports of the fastest rate."""
-    return _hcas(network, "ethernet", wishes)
+    return _hcas(network, "ethernet", desired)
 
 
-def _hcas(network: Mapping[str, Any], layer: str, wishes: DesiredState) -> ComputedValue:
-    ports = chosen_ports(network, layer, wishes)
+def _hcas(network: Mapping[str, Any], layer: str, desired: DesiredState) -> ComputedValue:
+    ports = chosen_ports(network, layer, desired)
     fastest = max(rate for _name, _port, rate in ports)
-    taken = ports if wishes.hcas else [row for row in ports if row[2] == fastest]
+    taken = ports if desired.hcas else [row for row in ports if row[2] == fastest]
     left = [f"{name}:{port} ({rate:g} Gbit/s)" for name, port, rate in ports if (name, port, rate) not in taken]
     notes = [f"slower than {fastest:g} Gbit/s and left out: {', '.join(left)}"] if left else []
     return ComputedValue("=" + ",".join(f"{name}:{port}" for name, port, _rate in taken), notes)
 
 
-def chosen_ports(network: Mapping[str, Any], layer: str, wishes: DesiredState) -> list[tuple[str, int, float]]:
+def chosen_ports(network: Mapping[str, Any], layer: str, desired: DesiredState) -> list[tuple[str, int, float]]:
     """[(device, port, rate in Gbit/s)] of active ports of a link layer, of the named devices when some are named. Raises CannotTell."""
     if network.get("rdma") is None:
         raise CannotTell("expected the node's RDMA devices, found that they could not be read; look at the audit's section network")
@@ -99,18 +99,18 @@ def chosen_ports(network: Mapping[str, Any], layer: str, wishes: DesiredState) -
         for port in device.get("ports") or ()
         if port.get("state") == "active" and port.get("link_layer") == layer
     ]
-    missing = [name for name in wishes.hcas if name not in {device for device, _port, _rate in ports}]
+    missing = [name for name in desired.hcas if name not in {device for device, _port, _rate in ports}]
     if missing:
         active = ", ".join(sorted({name for name, _port, _rate in ports})) or "none"
         raise CannotTell(f"expected an active {layer} port on {', '.join(missing)}, found active: {active}")
     if not ports:
         raise CannotTell(f"expected an active RDMA port of link layer {layer}, found none; choose another profile, or look at cables and switch")
-    return [row for row in ports if not wishes.hcas or row[0] in wishes.hcas]
+    return [row for row in ports if not desired.hcas or row[0] in desired.hcas]
 
 
-def gid_index(network: Mapping[str, Any], wishes: DesiredState) -> ComputedValue:
+def gid_index(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
     """Index of the RoCE v2 GID with an IPv4 address, when all chosen ports have it at the same place. Raises CannotTell."""
-    chosen = {(name, port) for name, port, _rate in chosen_ports(network, "ethernet", wishes)}
+    chosen = {(name, port) for name, port, _rate in chosen_ports(network, "ethernet", desired)}
     by_port: dict[str, list[int]] = {}
     for device in network["rdma"]:
         for port in device.get("ports") or ():

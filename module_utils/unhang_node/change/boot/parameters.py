@@ -84,13 +84,13 @@ def is_running_with(parameters: Sequence[str]) -> bool:
 
 
 def plan_grub(rootfs: str, name: str, parameters: Sequence[str]) -> FilePlan:
-    """Plan of our file."""
+    """FilePlan of our file."""
     line = 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {}"'.format(" ".join(parameters))
     return plan_own(rootfs, {own_path(name): [line]})._replace(manual=others_parameters(rootfs, name, parameters))
 
 
 def plan_without_grub(rootfs: str, name: str) -> FilePlan:
-    """Plan that takes our file away."""
+    """FilePlan that takes our file away."""
     return plan_gone(rootfs, owner_of(name), [own_path(name)])
 
 

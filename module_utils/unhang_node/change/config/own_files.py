@@ -86,7 +86,7 @@ def write_plan(rootfs: str, owner: str | None, plan: FilePlan, absent: bool, sta
         forget_changes(rootfs, owner)
 
 
-def answer_of(plan: FilePlan, effects: Sequence[Effect] = ()) -> dict[str, Any]:
+def module_result(plan: FilePlan, effects: Sequence[Effect] = ()) -> dict[str, Any]:
     """What a module answers of a FilePlan. effects: [(what, before, after)] of the running system, None where nothing is said."""
     diff = [masked_diff(before, after, path) for path, (before, after) in sorted(plan.texts.items())]
     diff += [{"before": f"{old}\n", "after": f"{new}\n", "before_header": what, "after_header": what} for what, old, new in effects]

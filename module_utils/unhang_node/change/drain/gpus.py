@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict
 
 
-def answer_of_users(users: Dict[str, Any]) -> DrainAnswer:
+def drain_answer_of_users(users: Dict[str, Any]) -> DrainAnswer:
     """How a node stands by who uses its GPUs (read_gpu_users). It is nobody's drain."""
     rows = [row for row in users["processes"] if row["service"] is None]
     jobs = [
@@ -27,6 +27,6 @@ def wait_for_gpus(wait_s: float, poll_s: float) -> "Dict[str, Any]":
     until = time.monotonic() + wait_s
     while True:
         users = read_gpu_users()
-        if not answer_of_users(users).jobs or time.monotonic() >= until:
+        if not drain_answer_of_users(users).jobs or time.monotonic() >= until:
             return users
         time.sleep(max(0.0, min(poll_s, until - time.monotonic())))

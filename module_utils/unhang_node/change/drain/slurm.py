@@ -10,7 +10,7 @@ from ...named_tuple import NamedTuple
 from ...parse.slurm import parse_jobs, parse_nodes, parse_nodes_json, parse_reservations
 from ...process import FOLDERS, run_process
 from .reasons import DrainRefused, reason_for
-from .slurm_decisions import Asked, Standing, answer_of, decide_drain, decide_release, decide_wait
+from .slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, drain_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     standing = _patiently(target.waits, lambda: read_standing(target.node))
     decision = decide_drain(standing, target.asked._replace(reason=reason))
     if decision.refused:
-        raise DrainRefused(decision.refused, answer_of(standing, target.asked))
+        raise DrainRefused(decision.refused, drain_answer(standing, target.asked))
     if not decision.act or target.preview:
-        return answer_of(standing, target.asked), decision.act, decision.note or (f"would be drained as {reason!r}" if decision.act else "")
+        return drain_answer(standing, target.asked), decision.act, decision.note or (f"would be drained as {reason!r}" if decision.act else "")
     _patiently(target.waits, lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=drain", f"reason={reason}"]))
     after = _patiently(target.waits, lambda: read_standing(target.node))
-    answer = answer_of(after, target.asked)
+    answer = drain_answer(after, target.asked)
     if not answer.owned:
         raise DrainRefused(f"expected {target.node} drained as {reason!r}, found {'+'.join(sorted(after.node.states))} ({after.node.reason})", answer)
     return answer, True, ""
@@ -84,7 +84,7 @@ def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     until = time.monotonic() + target.waits.jobs_s
     while True:
         standing = _patiently(target.waits, lambda: read_standing(target.node))
-        answer = answer_of(standing, target.asked)
+        answer = drain_answer(standing, target.asked)
         if target.preview:
             return answer, False, f"would wait {target.waits.jobs_s:g} s at most" if answer.jobs else ""
         decision = decide_wait(standing, target.asked)
@@ -106,22 +106,22 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
         decision = decide_release(standing, target.asked)
         if not decision.act or target.preview:
             note = decision.note or decision.refused or ("would be released" if decision.act else "")
-            return answer_of(standing, target.asked), decision.act, note
+            return drain_answer(standing, target.asked), decision.act, note
         if not decision.refused:
             break
         if time.monotonic() >= until:
-            raise DrainRefused(decision.refused, answer_of(standing, target.asked))
+            raise DrainRefused(decision.refused, drain_answer(standing, target.asked))
         time.sleep(max(0.0, min(target.waits.poll_s, until - time.monotonic())))
     _patiently(target.waits, lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=resume"]))
     after = _patiently(target.waits, lambda: read_standing(target.node))
     if "DRAIN" in after.node.states:
-        raise DrainRefused(f"expected {target.node} released, found {'+'.join(sorted(after.node.states))}", answer_of(after, target.asked))
-    return answer_of(after, target.asked), True, ""
+        raise DrainRefused(f"expected {target.node} released, found {'+'.join(sorted(after.node.states))}", drain_answer(after, target.asked))
+    return drain_answer(after, target.asked), True, ""
 
 
 def inspect(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """As drain; changes nothing and waits for no job."""
-    return answer_of(_patiently(target.waits, lambda: read_standing(target.node)), target.asked), False, ""
+    return drain_answer(_patiently(target.waits, lambda: read_standing(target.node)), target.asked), False, ""
 
 
 STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": inspect}

@@ -45,7 +45,7 @@ class Decision(NamedTuple):
     note: str = ""
 
 
-def answer_of(standing: Standing, asked: Asked) -> DrainAnswer:
+def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
     """The node as it is now. A node that Slurm calls busy has jobs, whether or not squeue may list them to us."""
     node = standing.node
     out = any(state in node.states for state in OUT_OF_SERVICE)
@@ -84,7 +84,7 @@ def _may_be_marked(node: SlurmNode, asked: Asked) -> bool:
 
 def decide_wait(standing: Standing, asked: Asked) -> Decision:
     """act: wait on. Refused when the node takes work again, for then somebody has ended the drain."""
-    answer = answer_of(standing, asked)
+    answer = drain_answer(standing, asked)
     if not answer.drained:
         return Decision(refused=f"expected {standing.node.name} drained, found {'+'.join(sorted(standing.node.states))}: somebody has ended the drain")
     return Decision(act=bool(answer.jobs))
@@ -94,7 +94,7 @@ def decide_release(standing: Standing, asked: Asked) -> Decision:
     """Whether to resume: only a drain with this run's reason. One whose slurmd does not answer has to wait."""
     node = standing.node
     if "DRAIN" not in node.states:
-        note = f"{node.name} is out of service by {describe(node)}: it is left so" if answer_of(standing, asked).drained else ""
+        note = f"{node.name} is out of service by {describe(node)}: it is left so" if drain_answer(standing, asked).drained else ""
         return Decision(note=note)
     if not is_ours(node.reason, (asked.run, asked.takes_over)):
         return Decision(note=f"{node.name} was drained by {describe(node)}: it is left so")

@@ -85,7 +85,7 @@ def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str]
 
 
 def plan_module(rootfs: str, name: str, parameters: Mapping[str, str], at_boot: bool) -> FilePlan:
-    """Plan. parameters: {name: text}. Raises OSError, ValueError."""
+    """FilePlan. parameters: {name: text}. Raises OSError, ValueError."""
     names = names_of(rootfs, name)
     others, left = read_others(rootfs, names, parameters, at_boot)
     lines = [f"options {one} {key}={value}" for one in names for key, value in sorted(parameters.items())]
@@ -104,7 +104,7 @@ def early_loads(rootfs: str, name: str) -> list[tuple[str, str]]:
 
 
 def plan_without(rootfs: str, name: str) -> FilePlan:
-    """Plan that takes all of it back."""
+    """FilePlan that takes all of it back."""
     return plan_gone(rootfs, owner_of(name), [options_path(name), load_path(name)])
 
 

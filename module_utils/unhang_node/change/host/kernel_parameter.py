@@ -70,7 +70,7 @@ def why_not(rootfs: str, name: str) -> str | None:
 
 
 def plan_parameter(rootfs: str, name: str, value: str) -> tuple[FilePlan, str | None]:
-    """(Plan, running value that would change or None). Raises OSError, ValueError."""
+    """(FilePlan, running value that would change or None). Raises OSError, ValueError."""
     lines = [f"{name} = {value}"]
     plan = plan_own(rootfs, {own_path(name): lines}, others=others_lines(rootfs, name, value))
     now = running_value(rootfs, name)
@@ -78,7 +78,7 @@ def plan_parameter(rootfs: str, name: str, value: str) -> tuple[FilePlan, str | 
 
 
 def plan_without(rootfs: str, name: str) -> tuple[FilePlan, str | None]:
-    """(Plan, value that the kernel gets back or None)."""
+    """(FilePlan, value that the kernel gets back or None)."""
     saved = read_state(rootfs, owner_of(name))
     back = saved.get("running") if saved and running_value(rootfs, name) == saved.get("set") else None
     return plan_gone(rootfs, owner_of(name), [own_path(name)]), back

@@ -46,7 +46,7 @@ def why_not(limit: str, wanted: int, most: int | None) -> str | None:
 
 
 def plan_limit(rootfs: str, limit: str, wanted: int, units: Sequence[str], most: int | None = None) -> tuple[FilePlan, list[limits.Unit]]:
-    """(Plan, [Unit]). wanted: bytes or a count, -1 unlimited; units: further ones that start jobs; most: of most_possible. Raises OSError, ValueError."""
+    """(FilePlan, [Unit]). wanted: bytes or a count, -1 unlimited; units: further ones that start jobs; most: of most_possible. Raises OSError, ValueError."""
     lines = limits.read_conf_lines(rootfs, limit)
     files: dict[str, list[str]] = {path: [] for path in limits.own_drop_ins(rootfs, limit)}
     files[limits.conf_path(limit)] = limits.wanted_conf(limit, wanted, lines, most)
@@ -58,7 +58,7 @@ def plan_limit(rootfs: str, limit: str, wanted: int, units: Sequence[str], most:
 
 
 def plan_without(rootfs: str, limit: str) -> FilePlan:
-    """Plan that takes all of it back."""
+    """FilePlan that takes all of it back."""
     return plan_gone(rootfs, owner_of(limit), [limits.conf_path(limit), *limits.own_drop_ins(rootfs, limit)])
 
 

@@ -68,7 +68,7 @@ def why_not() -> str | None:
 
 
 def plan_size(rootfs: str, size: int) -> FilePlan:
-    """Plan. Raises ValueError where the node has not as much memory."""
+    """FilePlan. Raises ValueError where the node has not as much memory."""
     total = memory_total(rootfs)
     if total is not None and size > total:
         raise ValueError(f"expected at most the {total} bytes of memory that this node has, found shm_bytes {size}: it would die before it is full")
@@ -76,7 +76,7 @@ def plan_size(rootfs: str, size: int) -> FilePlan:
 
 
 def plan_without(rootfs: str) -> FilePlan:
-    """Plan that takes both files away."""
+    """FilePlan that takes both files away."""
     return plan_gone(rootfs, OWNER, [UNIT_PATH, WANTS])
 
 

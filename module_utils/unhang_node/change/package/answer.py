@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Tuple
 
 from .judging import versions_after
 from .managers import backend_of
-from .values import ChangeResult, Plan, Request, Row
+from .values import ChangeResult, PackagePlan, Request, Row
 
 
 def change_packages(options: Dict[str, Any], check: bool) -> Dict[str, Any]:
@@ -16,7 +16,7 @@ def change_packages(options: Dict[str, Any], check: bool) -> Dict[str, Any]:
         plan, result = _run(Request.of_options(options), simulates)
     except (OSError, ValueError) as problem:
         return {"failed": True, "changed": False, "msg": str(problem)}
-    answer = answer_of(plan, result, simulates)
+    answer = package_result(plan, result, simulates)
     if plan.refused:
         return dict(answer, failed=True, changed=False, msg="refused: " + "; ".join(plan.refused), refused=plan.refused)
     if result.stopped_at:
@@ -26,7 +26,7 @@ def change_packages(options: Dict[str, Any], check: bool) -> Dict[str, Any]:
     return dict(answer, failed=False, changed=plan.is_change() and not options.get("simulate_only"))
 
 
-def _run(request: Request, simulates: bool) -> Tuple[Plan, ChangeResult]:
+def _run(request: Request, simulates: bool) -> Tuple[PackagePlan, ChangeResult]:
     """Raises OSError, ValueError."""
     backend = backend_of(request.rootfs)
     plan = backend.plan_change(request, not simulates)
@@ -37,7 +37,7 @@ def _run(request: Request, simulates: bool) -> Tuple[Plan, ChangeResult]:
     return plan, done
 
 
-def answer_of(plan: Plan, result: ChangeResult, simulated: bool) -> Dict[str, Any]:
+def package_result(plan: PackagePlan, result: ChangeResult, simulated: bool) -> Dict[str, Any]:
     """What is returned of a plan, whatever became of it."""
     names = set(plan.request.install) | set(plan.request.expect)
     versions = versions_after(plan.installed, plan.steps)
@@ -61,7 +61,7 @@ def answer_of(plan: Plan, result: ChangeResult, simulated: bool) -> Dict[str, An
     return answer
 
 
-def differences(plan: Plan) -> List[Row]:
+def differences(plan: PackagePlan) -> List[Row]:
     """What --diff shows: versions, module streams, the file of pins."""
     rows = plan.changes()
     shown = []

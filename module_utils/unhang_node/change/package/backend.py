@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from ...parse.dpkg import Database
-from .values import ChangeResult, HoldPlan, Listing, Plan, Request, Row
+from .values import ChangeResult, HoldPlan, Listing, PackagePlan, Request, Row
 
 
 class RestoreRequest(NamedTuple):
@@ -29,10 +29,10 @@ class Backend(NamedTuple):
 
     name: str
     """As packages.json and the answers have it: dpkg or rpm."""
-    plan_change: Callable[[Request, bool], Plan]
+    plan_change: Callable[[Request, bool], PackagePlan]
     """(request, writes): what would be done. close_plan has to follow, whatever comes of it."""
-    apply_change: Callable[[Plan], ChangeResult]
-    close_plan: Callable[[Plan], None]
+    apply_change: Callable[[PackagePlan], ChangeResult]
+    close_plan: Callable[[PackagePlan], None]
     """Removes what the simulation and the change needed."""
     restore: Callable[[RestoreRequest], List[Row]]
     """Rows of what was brought back, or would be."""

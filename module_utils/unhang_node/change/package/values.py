@@ -91,7 +91,7 @@ class View(NamedTuple):
     folder: str
 
 
-class Plan(NamedTuple):
+class PackagePlan(NamedTuple):
     """A change as the package manager has simulated it.
 
     writes: False in check mode; refused: why it must not be done, a line each; pin: (path, text before, text after); repairs: names of packages that are not

@@ -6,7 +6,7 @@ import pytest
 
 from unhang_node.change.drain.reasons import is_ours, reason_for, run_of
 from unhang_node.change.drain.slurm import check_name
-from unhang_node.change.drain.slurm_decisions import Asked, Standing, answer_of, decide_drain, decide_release, decide_wait
+from unhang_node.change.drain.slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, drain_answer
 from unhang_node.parse.slurm import Job, Reservation, SlurmNode, parse_states
 
 OURS, OTHERS, EARLIER = "unhang r1: driver", "bad DIMM", "unhang r0: driver"
@@ -97,16 +97,16 @@ def test_jobs_are_waited_for_and_so_are_those_that_squeue_does_not_list():
     assert decide_wait(standing("IDLE+COMPLETING+DRAIN", OURS, [job]), ASKED).act
     hidden = standing("ALLOCATED+DRAIN", OURS)
     assert decide_wait(hidden, ASKED).act
-    assert answer_of(hidden, ASKED).jobs == [{"id": "", "user": "", "state": "ALLOCATED", "ends": ""}]
+    assert drain_answer(hidden, ASKED).jobs == [{"id": "", "user": "", "state": "ALLOCATED", "ends": ""}]
     assert not decide_wait(standing("IDLE+DRAIN", OURS), ASKED).act
     assert not decide_wait(standing("IDLE+DRAIN", OTHERS), ASKED).act
     assert "somebody has ended the drain" in decide_wait(standing("MIXED"), ASKED).refused
 
 
 def test_an_answer_names_whose_the_drain_is():
-    assert answer_of(standing("IDLE+DRAIN", OURS), ASKED) == (True, "alice", OURS, [], True)
-    assert answer_of(standing("IDLE+DRAIN", OTHERS), ASKED) == (True, "alice", OTHERS, [], False)
-    assert answer_of(standing("IDLE"), ASKED) == (False, "", "", [], False)
+    assert drain_answer(standing("IDLE+DRAIN", OURS), ASKED) == (True, "alice", OURS, [], True)
+    assert drain_answer(standing("IDLE+DRAIN", OTHERS), ASKED) == (True, "alice", OTHERS, [], False)
+    assert drain_answer(standing("IDLE"), ASKED) == (False, "", "", [], False)
 
 
 @pytest.mark.parametrize("why", ["driver 580.95.05", "two\nlines", "State=IDLE [root@2026-11-20T20:21:55]", "'; reboot", "", "x" * 5000, "\x1b[31mred\u202e"])

@@ -15,7 +15,7 @@ from ..programs import error_lines, inside, private_folder, run
 from ..saved import folder_of, forget_fetched, mark, remove_new
 from ..space import MIB, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
 from ..unit import KILLED, WORK, is_at_work, run_apart, wait_for_earlier
-from ..values import ChangeResult, Installed, Plan, Refused, Request, View
+from ..values import ChangeResult, Installed, PackagePlan, Refused, Request, View
 from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, needed_again, offers_of, simulate, sizes_of, update
 from .consistency import unmet_dependencies
 from .fetch import fetch_new, keep_old_packages
@@ -26,13 +26,13 @@ from .pins import plan_pin
 from .selections import merge_journal
 
 
-def plan_change(request: Request, writes: bool) -> Plan:
+def plan_change(request: Request, writes: bool) -> PackagePlan:
     """What apt would do. writes: False in check mode: apt then works on copies. Raises ValueError (Locked), OSError. close_plan has to follow."""
     rootfs = request.rootfs
     waited = [text for text in (wait_for_earlier(request.lock_timeout_s), wait_for_locks(rootfs, request.lock_timeout_s)) if text]
     installed = read_installed(rootfs)
     leaving = of_sources(installed, request)
-    plan = Plan(
+    plan = PackagePlan(
         request=request,
         writes=writes,
         installed=installed,
@@ -65,7 +65,7 @@ def _pin(request: Request) -> Optional[Tuple[str, Optional[str], Optional[str]]]
     return path, before, after
 
 
-def _with_simulation(plan: Plan, leaving: Set[str]) -> Plan:
+def _with_simulation(plan: PackagePlan, leaving: Set[str]) -> PackagePlan:
     """The plan with what apt would do, and why not."""
     view = open_view(plan)
     try:
@@ -75,7 +75,7 @@ def _with_simulation(plan: Plan, leaving: Set[str]) -> Plan:
         raise
 
 
-def _simulated(plan: Plan, view: View, leaving: Set[str]) -> Plan:
+def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
     request = plan.request
     warnings = update(view, request.fetch_timeout_s) if request.update_cache else []
     offers = offers_of(view, {name.split(":")[0] for name in [*request.install, *request.expect]})
@@ -105,11 +105,11 @@ def _still_to_come(request: Request, installed: Installed) -> Request:
     return request._replace(install={name: version for name, version in request.install.items() if name not in there})
 
 
-def _fixing(plan: Plan) -> List[str]:
+def _fixing(plan: PackagePlan) -> List[str]:
     return ["--fix-broken"] if plan.repairs else []
 
 
-def open_view(plan: Plan) -> View:
+def open_view(plan: PackagePlan) -> View:
     """What apt sees: without unhang's own holds where those may move, with the pins as they will be."""
     rootfs = plan.request.rootfs
     if plan.writes:
@@ -122,7 +122,7 @@ def open_view(plan: Plan) -> View:
     return make_view(rootfs, folder, without, more, private=not plan.writes)
 
 
-def close_plan(plan: Plan) -> None:
+def close_plan(plan: PackagePlan) -> None:
     """Removes what the simulation and the change needed, unless the package manager still works with it."""
     rootfs = plan.request.rootfs
     if plan.writes and not is_at_work():
@@ -132,7 +132,7 @@ def close_plan(plan: Plan) -> None:
         shutil.rmtree(place_of(rootfs, plan.view.folder), ignore_errors=True)
 
 
-def _without_room(plan: Plan, view: View) -> List[str]:
+def _without_room(plan: PackagePlan, view: View) -> List[str]:
     request, rootfs = plan.request, plan.request.rootfs
     coming = [f"{step.name}={step.after}" for step in plan.steps if step.after is not None]
     going = [step.name for step in plan.steps if step.before is not None]
@@ -145,7 +145,7 @@ def _without_room(plan: Plan, view: View) -> List[str]:
     return lacking(needs, read_rooms(rootfs), minima)
 
 
-def apply_change(plan: Plan) -> ChangeResult:
+def apply_change(plan: PackagePlan) -> ChangeResult:
     """Raises ValueError when no rollback is possible, or the package manager has not ended in time; OSError."""
     request = plan.request
     folder = folder_of(request.state_id) if request.state_id else ""
@@ -169,7 +169,7 @@ def apply_change(plan: Plan) -> ChangeResult:
     return _close(plan, folder, _read_back(plan, code, log)._replace(fetched=fetched, repacked=repacked), log)
 
 
-def _close(plan: Plan, folder: str, result: ChangeResult, log: str) -> ChangeResult:
+def _close(plan: PackagePlan, folder: str, result: ChangeResult, log: str) -> ChangeResult:
     """Writes down how the change ended."""
     rootfs = plan.request.rootfs
     try:
@@ -186,7 +186,7 @@ def _close(plan: Plan, folder: str, result: ChangeResult, log: str) -> ChangeRes
     return result
 
 
-def _prepare(plan: Plan, folder: str) -> Tuple[List[str], List[str]]:
+def _prepare(plan: PackagePlan, folder: str) -> Tuple[List[str], List[str]]:
     """(fetched, repacked). Raises Refused: nothing was touched."""
     request, view = plan.request, plan.view
     assert view is not None  # there are steps, so that apt was asked
@@ -203,7 +203,7 @@ def _prepare(plan: Plan, folder: str) -> Tuple[List[str], List[str]]:
     return fetched + new, repacked
 
 
-def _commands(plan: Plan, folder: str) -> List[List[str]]:
+def _commands(plan: PackagePlan, folder: str) -> List[List[str]]:
     """argv of what is run apart, in order."""
     rootfs, request = plan.request.rootfs, plan.request
     if not plan.steps or plan.view is None:
@@ -214,7 +214,7 @@ def _commands(plan: Plan, folder: str) -> List[List[str]]:
     return [inside(rootfs, ["apt-get", "-q", "-y", *options, *lock, *archives, "install", *_fixing(plan), *plan.arguments])]
 
 
-def _read_back(plan: Plan, code: int, log: str) -> ChangeResult:
+def _read_back(plan: PackagePlan, code: int, log: str) -> ChangeResult:
     installed = read_installed(plan.request.rootfs)
     after, wrong, unexpected = read_back(plan.request, plan.installed, plan.steps, installed)
     broken = not_configured(installed, installed.packages)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Sequence
 
 from ..backend import Backend
-from ..values import Plan
+from ..values import PackagePlan
 from .change import apply_change, plan_change
 from .holds import plan_holds
 from .offers import read_offers
 from .restore import changed_since, restore
 
 
-def close_plan(_plan: Plan) -> None:
+def close_plan(_plan: PackagePlan) -> None:
     """dnf's simulation removes its folder itself."""
 
 

@@ -12,16 +12,16 @@ from ..judging import is_met, not_offered, read_back, refusals
 from ..programs import error_lines, private_folder
 from ..saved import folder_of, forget_damaged, forget_fetched, mark, merge_rows, read_saved, rows_of, seal_kept, write_saved
 from ..unit import WORK, is_at_work, run_apart, wait_for_earlier
-from ..values import ChangeResult, Plan, Refused, Request
+from ..values import ChangeResult, PackagePlan, Refused, Request
 from .commands import apply_commands, fetch_new, fetch_old, offers_of, read_installed_rpms, simulate
 from .consistency import unmet_dependencies
 from .modules import enabled_streams, file_of, switches
 
 
-def plan_change(request: Request, writes: bool) -> Plan:
+def plan_change(request: Request, writes: bool) -> PackagePlan:
     """What dnf would do. Raises ValueError (Locked), OSError."""
     waited = [text for text in [wait_for_earlier(request.lock_timeout_s)] if text]
-    plan = Plan(request=request, writes=writes, installed=read_installed_rpms(request.rootfs), waited=waited)
+    plan = PackagePlan(request=request, writes=writes, installed=read_installed_rpms(request.rootfs), waited=waited)
     if request.pin and request.pin.get("stanzas"):
         return plan._replace(refused=["expected no pins of apt on a node of rpm; package_pin locks versions there"])
     plan = plan._replace(streams=switches(request.rootfs, request.modules))
@@ -34,7 +34,7 @@ def plan_change(request: Request, writes: bool) -> Plan:
         shutil.rmtree(place_of(request.rootfs, folder), ignore_errors=True)
 
 
-def _simulated(plan: Plan, folder: str) -> Plan:
+def _simulated(plan: PackagePlan, folder: str) -> PackagePlan:
     request = plan.request
     offers = offers_of(request, set(request.install) | set(request.expect), folder)
     plan = plan._replace(offers=offers)
@@ -56,7 +56,7 @@ def _request_line(request: Request) -> str:
     return ", ".join(rows)
 
 
-def apply_change(plan: Plan) -> ChangeResult:
+def apply_change(plan: PackagePlan) -> ChangeResult:
     """Raises ValueError, OSError."""
     request, rootfs = plan.request, plan.request.rootfs
     folder = folder_of(request.state_id) if request.state_id else ""
@@ -85,7 +85,7 @@ def clear_work(rootfs: str) -> None:
         remove_if_empty(rootfs)
 
 
-def _prepare(plan: Plan, folder: str) -> List[str]:
+def _prepare(plan: PackagePlan, folder: str) -> List[str]:
     """Names of the old packages that were fetched. Raises Refused: nothing was touched."""
     request, rootfs = plan.request, plan.request.rootfs
     if not folder and not request.allow_no_rollback:
@@ -99,7 +99,7 @@ def _prepare(plan: Plan, folder: str) -> List[str]:
     return fetched
 
 
-def _keep_old_packages(plan: Plan, folder: str) -> List[str]:
+def _keep_old_packages(plan: PackagePlan, folder: str) -> List[str]:
     request, rootfs = plan.request, plan.request.rootfs
     earlier = read_saved(rootfs, folder) or {}
     rows = merge_rows(earlier.get("packages", []), rows_of(plan.steps, plan.installed, set()))
@@ -117,7 +117,7 @@ def _keep_old_packages(plan: Plan, folder: str) -> List[str]:
     return fetched
 
 
-def _read_back(plan: Plan, code: int, log: str, unmet_before: Sequence[str]) -> ChangeResult:
+def _read_back(plan: PackagePlan, code: int, log: str, unmet_before: Sequence[str]) -> ChangeResult:
     installed = read_installed_rpms(plan.request.rootfs)
     after, wrong, unexpected = read_back(plan.request, plan.installed, plan.steps, installed)
     enabled = enabled_streams(plan.request.rootfs) if plan.streams else {}

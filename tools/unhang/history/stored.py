@@ -27,7 +27,7 @@ Digests = dict[str, bytes | None]  # section -> digest; None: it was read, and t
 
 
 @dataclass(frozen=True)
-class SeenNode:
+class StoredNode:
     """status: as in unhang/node/1, or missing."""
 
     status: str
@@ -120,7 +120,7 @@ def _node_decoder() -> msgspec.json.Decoder:
     return msgspec.json.Decoder(msgspec.defstruct("Node", [("host", str), ("status", str), ("facts", facts | None, None)]))
 
 
-def read_nodes(run: RunInput, unread: Container[str], known: Container[bytes], bodies: dict[bytes, bytes]) -> Iterator[tuple[str, SeenNode]]:
+def read_nodes(run: RunInput, unread: Container[str], known: Container[bytes], bodies: dict[bytes, bytes]) -> Iterator[tuple[str, StoredNode]]:
     """(host, what was seen of it), of every host that was meant. unread: hosts that the judge could not use.
 
     The body of a digest that is not known is put into `bodies`, packed.
@@ -129,20 +129,20 @@ def read_nodes(run: RunInput, unread: Container[str], known: Container[bytes], b
         yield host, _read_node(host, path, host in unread, known, bodies)
     for host in run.document["hosts"]:
         if host not in run.files:
-            yield host, SeenNode(MISSING)
+            yield host, StoredNode(MISSING)
 
 
-def _read_node(host: str, path: Path, refused: bool, known: Container[bytes], bodies: dict[bytes, bytes]) -> SeenNode:
+def _read_node(host: str, path: Path, refused: bool, known: Container[bytes], bodies: dict[bytes, bytes]) -> StoredNode:
     try:
         document = _node_decoder().decode(read_bounded(path, MAX_NODE_BYTES))
         status = document.status
         if document.host != host or (refused and status in READ):
-            return SeenNode(INVALID)
+            return StoredNode(INVALID)
         sections = document.facts.sections if document.facts is not None and status in READ else None
         digests = {} if sections is None else _digests(sections, known, bodies)
     except (OSError, NotStrict, ValueError, RecursionError):
-        return SeenNode(INVALID)  # the judge has told of a file that cannot be read
-    return SeenNode(status[:40], digests)
+        return StoredNode(INVALID)  # the judge has told of a file that cannot be read
+    return StoredNode(status[:40], digests)
 
 
 def _digests(sections: Any, known: Container[bytes], bodies: dict[bytes, bytes]) -> Digests:
