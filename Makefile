@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu fuzz collector payload generated clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu fuzz collector wheel payload generated clean setup setup-dev
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ fuzz: $(DEV_STAMP) ## A million damaged inputs over all readers, from where the 
 collector: $(STAMP) ## The one-file collector and the quick check, dist/unhang-collect.pyz and dist/unhang-quick.pyz
 	$(PYTHON) tools/collector/build.py
 	$(PYTHON) tools/collector/quick.py
+
+wheel: $(DEV_STAMP) ## What is published: dist/unhang-*.whl and the source archive
+	$(PYTHON) -P -m hatchling build -d dist
 
 payload: $(STAMP) ## The smoke test's one file, from its parts
 	$(PYTHON) tools/payload/build.py

@@ -71,7 +71,7 @@ for _place in (str(_PROJECT / "tools"), str(_PROJECT / "module_utils")):
     if _place not in sys.path:
         sys.path.append(_place)  # plain ansible-playbook may run from an environment in which unhang is not installed
 
-from unhang import run_folder
+from unhang import __version__, project, run_folder
 from unhang.ansible import group_policies, run_files
 from unhang.ansible.group_policies import VARIABLE
 from unhang.ansible.inventory import plain
@@ -204,11 +204,12 @@ class CallbackModule(CallbackBase):
         with contextlib.suppress(SystemExit):
             self._close()
         done = sum(self.progress.counts.values())
-        self._say(f"the audit ended early, after {done} of {len(self.groups)} nodes; judge what it has seen with: {PROJECT}/.venv/bin/unhang judge {self.run}")
+        then = f"judge what it has seen with: {project.program_as_typed()} judge {self.run}"
+        self._say(f"the audit ended early, after {done} of {len(self.groups)} nodes; {then}")
 
     def _open(self):
         wanted = os.environ.get(run_files.NEW_RUN_ENV)
-        runs = self.get_option("runs") or PROJECT / "runs"
+        runs = self.get_option("runs") or (project.checkout_of(PROJECT) or Path.cwd()) / "runs"
         self.run = Path(wanted) if wanted else Path(runs) / run_folder.new_run_id()
         if wanted and os.environ.get(run_files.GO_ON_ENV):
             self.document = run_folder.read_run(self.run).document
@@ -227,7 +228,7 @@ class CallbackModule(CallbackBase):
             "inventory": [str(source) for source in context.CLIARGS.get("inventory") or ()],
             "limit": context.CLIARGS.get("subset"),
             "hosts": [],
-            "controller": {"unhang": _version(), "ansible_core": ansible_core_version, "python": sys.version.split()[0]},
+            "controller": {"unhang": __version__, "ansible_core": ansible_core_version, "python": sys.version.split()[0]},
             "policy_sources": [],
         }
         try:
@@ -297,7 +298,7 @@ class CallbackModule(CallbackBase):
         # Named, because Ansible keeps its own descriptors from being inherited: the judge would start without any.
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
         if done.returncode not in (0, 1, 2):
-            self._say(f"the run is in {self.run} and was not judged; judge it with: {PROJECT}/.venv/bin/unhang judge {self.run}")
+            self._say(f"the run is in {self.run} and was not judged; judge it with: {project.program_as_typed()} judge {self.run}")
 
     def _keep(self):
         """Stores the run in the history. Its readers of documents are imported here: Ansible's workers, which are over by now, never carried them."""
@@ -339,11 +340,3 @@ def group_policies_of(play, hosts):
 
     defined = group_policies.in_order(inventory.groups.values(), layers_of, C.VARIABLE_PRECEDENCE)
     return group_policies.of_hosts(hosts, defined, layers_of)
-
-
-def _version():
-    """unhang's version as its package says it, without importing it."""
-    for line in (PROJECT / "pyproject.toml").read_text(encoding="utf-8").splitlines():
-        if line.startswith("version = "):
-            return line.split('"')[1]
-    return None

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.errors import UserError
+from unhang.project import repair_advice
 from unhang.text import visible
 
 # name: what it is for
@@ -32,6 +33,7 @@ COMMANDS = {
     "history": "say when a finding began and what else changed then; what comes and goes",
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
     "remediate": "roll a plan out in waves, behind a brake; go on with it after any death; say where each node stands",
+    "playbook": "run one of unhang's playbooks with its configuration, from any folder",
     "catalogue": "list or check the rules and tables",
     "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
     "smoke": "prove that a group of GPUs can train together, or say who is to blame",
@@ -116,7 +118,7 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     except ModuleNotFoundError as problem:
         if problem.name == module:
             raise UserError(f"this installation has no command {name!r}") from None
-        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; run make setup") from None
+        raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
     parser = _Parser(prog=f"unhang {name}", description=purpose)
     command.add_arguments(parser)
     return command, parser

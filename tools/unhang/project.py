@@ -1,12 +1,14 @@
-"""The checkout that `unhang` works in, and how Ansible is wired to it from any folder and any environment."""
+"""Where playbooks, roles and modules lie, in a checkout or in an installed wheel, and how Ansible is wired to them from any folder and any environment."""
 
 from __future__ import annotations
 
 import codecs
 import contextlib
+import hashlib
 import importlib.util
 import locale
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -14,6 +16,9 @@ from pathlib import Path
 
 from unhang.errors import UserError
 
+# What a wheel holds besides the Python packages, in the layout of the checkout (tools/setup/packed_project.py puts it there).
+INSTALLED = Path(__file__).resolve().parent / "home"
+CACHE_ENV = "XDG_CACHE_HOME"
 OWN_CALLBACKS = ("unhang_run", "unhang_rollout")
 # Settings that would unplug the project's own modules and plugins, or the assertion that every playbook makes.
 NOT_INHERITED = (
@@ -40,20 +45,39 @@ LOCALE_CATEGORIES = frozenset(("LANG", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", 
 
 
 def find_project() -> Path:
-    """The folder that holds ansible.cfg and playbooks/: the checkout this package lies in, or UNHANG_HOME. Raises UserError."""
+    """The folder that holds ansible.cfg and playbooks/: UNHANG_HOME, else the checkout or the wheel that this package is of. Raises UserError."""
     chosen = os.environ.get("UNHANG_HOME")
-    folder = Path(chosen) if chosen else Path(__file__).resolve().parents[2]
-    if not (folder / "playbooks" / "audit.yml").is_file():
-        raise UserError(f"expected unhang's checkout (ansible.cfg, playbooks/) at {folder}, found none; set UNHANG_HOME to it")
-    return folder
+    for folder in [Path(chosen)] if chosen else [Path(__file__).resolve().parents[2], INSTALLED]:
+        if (folder / "playbooks" / "audit.yml").is_file():
+            return folder
+    raise UserError(f"expected ansible.cfg and playbooks/ of unhang at {folder}, found none; {repair_advice()}, or set UNHANG_HOME to a checkout")
+
+
+def checkout_of(project: Path) -> Path | None:
+    """The project where it is a checkout, which holds its own runs and what is built; None where it is an installed wheel, into which nothing is written."""
+    return None if project.resolve() == INSTALLED else project
+
+
+def repair_advice() -> str:
+    """What brings back a package that is missing from this installation."""
+    return "install unhang again: pip install --force-reinstall unhang" if INSTALLED.is_dir() else "run make setup"
+
+
+def links_folder(project: Path) -> Path:
+    """The folder of module_utils with the link to pynvml.py: in the checkout; of an installed wheel one for each installation below XDG_CACHE_HOME."""
+    if checkout := checkout_of(project):
+        return checkout / ".cache" / "module_utils"
+    named = os.environ.get(CACHE_ENV, "")
+    cache = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
+    return cache / "unhang" / f"module_utils-{hashlib.sha256(str(project).encode()).hexdigest()[:12]}"
 
 
 def link_pynvml(project: Path) -> Path:
     """A link to the installed pynvml.py in a folder of module_utils, so that Ansible packs the controller's own nvidia-ml-py. Raises UserError."""
     found = importlib.util.find_spec("pynvml")
     if found is None or not found.origin:
-        raise UserError("expected the Python package nvidia-ml-py, found none; run make setup")
-    link = project / ".cache" / "module_utils" / "pynvml.py"
+        raise UserError(f"expected the Python package nvidia-ml-py, found none; {repair_advice()}")
+    link = links_folder(project) / "pynvml.py"
     if link.is_symlink() and os.readlink(link) == found.origin:  # noqa: PTH115 -- the text of the link is compared, not where it leads
         return link
     beside = link.with_name(f".pynvml-{os.getpid()}.py")
@@ -64,7 +88,8 @@ def link_pynvml(project: Path) -> Path:
     except OSError as problem:
         with contextlib.suppress(OSError):
             beside.unlink()
-        raise UserError(f"could not make the link {link} to {found.origin}: {problem.strerror}; make it by hand or as the checkout's owner") from None
+        then = "make it by hand or as the checkout's owner" if checkout_of(project) else f"set {CACHE_ENV} to a folder that can be written to"
+        raise UserError(f"could not make the link {link} to {found.origin}: {problem.strerror}; {then}") from None
     return link
 
 
@@ -73,8 +98,11 @@ def ansible_environment(project: Path, inherited: Mapping[str, str]) -> dict[str
     kept = {name: value for name, value in inherited.items() if name not in (*NOT_INHERITED, *LEFT_OUT)} | utf8_locale(inherited)
     programs = str(Path(sys.executable).parent)
     callbacks = [name for name in kept.get("ANSIBLE_CALLBACKS_ENABLED", "").split(",") if name and name not in OWN_CALLBACKS]
+    # ansible.cfg names the checkout's own folder of links; an installed wheel's lies elsewhere.
+    linked = {} if checkout_of(project) else {"ANSIBLE_MODULE_UTILS": f"{project / 'module_utils'}{os.pathsep}{links_folder(project)}"}
     return {
         **kept,
+        **linked,
         "ANSIBLE_CONFIG": str(project / "ansible.cfg"),
         "ANSIBLE_CALLBACKS_ENABLED": ",".join([*callbacks, *OWN_CALLBACKS]),
         "PATH": programs + os.pathsep + kept.get("PATH", os.defpath),
@@ -109,7 +137,7 @@ def ansible_program(name: str) -> str:
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise UserError(f"expected {name} beside {sys.executable}, found none; run make setup")
+        raise UserError(f"expected {name} beside {sys.executable}, found none; {repair_advice()}")
     return found
 
 
@@ -122,3 +150,11 @@ def program_as_typed(path: str | None = None, name: str = "unhang") -> str:
         return f"{sys.executable} -m unhang" if name == "unhang" else name
     here = Path.cwd()
     return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)
+
+
+def playbook_as_typed(name: str) -> list[str]:
+    """The words that run a playbook of unhang: ansible-playbook in the checkout, whose ansible.cfg it reads there; from any other folder `unhang playbook`."""
+    with contextlib.suppress(UserError):
+        if find_project().resolve() == Path.cwd().resolve():
+            return [program_as_typed(name="ansible-playbook"), f"playbooks/{name}.yml"]
+    return [*shlex.split(program_as_typed()), "playbook", name]

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from unhang.project import checkout_of
+
 OLDEST_FOR_STARTER = (3, 0)  # from there on the collector itself says what it needs
 FLAGS = ("hash_libraries",)
 TRUE = ("true", "yes", "on", "1", "y", "t")
@@ -76,7 +78,7 @@ def read_collector(project: Path) -> bytes:
     built = project / "dist" / "unhang-collect.pyz"
     if _is_current(built, project / "module_utils"):
         return built.read_bytes()
-    if not os.access(project, os.W_OK):
+    if checkout_of(project) is None or not os.access(project, os.W_OK):
         with tempfile.TemporaryDirectory(prefix="unhang-collector-") as folder:
             return _build(project, Path(folder) / built.name)
     cache = project / ".cache"

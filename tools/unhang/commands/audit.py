@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
     parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes read at a time")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout)")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout or of the current folder)")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
     parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
     parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: ${SETTING}, or $XDG_STATE_HOME/unhang/history.db; {SETTING}={OFF}: none)")
@@ -54,7 +54,7 @@ def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = N
     """
     home = project.find_project()
     project.link_pynvml(home)
-    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(home)).absolute()
+    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))).absolute()
     folder = runs / run_folder.new_run_id()
     inventories = inventories_of(arguments.inventory, home)
     with limit_arguments(arguments.limit) as limit:

@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="FILE", help="the gate's private key: signs the admission records of nodes that pass; it stays on this machine")
     parser.add_argument("--days", type=int, metavar="N", default=365, help="how long an admission holds (default: %(default)s)")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout)")
+    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout or of the current folder)")
     parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
     parser.add_argument("--format", choices=FORMATS, default="table")
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     home = project.find_project()
     project.link_pynvml(home)
     variables = variables_of(arguments)
-    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(home)).absolute()
+    runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder(project.checkout_of(home))).absolute()
     folder = runs / run_folder.new_run_id()
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
     command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]

@@ -120,7 +120,7 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
 
 
 def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
-    return status_of(plan, read_journal(folder), undo_command(arguments.inventory or inventories_of_run(folder)))
+    return status_of(plan, read_journal(folder), undo_command(project.playbook_as_typed("rollback"), arguments.inventory or inventories_of_run(folder)))
 
 
 def told_line(line: str) -> str:

@@ -74,7 +74,7 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
 def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting:
     """What the commands of the causes need to know of this run, and of the folder that they are typed in. run: as it was typed."""
     given = read_run(folder).get("inventory")
-    inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []))
+    inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []) if not _is_default(str(one)))
     judged_by = findings.get("judged_by") or {}
     rules = tuple(_short(str(Path(one).absolute())) for one in judged_by.get("rules") or ())
     named = as_typed(folder.resolve()) if Path(run).is_symlink() else run  # runs/latest is another run by the time that a command is pasted
@@ -97,6 +97,11 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
         return replace(fixed, list_file=_short(str(path)))
 
     return setting_of
+
+
+def _is_default(inventory: str) -> bool:
+    """Whether it is this machine's inventory of an installed wheel: a long path, and what is taken unless told."""
+    return inventory == str(project.INSTALLED / "inventory" / "local")
 
 
 def _digest(hosts: Sequence[str]) -> str:

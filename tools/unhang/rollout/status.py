@@ -55,10 +55,10 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
     }
 
 
-def undo_command(inventories: Sequence[str]) -> str:
-    """What takes a host's change back, with HOST and STATE in it. inventories: as `-i` takes them."""
+def undo_command(rollback: Sequence[str], inventories: Sequence[str]) -> str:
+    """What takes a host's change back, with HOST and STATE in it. rollback: the words that run that playbook; inventories: as `-i` takes them."""
     words = [word for inventory in inventories for word in ("-i", inventory)]
-    return f"{shlex.join(['ansible-playbook', 'playbooks/rollback.yml', *words, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
+    return f"{shlex.join([*rollback, *words, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
 
 
 def exit_code(status: Mapping[str, Any]) -> int:

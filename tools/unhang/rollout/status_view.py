@@ -9,6 +9,7 @@ from typing import Any
 from unhang.errors import UserError
 from unhang.nodeset import fold_hosts, shortened
 from unhang.plan.plan_document import read_plan
+from unhang.project import playbook_as_typed
 from unhang.rollout.journal import JOURNAL, read_journal
 from unhang.rollout.status import status_of, undo_command
 from unhang.rollout.status_table import LONGEST_LIST, ORDER, told_fleet
@@ -20,7 +21,7 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
     if not (folder / JOURNAL).is_file():
         return None
     try:
-        status = status_of(read_plan(folder), read_journal(folder), undo_command(inventories_of_run(folder)))
+        status = status_of(read_plan(folder), read_journal(folder), undo_command(playbook_as_typed("rollback"), inventories_of_run(folder)))
     except UserError as problem:
         return {"fault": str(problem).partition(": ")[2] or str(problem), "fleet": [], "rows": []}
     return {"fault": "", "fleet": told_fleet(status), "rows": told_rows(status["hosts"])}

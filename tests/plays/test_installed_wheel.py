@@ -1,0 +1,132 @@
+"""What `pip install unhang` gives: each command from a folder in which nothing is, by an installation that no checkout helps and that is only read."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+
+import pytest
+from installed_wheel import PROJECT, build, contents, install
+
+from unhang.cli import COMMANDS
+
+INVENTORY = """
+all:
+  hosts:
+    here: {ansible_connection: local, ansible_python_interpreter: "{{ ansible_playbook_python }}"}
+  vars:
+    unhang_policy: {host: {remove_ipc: false}}
+"""
+LOG = PROJECT / "tests" / "fixtures" / "diagnose" / "acs_iommu" / "acsctl-and-hang.log"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    return build("wheel", PROJECT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def unhang(wheel, tmp_path_factory):
+    """The installed program, with an inventory of this machine where it is started."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    (folder / "hosts.yml").write_text(INVENTORY)
+    return install(wheel, folder)
+
+
+@pytest.fixture(scope="module")
+def audited(unhang):
+    """An audit of this machine: what it printed, as JSON."""
+    before = written(unhang)
+    done = unhang("audit", "-i", "hosts.yml", "-o", "json")
+    assert done.returncode in (0, 1), done.stderr
+    assert written(unhang) == before
+    return json.loads(done.stdout)
+
+
+def written(unhang):
+    """The files of the installation but for what Python compiles; an audit adds none."""
+    return {path for path in unhang.home.parent.rglob("*") if "__pycache__" not in path.parts}
+
+
+def test_a_wheel_that_is_built_from_the_source_archive_is_the_same(wheel, tmp_path):
+    archive = build("sdist", PROJECT, tmp_path / "sdist")
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.glob("unhang-*")
+    assert contents(build("wheel", tree, tmp_path / "again")) == contents(wheel)
+
+
+def test_the_wheel_holds_no_file_of_tests_of_the_demo_or_of_builds(wheel):
+    names = list(contents(wheel))
+    assert not [name for name in names if name.endswith((".pyc", ".pyz")) or "/tests/" in name or "inventory/demo" in name]
+    assert {"unhang/home/ansible.cfg", "unhang/home/roles/smoke_test/files/unhang_smoke.py", "unhang/home/playbooks/tasks/rollout_begin.yml"} <= set(names)
+
+
+def test_an_audit_lies_in_the_folder_in_which_it_was_started(unhang, audited):
+    assert audited["host_count"] == 1
+    node = json.loads((unhang.folder / "runs" / "latest" / "nodes" / "here.json").read_text())
+    assert node["status"] == "ok"
+    # The driver's library is asked by the nvidia-ml-py that travelled: without a driver its answer is "absent", and without the package it would be an error.
+    assert node["facts"]["sections"]["gpus"]["probe"]["status"] in ("ok", "absent")
+
+
+def test_what_was_found_is_judged_reported_and_kept(unhang, audited):
+    for words in (("judge", "runs/latest"), ("report", "runs/latest"), ("report", "runs/latest", "-o", "html")):
+        assert unhang(*words).returncode in (0, 1), words
+    assert "unhang" in (unhang.folder / "runs" / "latest" / "report.html").read_text()
+    assert audited["run"]["id"] in unhang("runs").stdout
+    assert unhang("runs", "--prune", "--keep", "9").returncode == 0
+
+
+def test_a_plan_is_made_and_previewed(unhang, audited):
+    planned = unhang("plan", "runs/latest")
+    assert planned.returncode == 0, planned.stderr
+    previewed = unhang("remediate", "runs/latest", "--no-smoke")
+    assert "previewed" in previewed.stdout, previewed.stdout + previewed.stderr
+    assert not (unhang.folder / "runs" / "latest" / "journal.jsonl").exists()
+
+
+def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variables(unhang):
+    done = unhang("playbook", "audit", "-i", "hosts.yml", "--list-tasks")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert str(unhang.home / "playbooks" / "audit.yml") in done.stdout
+    shown = subprocess.run(
+        [unhang.program.with_name("ansible-config"), "dump", "--only-changed"],
+        env={**unhang.environment(), "ANSIBLE_CONFIG": str(unhang.home / "ansible.cfg")}, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert re.search(r"^INJECT_FACTS_AS_VARS\(.*\) = False$", shown.stdout, re.MULTILINE)
+    assert unhang("playbook", "nosuch").stderr == "unhang: expected one of audit, preprovision, remediate, rollback, smoke, found 'nosuch'\n"
+
+
+def test_one_machine_is_read_and_judged_without_ansible(unhang, audited):
+    collected = unhang("collect")
+    assert collected.returncode == 0, collected.stderr
+    (unhang.folder / "node.json").write_text(collected.stdout)
+    assert unhang("judge", "node.json").returncode in (0, 1)
+    assert "unhang_policy:" in unhang("policy", "--from", "runs/latest").stdout
+
+
+def test_what_reads_files_and_the_catalogue_needs_no_more(unhang):
+    assert unhang("diagnose", LOG).returncode == 1
+    (unhang.folder / "job.sh").write_text("export NCCL_P2P_DISABLE=1\n")
+    assert "NCCL_P2P_DISABLE" in unhang("lint", "job.sh").stdout
+    assert "off the bus" in unhang("explain", "xid", "79").stdout
+    assert "xid-fatal" in unhang("catalogue").stdout
+    refused = unhang("verify", "no-such-record", "--key", "no-such-key")
+    assert refused.returncode == 2 and "no-such-key" in refused.stderr
+
+
+def test_the_smoke_test_takes_the_torch_that_it_is_given(unhang):
+    done = unhang("smoke", "--local", "--python", sys.executable, "--nproc", "2", "--backend", "gloo", "--phases", "environment,rendezvous", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_each_command_can_say_what_it_takes(unhang, name):
+    done = unhang(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: unhang {name}")

@@ -1,0 +1,31 @@
+"""`unhang playbook NAME`: runs one of unhang's playbooks with its own configuration of Ansible, from any folder; the rest is ansible-playbook's."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from unhang import project
+from unhang.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The playbook, and what ansible-playbook is given."""
+    parser.usage = "unhang playbook NAME [ansible-playbook's options]"
+    parser.epilog = "example: unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning"
+    parser.add_argument("name", metavar="NAME", help="audit, smoke, preprovision, remediate (which previews) or rollback (which previews)")
+    parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="as ansible-playbook takes them: -i, --limit, -e, --become …")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """ansible-playbook's own exit code: it takes the place of this process. Raises UserError."""
+    home = project.find_project()
+    playbook = home / "playbooks" / f"{arguments.name.removesuffix('.yml')}.yml"
+    if playbook.parent != home / "playbooks" or not playbook.is_file():
+        known = ", ".join(sorted(path.stem for path in (home / "playbooks").glob("*.yml")))
+        raise UserError(f"expected one of {known}, found {arguments.name!r}")
+    project.link_pynvml(home)
+    program = project.ansible_program("ansible-playbook")
+    sys.stdout.flush()
+    os.execve(program, [program, str(playbook), *arguments.ansible], project.ansible_environment(home, os.environ))  # noqa: S606 -- an argv list, no shell
