@@ -49,7 +49,9 @@ def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_sa
 def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(run_folder):
     done = remediate(run_folder)
     assert done.returncode == 2
-    assert "a is not proved healthy: unreachable" in " ".join(done.stderr.split())
+    assert "the node refuses is not proved healthy: unreachable" in " ".join(done.stdout.split())
+    assert "unhang: a: is not proved healthy: unreachable" in done.stderr
+    assert "TASK [" not in done.stdout + done.stderr
     assert not (run_folder / "journal.jsonl").exists()
     assert not (run_folder.parent / "latest").exists()  # a run over the plan's nodes alone takes no audit's place
 

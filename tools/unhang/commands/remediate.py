@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,8 @@ from unhang.ansible.playbook_command import as_typed, inventories_of, limit_argu
 from unhang.ansible.run_files import NOT_LATEST_ENV
 from unhang.commands.filters import OPTIONS, add_filters
 from unhang.commands.plan import make_plan
+from unhang.commands.previewing import FORMATS as PREVIEW_FORMATS
+from unhang.commands.previewing import run_preview, told_line
 from unhang.commands.rollout_display import following
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
@@ -32,9 +32,8 @@ from unhang.rollout.status_table import render_status
 from unhang.rollout.status_view import inventories_of_run
 from unhang.text import ascii_only, visible
 
-FORMATS = ("table", "json", "junit")
+STATUS_FORMATS = ("table", "json", "junit")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for who reads the run folder
-FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,12 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--take-over", action="store_true", help="an earlier controller that cannot be asked is over for sure")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
     parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show Ansible's own output while it runs instead of the rollout's progress")
-    parser.add_argument("-o", "--format", choices=FORMATS, default="table")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show Ansible's own output while it runs")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no table; the exit code tells")
+    words = "table (default), json; of a preview also wide (with the lines that would change), name (nodes), csv, jsonl; of a rollout and its status also junit"
+    parser.add_argument("-o", "--format", choices=(*PREVIEW_FORMATS, "junit"), default="table", metavar="FORMAT", help=words)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 all are proved (or the preview went through); 1 not all are; 2 it could not be started."""
+    known = STATUS_FORMATS if arguments.status or arguments.apply else PREVIEW_FORMATS
+    if arguments.format not in known:
+        shown = "a preview" if known == PREVIEW_FORMATS else "a rollout and its status"
+        raise UserError(f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}")
     folder, plan = _planned(arguments)
     if arguments.status:
         return show(folder, plan, arguments)
@@ -74,6 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
         words = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
+        if not arguments.apply:
+            return run_preview(words, home, new_run, folder, plan, arguments)
         played = _played(words, home, new_run, folder, plan, arguments)
     return _outcome(played, folder, plan, arguments)
 
@@ -112,6 +119,8 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
 def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
     """Prints where each node stands."""
     status = _status(folder, plan, arguments)
+    if arguments.quiet:
+        return exit_code(status)
     render = {"json": render_json, "junit": render_status_junit}.get(arguments.format, render_status)
     text = render(status)
     _, _, plain = terminal_shape(sys.stdout, os.environ)
@@ -123,31 +132,17 @@ def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str
     return status_of(plan, read_journal(folder), undo_command(project.playbook_as_typed("rollback"), arguments.inventory or inventories_of_run(folder)))
 
 
-def told_line(line: str) -> str:
-    """One line of Ansible's output as it is told while a rollout runs; "" for what the journal tells, and for what nobody waits for."""
-    found = FATAL.match(line)
-    return f"unhang: {visible(found['host'] + ': ' + found['msg'].removeprefix(found['host'] + ' '), 300)}" if found else ""
-
-
 def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:
-    """Shows the rollout by its journal; a preview has none, and Ansible's own output is what it shows."""
+    """Shows the rollout by its journal, or Ansible's own output."""
     more = {NOT_LATEST_ENV: "1"}
     if arguments.verbose:
         return play_into(command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True), more)
-    with following(folder, plan, sys.stderr) if arguments.apply else contextlib.nullcontext(_say) as note:
+    with following(folder, plan, sys.stderr) as note:
         return play_into(command, home, new_run, lambda line: note(told) if (told := told_line(line)) else None, more)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
     again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
-    if not arguments.apply:
-        sys.stderr.write("" if arguments.verbose else played.output)
-        print(f"previewed; next: {again} --apply" if played.code == 0 else f"the preview failed on a node (ansible-playbook ended with {played.code})")
-        return 0 if played.code == 0 else 2
     if not read_journal(folder).entries:
         sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")

@@ -128,4 +128,6 @@ def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
 
 def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
     assert told_line('fatal: [a]: FAILED! => {"changed": false, "msg": "a refused: not touched"}') == "unhang: a: refused: not touched"
+    assert told_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}') == 'unhang: a: no route to "a"'
+    assert told_line(r'fatal: [a]: FAILED! => {"msg": "no \q JSON"}') == r"unhang: a: no \q JSON"
     assert told_line("rollout: a: lock done") == told_line("TASK [Audit] ****") == ""

@@ -1,0 +1,65 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""Writes down what each role of a preview would change or refuses, one JSON line a result, for `unhang remediate` to make a table of."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: unhang_preview
+type: aggregate
+short_description: What the roles of a preview would change
+version_added: "0.2.0"
+description:
+  - Does nothing unless E(UNHANG_PREVIEW) names the file to write; C(unhang remediate) sets it, and enables this plugin for its previews alone.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from ansible.plugins.callback import CallbackBase
+
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+
+from unhang.ansible.plays import audits
+from unhang.ansible.preview_events import PREVIEW_ENV, PreviewFile
+
+
+class CallbackModule(CallbackBase):
+    """One preview."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "unhang_preview"
+
+    def __init__(self):
+        super().__init__()
+        path = os.environ.get(PREVIEW_ENV)
+        self.file = PreviewFile(Path(path)) if path else None
+        self.auditing = False
+
+    def v2_playbook_on_play_start(self, play):
+        """What an audit finds is in its run folder."""
+        self.auditing = audits(play)
+
+    def v2_runner_on_ok(self, result):
+        """What would change, and what the role reports."""
+        self._add("ok", result)
+
+    def v2_runner_on_failed(self, result, ignore_errors=False):
+        """What a role refuses."""
+        if not ignore_errors:
+            self._add("failed", result)
+
+    def v2_runner_on_unreachable(self, result):
+        """A node that does not answer any more."""
+        self._add("failed", result)
+
+    def _add(self, status, result):
+        if self.file is None or self.auditing:
+            return
+        task = result.task
+        chain = task.get_dep_chain() or [task._role]  # a role that a role plays is a part of it
+        role = chain[0].get_name() if chain[0] is not None else ""
+        self.file.add(result.host.get_name(), role, task.get_name(), str(task.action), status, result.result)

@@ -1,0 +1,107 @@
+"""The preview of `unhang remediate`: the playbook in check mode, and a table of what each role would change or refuse on each node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from unhang import project
+from unhang.ansible.play_process import Played
+from unhang.ansible.playbook_command import as_typed, play_into
+from unhang.ansible.preview_events import PREVIEW_ENV
+from unhang.ansible.run_files import NOT_LATEST_ENV
+from unhang.commands.history_showing import show_rows
+from unhang.commands.showing import deliver
+from unhang.errors import UserError
+from unhang.plan.plan_document import Plan
+from unhang.report.json import render_json
+from unhang.report.table import PIPED_WIDTH, terminal_shape
+from unhang.rollout.preview import parse_events, preview_of
+from unhang.rollout.preview_table import render_preview
+from unhang.text import ascii_only, counted, visible
+
+FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
+COLUMNS = ("host", "wave", "role", "outcome", "why", "changes", "reboots")
+CALLBACK = "unhang_preview"
+FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
+
+
+def told_line(line: str) -> str:
+    """One line of Ansible's output as it is told while a playbook runs; "" for what the table or the journal tells, and for what nobody waits for."""
+    found = FATAL.match(line)
+    if not found:
+        return ""
+    try:
+        said = str(json.loads(f'"{found["msg"]}"', strict=False))
+    except ValueError:
+        said = found["msg"]  # no JSON, so told as it stands
+    return f"unhang: {visible(found['host'] + ': ' + said.removeprefix(found['host'] + ' '), 300)}"
+
+
+def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
+    """0 when it went through, 2 when it did not on every node. Raises UserError when it did not begin, or was stopped."""
+    again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+    nodes = counted(sum(len(wave.hosts) for wave in plan.waves), "node")
+    print(f"unhang: previewing {nodes}: roles in check mode, nothing is written; -v shows Ansible's own output", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(prefix="unhang-preview-") as place:
+        results = Path(place) / "results.jsonl"
+        played = play_into(list(command), home, new_run, _line(arguments.verbose), _environment(home, results))
+        events = parse_events(results.read_text(encoding="utf-8", errors="replace")) if results.is_file() else []
+    if played.stopped:
+        raise UserError(f"stopped by hand; nothing was written on any node; preview again with: {again}")
+    if not any(one["role"] for one in events) and not any(one["host"] in plan.by_host and one["status"] == "failed" for one in events):
+        sys.stderr.write("" if arguments.verbose else played.output)
+        raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
+    _show(preview_of(plan, events), played, again, arguments)
+    return 0 if played.code == 0 else 2
+
+
+def _environment(home: Path, results: Path) -> dict[str, str]:
+    callbacks = project.ansible_environment(home, os.environ)["ANSIBLE_CALLBACKS_ENABLED"]
+    return {NOT_LATEST_ENV: "1", PREVIEW_ENV: str(results), "ANSIBLE_CALLBACKS_ENABLED": f"{callbacks},{CALLBACK}"}
+
+
+def _line(verbose: bool) -> Callable[[str], None]:
+    """What is done with each line that Ansible prints: a node that fails is told once, the rest is in the table."""
+    said: set[str] = set()
+
+    def tell(line: str) -> None:
+        text = line if verbose else told_line(line)
+        if verbose or (text and text not in said):
+            said.add(text)
+            print(text, file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _show(preview: dict[str, Any], played: Played, again: str, arguments: argparse.Namespace) -> None:
+    if arguments.quiet:
+        return
+    if arguments.format == "json":
+        deliver(render_json(preview), "-")
+    elif arguments.format in ("table", "wide"):
+        width, _, plain = terminal_shape(sys.stdout, os.environ)
+        text = render_preview(preview, width if sys.stdout.isatty() else PIPED_WIDTH, wide=arguments.format == "wide")
+        ended = f"previewed; next: {again} --apply" if played.code == 0 else f"the preview failed on a node (ansible-playbook ended with {played.code})"
+        deliver((ascii_only(text) if plain else text) + f"\n{ended}\n", "-")
+    else:
+        show_rows(arguments, lambda width: (), list(_rows(preview)), COLUMNS, "host")
+
+
+def _rows(preview: dict[str, Any]) -> list[dict[str, Any]]:
+    """One a node and role; a node of which only the plan refuses something has one without a role."""
+    rows = []
+    for host in preview["hosts"]:
+        common = {"host": host["host"], "wave": host["wave"], "reboots": sum(one["step"] != "rollback" for one in host["reboots"])}
+        for one in host["roles"]:
+            names = [diff["name"] or change["task"] for change in one["changes"] for diff in (change["diffs"] or [{"name": ""}])]
+            rows.append({**common, "role": one["role"], "outcome": one["outcome"], "why": one["why"] or host["why"], "changes": names})
+        rows += [{**common, "role": None, "outcome": "refuses", "why": why, "changes": []} for why in host["refused"]]
+    return rows
