@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu fuzz collector wheel payload generated clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu fuzz collector man wheel sbom payload generated clean setup setup-dev
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,8 +55,17 @@ collector: $(STAMP) ## The one-file collector and the quick check, dist/unhang-c
 	$(PYTHON) tools/collector/build.py
 	$(PYTHON) tools/collector/quick.py
 
-wheel: $(DEV_STAMP) ## What is published: dist/unhang-*.whl and the source archive
+man: $(DEV_STAMP) ## A man page for each command, build/man
+	$(PYTHON) -P tools/release/man_pages.py
+
+wheel: man ## What is published: dist/unhang-*.whl and the source archive
 	$(PYTHON) -P -m hatchling build -d dist
+
+sbom: wheel ## The bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
+	$(PYTHON) -m venv --clear --without-pip build/sbom
+	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet -r requirements.txt
+	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
+	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
 payload: $(STAMP) ## The smoke test's one file, from its parts
 	$(PYTHON) tools/payload/build.py

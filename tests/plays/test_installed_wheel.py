@@ -9,9 +9,11 @@ import sys
 import tarfile
 
 import pytest
-from installed_wheel import PROJECT, build, contents, install
+from installed_wheel import PROJECT, build, contents, finished, install
+from packaging.markers import Marker
 
-from unhang.cli import COMMANDS
+from unhang import __version__
+from unhang.commands import COMMANDS
 
 INVENTORY = """
 all:
@@ -123,6 +125,18 @@ def test_the_smoke_test_takes_the_torch_that_it_is_given(unhang):
     done = unhang("smoke", "--local", "--python", sys.executable, "--nproc", "2", "--backend", "gloo", "--phases", "environment,rendezvous", "--format", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "pass"
+
+
+def test_the_bill_of_materials_has_each_package_that_is_installed(unhang, tmp_path):
+    target = tmp_path / "unhang.cdx.json"
+    done = finished([sys.executable, "-P", PROJECT / "tools" / "release" / "sbom.py", unhang.program.with_name("python"), target])
+    assert done.returncode == 0, done.stderr
+    document = json.loads(target.read_text())
+    assert (document["metadata"]["component"]["name"], document["metadata"]["component"]["version"]) == ("unhang", __version__)
+    lines = (line.partition("#")[0].partition(";") for line in (PROJECT / "requirements.txt").read_text().splitlines())
+    wanted = {tuple(pin.strip().split("==")) for pin, _, marker in lines if pin.strip() and (not marker or Marker(marker).evaluate())}
+    assert {(one["name"], one["version"]) for one in document["components"]} == wanted
+    assert [one["name"] for one in document["components"] if not one.get("licenses")] == []
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

@@ -28,4 +28,7 @@ class PackedProject(BuildHookInterface):
         root = Path(self.root)
         playbooks = [path for pattern in PLAYBOOKS for path in (root / "playbooks").glob(pattern)]
         paths = [*(root / part for part in PARTS), *playbooks]
+        # Pages that `make wheel` has written before: they go where `man` looks, share/man of the environment.
+        pages = sorted((root / "build" / "man").glob("*.1"))
+        build_data["shared_data"].update({str(path): f"share/man/man1/{path.name}" for path in pages})
         build_data["force_include"].update({str(path): f"{HOME}/{path.relative_to(root)}" for path in paths})

@@ -18,36 +18,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
+from unhang.commands import COMMANDS, HIDDEN
 from unhang.errors import UserError
 from unhang.project import repair_advice
 from unhang.text import visible
 
-# name: what it is for
-COMMANDS = {
-    "audit": "look at every node of an inventory and judge what was seen",
-    "collect": "read this machine and print its facts",
-    "judge": "judge a run folder again, off-line",
-    "report": "show a judged run as table, JSON or page",
-    "runs": "list the runs of the history; remove old run folders",
-    "diff": "say what changed from one run to another: findings and facts",
-    "history": "say when a finding began and what else changed then; what comes and goes",
-    "plan": "turn findings into a plan: which roles on which nodes, in which waves",
-    "remediate": "roll a plan out in waves, behind a brake; go on with it after any death; say where each node stands",
-    "playbook": "run one of unhang's playbooks with its configuration, from any folder",
-    "catalogue": "list or check the rules and tables",
-    "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
-    "smoke": "prove that a group of GPUs can train together, or say who is to blame",
-    "preprovision": "decide which nodes may join: audit, smoke test alone and together",
-    "policy": "write a policy from nodes that are known to be good",
-    "verify": "say of an admission record whether it is the gate's, of this node and still true",
-    "diagnose": "say from logs what happened and what most probably caused it",
-    "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
-}
-# What playbooks call; nobody types it, so that no help lists it.
-HIDDEN = {
-    "rollout-step": "what playbooks/remediate.yml asks the controller",
-    "gate-step": "what playbooks/preprovision.yml asks the controller",
-}
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
 
