@@ -136,14 +136,79 @@ def test_the_filter_finds_a_host_inside_a_folded_set(browser, report):
         assert visit.page.locator("article.finding:visible").count() == 12
 
 
-def test_a_cell_of_the_map_leads_to_its_node_and_from_there_to_its_findings(browser, report):
+def test_the_filter_moves_headline_map_cards_and_drawings_together(browser, report):
+    with Visit(browser, report) as visit:
+        page = visit.page
+        page.keyboard.press("/")
+        page.keyboard.type("gpu004")
+        assert page.locator("h1").inner_text().strip() == "1 error finding on gpu004"
+        assert page.locator("article.finding:visible h3").all_inner_texts() == ["An NVLink is down"]
+        assert page.locator("#fleet a:not(.out)").count() == 1
+        assert page.locator("figure.joined:visible").count() == 1
+        assert page.locator("#left").inner_text() == "Left: 1 of 12 findings, 1 of 27 nodes, 1 of 6 drawings"
+        page.keyboard.press("Escape")
+        assert page.locator("h1").inner_text().strip() == "9 critical findings and 20 lesser on 24 of 27 nodes"
+        page.get_by_label("Filter").fill("gpu[001-004] nccl_timeout")
+        assert page.locator("h1").inner_text().strip() == "1 warning finding on gpu001"
+        page.get_by_label("Filter").fill("gpu015")
+        assert page.get_by_text("Nothing found on gpu015.").is_visible()
+        assert page.locator("article.finding:visible").count() == 0
+        assert visit.complaints == []
+
+
+def test_severities_are_buttons_and_words_that_filter_severities(browser, report):
+    with Visit(browser, report) as visit:
+        page = visit.page
+        button = page.get_by_role("button", name="9 critical")
+        button.click()
+        assert button.get_attribute("aria-pressed") == "true"
+        assert page.locator("article.finding:visible").count() == page.locator("article.finding.critical").count() == 2
+        assert page.locator("#fleet a:not(.out)").count() == 9
+        button.click()
+        page.get_by_label("Filter").fill("critical")
+        assert page.locator("article.finding:visible").count() == 2
+        page.get_by_label("Filter").fill("")
+        page.get_by_role("button", name="not read").click()
+        assert page.locator("#fleet a:not(.out)").count() == 2
+        assert page.locator("article.finding:visible h3").all_inner_texts() == ["A node did not finish in time", "A node did not answer"]
+
+
+def test_the_filter_lives_in_the_address(browser, report):
+    with Visit(browser, report) as visit:
+        visit.page.get_by_label("Filter").fill("dev[01-03]")
+        visit.page.get_by_role("button", name="9 critical").click()
+        address = visit.page.url
+        line = visit.page.locator("h1").inner_text()
+    with Visit(browser, report) as visit:
+        visit.page.goto(address)
+        assert visit.page.get_by_label("Filter").input_value() == "dev[01-03]"
+        assert visit.page.locator("h1").inner_text() == line
+        assert line.strip() == "3 critical findings on dev01, dev02, dev03"
+        visit.page.get_by_role("button", name="Show all").click()
+        assert "?" not in visit.page.url
+        assert visit.page.locator("article.finding:visible").count() == 12
+
+
+def test_a_cell_of_the_map_shows_its_node_where_the_eye_is_and_leads_to_its_findings(browser, report):
     with Visit(browser, report) as visit:
         visit.page.locator("a:has(text:text-is('gpu004'))").click()
-        row = visit.page.locator("tr:target")
-        assert row.is_visible()
-        row.locator("a.n").first.click()
+        card = visit.page.get_by_role("region", name="Node gpu004")
+        assert visit.page.evaluate("scrollY") == 0
+        for words in ("8 × NVIDIA H200", "570.133.20", "2.26.2+cuda12.8", "6.8.0-57-generic"):
+            assert card.get_by_text(words, exact=True).is_visible(), words
+        assert card.locator("svg.topology line.bad").count() == 1
+        card.get_by_role("link", name="An NVLink is down").click()
         assert visit.page.locator("article:target h3").inner_text() == "An NVLink is down"
         assert visit.page.locator("article:target dl.facts").is_visible()
+        visit.page.keyboard.press("Escape")
+        assert visit.page.locator("#node").count() == 0
+        assert visit.complaints == []
+
+
+def test_a_node_of_an_address_is_shown(browser, report):
+    with Visit(browser, report) as visit:
+        visit.page.goto(report.as_uri() + "#n3")
+        assert visit.page.locator("#node h3").is_visible()
 
 
 def test_without_script_everything_can_still_be_opened(browser, report):
@@ -152,6 +217,11 @@ def test_without_script_everything_can_still_be_opened(browser, report):
         lesser = visit.page.locator("article.warning").first
         lesser.locator("summary").first.click()
         assert lesser.locator("dl.facts").is_visible()
+        visit.page.locator("a:has(text:text-is('gpu004'))").click()
+        row = visit.page.locator("tr:target")
+        assert row.is_visible()
+        row.locator("a.n").first.click()
+        assert visit.page.locator("article:target h3").inner_text() == "An NVLink is down"
 
 
 CONTRAST = """() => {

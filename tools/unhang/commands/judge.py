@@ -14,7 +14,7 @@ from unhang.ansible.playbook_command import as_typed
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.given_nodes import is_document, run_of_documents
-from unhang.commands.showing import add_format, show
+from unhang.commands.showing import add_format, commands_here, show
 from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.judge.values import printable
@@ -50,8 +50,10 @@ def run(arguments: argparse.Namespace) -> int:
     page = _page_beside(out) if out is not None else folder / "report.html"
     plan = plan_view(folder) if out is None else None
     rollout = rollout_view(folder) if out is None else None
-    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, plan=plan, rollout=rollout))
-    findings = filtered(folder, read_findings(folder, out), arguments)
+    judged = read_findings(folder, out)
+    commands = commands_here(folder, judged, arguments.run)
+    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, command_of=commands, plan=plan, rollout=rollout))
+    findings = filtered(folder, judged, arguments)
     show(folder, findings, arguments, page=page)
     if problems := list(_problems(head)):
         print("\n".join(f"unhang: {printable(one)}" for one in problems), file=sys.stderr)

@@ -22,7 +22,7 @@ from unhang.report.run import read_run
 from unhang.report.screen import render_screen
 from unhang.report.table import PIPED_WIDTH, render_table, terminal_shape
 from unhang.rollout.status_view import rollout_view
-from unhang.triage.actions import Setting, needs_list
+from unhang.triage.actions import Setting, command, needs_list
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif")
 LISTS = "limits"  # folder of a run folder: the nodes of a cause, one a line, where they are too many for a command line
@@ -48,7 +48,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         out = out or str(page or (given if given.is_dir() else folder) / "report.html")
         beside = given if given.is_file() else None
         plan, rollout = (None, None) if beside else (plan_view(folder), rollout_view(folder))
-        deliver(render_html(folder, run_name=arguments.run, beside=beside, plan=plan, rollout=rollout), out)
+        commands = commands_here(folder, findings, arguments.run)
+        deliver(render_html(folder, run_name=arguments.run, beside=beside, command_of=commands, plan=plan, rollout=rollout), out)
         if out != "-":
             print(out)
         return
@@ -69,6 +70,12 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
     here = setting_here(folder, findings, arguments.run)
     setting_of = _with_lists(folder, arguments.run, here)
     return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=setting_of, planned=bool(here.run))
+
+
+def commands_here(folder: Path, findings: Mapping[str, Any], run: str) -> Callable[[Mapping[str, Any]], str]:
+    """Cause -> its command as it is typed here, for the page."""
+    setting_of = _with_lists(folder, run, setting_here(folder, findings, run))
+    return lambda cause: command(cause, setting_of(cause))
 
 
 def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting:

@@ -1,13 +1,15 @@
-"""The map of a fleet: one cell per node, a panel per set of inventory groups, laid out in the units of an SVG.
+"""The map of a fleet: one cell per node, all of one size, a panel per set of inventory groups and rack.
 
-A cell's shape says what its colour says. Small panels carry the host names, large ones only shapes.
+A cell's shape says what its colour says. The cells of a small fleet carry the host names, those of a large one only shapes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from unhang.judge.run_input import natural
 from unhang.nodeset import fold_hosts
 from unhang.report.folding import SEVERITIES, Fold
 from unhang.report.phrases import STATUS_WORDS
@@ -15,9 +17,13 @@ from unhang.report.run import NodeSummary
 from unhang.text import counted, visible
 
 PANEL_WIDTH = 336
+COLUMNS, STEP_X, STEP_Y, GLYPH = 3, PANEL_WIDTH / 3, 30, 18
+MOST_NAMED = 60  # nodes; the map of more has no names in it, and the width of the page
 _UNGROUPED = ("all", "ungrouped")
-KINDS = (*SEVERITIES, "down", "unknown", "ok")
+# In the order of harm: a node that does not answer stands before one that merely has something wrong.
+KINDS = ("critical", "down", *(severity for severity in SEVERITIES if severity != "critical"), "unknown", "ok")
 KIND_WORDS = {**{severity: severity for severity in SEVERITIES}, "down": "not read", "unknown": "unknown", "ok": "nothing found"}
+_RACK = re.compile(r"(?i)(?:rack|row|pod|cell|block|leaf|switch|su|zone|room)s?[-_.]?[0-9]{1,9}[a-z]?\Z")
 
 
 @dataclass(frozen=True)
@@ -26,8 +32,7 @@ class Cell:
     kind: str  # one of KINDS
     x: float
     y: float
-    size: float
-    label: str  # empty in a large panel
+    label: str  # empty in a large fleet
     tip: str
     anchor: str  # id of the node's row
 
@@ -37,7 +42,8 @@ class Panel:
     name: str
     hosts: tuple[str, ...]
     told: str  # `8 nodes: 2 critical, 6 nothing found`
-    width: float
+    brief: str  # `2 critical`, for where there is little room
+    named: bool  # cells with their names beside them
     height: float
     cells: tuple[Cell, ...]
 
@@ -49,10 +55,12 @@ class Standing:
     kind: str
     folds: tuple[int, ...]  # numbers of the folds, 1 is the first on the page
     unknown: int
+    worst: int = 0  # number of the fold that gives the kind, 0 for none
 
 
 def standings(nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown_by_host: Mapping[str, int]) -> dict[str, Standing]:
     """Host -> how it stands."""
+    ranks = [_rank(str(fold.example["severity"])) for fold in folds]
     numbers: dict[str, list[int]] = {node.host: [] for node in nodes}
     for number, fold in enumerate(folds, start=1):
         for host in fold.hosts:
@@ -61,48 +69,51 @@ def standings(nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown_by_ho
     told = {}
     for host, found in numbers.items():
         unknown = unknown_by_host.get(host, 0)
-        kind = "ok" if not unknown else "unknown"
-        if found:
-            kind = str(folds[found[0] - 1].example["severity"])
-        if status.get(host, "ok") != "ok":
-            kind = "down"
-        told[host] = Standing(kind, tuple(found), unknown)
+        worst = min(found, key=lambda number: ranks[number - 1], default=0)
+        kind = str(folds[worst - 1].example["severity"]) if worst else "unknown" if unknown else "ok"
+        told[host] = Standing("down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst)
     return told
 
 
+def _rank(kind: str) -> int:
+    return KINDS.index(kind) if kind in KINDS else len(KINDS)
+
+
 def panels(nodes: Sequence[NodeSummary], folds: Sequence[Fold], told: Mapping[str, Standing], anchors: Mapping[str, str]) -> list[Panel]:
-    """Nodes by the inventory groups that tell them apart, the most troubled panel first."""
+    """Nodes by the inventory groups that tell them apart and by rack. The most troubled groups come first, racks of a group in their own order."""
     everywhere = set.intersection(*[set(node.groups) for node in nodes]) if len(nodes) > 1 else set()
-    members: dict[tuple[str, ...], list[NodeSummary]] = {}
+    members: dict[tuple[tuple[str, ...], tuple[str, ...]], list[NodeSummary]] = {}
     for node in nodes:
-        own = tuple(group for group in sorted(node.groups) if group not in everywhere and group not in _UNGROUPED)
-        members.setdefault(own, []).append(node)
+        own = [group for group in sorted(node.groups) if group not in everywhere and group not in _UNGROUPED]
+        racks = tuple(group for group in own if _RACK.match(group))
+        members.setdefault((tuple(group for group in own if group not in racks), racks), []).append(node)
     shared = ", ".join(visible(group, 40) for group in sorted(everywhere - set(_UNGROUPED))) or "all nodes"
-    made = [_panel(", ".join(visible(group, 40) for group in own[:4]) or shared, group, folds, told, anchors) for own, group in members.items()]
-    return sorted(made, key=lambda panel: (min(KINDS.index(cell.kind) for cell in panel.cells), panel.name))
+    harm: dict[tuple[str, ...], int] = {}
+    for (groups, _), found in members.items():
+        harm[groups] = min(harm.get(groups, len(KINDS)), *(_rank(told[node.host].kind) for node in found))
+    ordered = sorted(members, key=lambda key: (harm[key[0]], key[0], [natural(rack) for rack in key[1]]))
+    named = len(nodes) <= MOST_NAMED
+    return [_panel(_title(key, shared), members[key], folds, told, anchors, named) for key in ordered]
 
 
-def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], told: Mapping[str, Standing], anchors: Mapping[str, str]) -> Panel:
-    columns, step_x, step_y, size = _grid(len(nodes))
+def _title(key: tuple[tuple[str, ...], tuple[str, ...]], shared: str) -> str:
+    groups, racks = key
+    return ", ".join(visible(group, 40) for group in (*groups[:4], *racks[:2])) or shared
+
+
+def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], told: Mapping[str, Standing], anchors: Mapping[str, str], named: bool) -> Panel:
+    ordered = sorted(nodes, key=lambda node: natural(node.host))
     cells = []
-    for place, node in enumerate(nodes):
+    for place, node in enumerate(ordered):
         stands = told[node.host]
-        label = _label(node.host) if columns <= 3 else ""
-        x, y = (place % columns) * step_x, (place // columns) * step_y
-        cells.append(Cell(node.host, stands.kind, round(x, 1), round(y, 1), size, label, _tip(node, stands, folds), anchors[node.host]))
+        x, y = (place % COLUMNS) * STEP_X, (place // COLUMNS) * STEP_Y
+        tip = _tip(node, stands, folds)
+        cells.append(Cell(node.host, stands.kind, round(x, 1), round(y, 1), _label(node.host) if named else "", tip, anchors[node.host]))
     counts = {kind: sum(cell.kind == kind for cell in cells) for kind in KINDS}
     summary = ", ".join(f"{count:,} {KIND_WORDS[kind]}" for kind, count in counts.items() if count)
-    rows = -(-len(nodes) // columns)
-    return Panel(name, tuple(node.host for node in nodes), f"{counted(len(nodes), 'node')}: {summary}", PANEL_WIDTH, rows * step_y, tuple(cells))
-
-
-def _grid(count: int) -> tuple[int, float, float, float]:
-    """(columns, step across, step down, side of the glyph) for so many nodes."""
-    if count <= 24:
-        return 3, PANEL_WIDTH / 3, 30, 18
-    columns = 14 if count <= 140 else 20 if count <= 400 else 28
-    step = PANEL_WIDTH / columns
-    return columns, step, step, round(step * 0.82, 1)
+    brief = ", ".join(f"{counts[kind]:,} {KIND_WORDS[kind]}" for kind in KINDS[:-1] if counts[kind]) or KIND_WORDS["ok"]
+    told_all, height = f"{counted(len(nodes), 'node')}: {summary}", -(-len(nodes) // COLUMNS) * STEP_Y
+    return Panel(name, tuple(node.host for node in ordered), told_all, brief, named, height, tuple(cells))
 
 
 def _label(host: str) -> str:
@@ -117,5 +128,5 @@ def _tip(node: NodeSummary, stands: Standing, folds: Sequence[Fold]) -> str:
         return f"{name}: {STATUS_WORDS.get(node.status, 'not read')}"
     if not stands.folds:
         return f"{name}: {counted(stands.unknown, 'judgement')} unknown" if stands.unknown else f"{name}: nothing found"
-    worst = visible(folds[stands.folds[0] - 1].example.get("title"), 80)
+    worst = visible(folds[stands.worst - 1].example.get("title"), 80)
     return f"{name}: {stands.kind}: {worst}" + (f", and {len(stands.folds) - 1} more" if len(stands.folds) > 1 else "")

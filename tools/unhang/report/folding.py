@@ -6,8 +6,9 @@ Values in, values out. One pass over the findings; nothing here compares finding
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ClusterShell.RangeSet import RangeSet
@@ -36,6 +37,7 @@ class Fold:
     places: tuple[Place, ...]
     size: int  # how many findings it stands for
     others: tuple[str, ...] = ()  # `found` of a few more of them, where it differs from the example's
+    by_host: Mapping[str, int] = field(default_factory=dict)  # how many of them are about each host
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -128,7 +130,8 @@ def _fold(members: list[Mapping[str, Any]]) -> Fold:
         hosts_by_items.setdefault(frozenset(items), []).append(host)
     places = [Place(tuple(sorted(hosts)), tuple(sorted(items))) for items, hosts in hosts_by_items.items()]
     places.sort(key=lambda place: (-len(place.hosts), place.hosts))
-    return Fold(members[0], tuple(places), len(members), tuple(found)[1:])
+    by_host = Counter(host for finding in members for host in hosts_of(finding))
+    return Fold(members[0], tuple(places), len(members), tuple(found)[1:], by_host)
 
 
 def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:

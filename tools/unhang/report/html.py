@@ -9,30 +9,29 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from unhang.nodeset import fold_hosts
 from unhang.report import phrases
+from unhang.report.cards import about_interconnect, card_view, cards_of, explained
 from unhang.report.drawing import Drawing, Matrix, draw, matrix
-from unhang.report.fleet import KIND_WORDS, Panel, Standing, panels, standings
-from unhang.report.folding import Fold, Unread, fold_findings, fold_unread, hosts_of
+from unhang.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings
+from unhang.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread, hosts_of
 from unhang.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
 from unhang.report.topology import Topology, troubles
 from unhang.text import counted, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_DRAWINGS = 24
-LONGEST_PLACE, MOST_PLACES = 320, 60  # characters of one set of hosts where it stands first; sets in the details, which have every host
-MOST_UNFOLDED = 4  # critical findings that stand open; the others show title, place and action until opened
+SCRIPTS = ("model.js", "filter.js", "node.js", "page.js")  # one script, in this order
+MOST_LINKS = 12  # findings of one node that its row leads to
 LONGEST_TEXT = 200_000  # folded host names of a large fleet; everything else is cut far earlier
-_INTERCONNECT = ("interconnect.", "fabric_manager.", "network.rdma")
 
 
 @dataclass(frozen=True)
@@ -52,17 +51,19 @@ def render_html(
     *,
     run_name: str = "runs/latest",
     beside: Path | None = None,
+    command_of: Callable[[Mapping[str, Any]], str] | None = None,
     plan: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of one run folder, or of another judgement of it in the file `beside`.
 
+    command_of: the command of a cause as it is typed here, where that is not the one that findings.json has.
     plan, rollout: of plan.plan_view and rollout.status_view, where there is one.
 
     Raises run.Unreadable when there is no findings.json in it.
     """
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
-    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, plan=plan, rollout=rollout)
+    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, command_of=command_of, plan=plan, rollout=rollout)
 
 
 def render_page(
@@ -71,36 +72,50 @@ def render_page(
     nodes: Sequence[NodeSummary],
     *,
     run_name: str = "runs/latest",
+    command_of: Callable[[Mapping[str, Any]], str] | None = None,
     plan: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes` one summary per node file."""
+    failures = list(findings.get("findings") or [])
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
-    for finding in findings.get("findings") or []:
+    for finding in failures:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
-    folds, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
-    unknown_by_host = Counter(host for finding in by_verdict["unknown"] for host in hosts_of(finding))
-    told = standings(nodes, folds, unknown_by_host)
+    cards = cards_of(failures, findings.get("causes") or [])
+    folds = [fold for card in cards for _, fold in card.folds]
+    told = standings(nodes, folds, Counter(host for finding in by_verdict["unknown"] for host in hosts_of(finding)))
     anchors = {node.host: f"n{number}" for number, node in enumerate(nodes, start=1)}
     mapped = panels(nodes, folds, told, anchors) if nodes else []
     joined = _joined(nodes, folds, mapped)
+    drawn = [(group.anchor, frozenset(group.hosts)) for group in joined[:MOST_DRAWINGS]]
+    tally = phrases.tally(findings, folds)
+    kinds = Counter(stands.kind for stands in told.values())
     return _page(
         header=_header(findings.get("run") or {}, run),
         tools=_tools(run.get("controller")),
         run_name=run_name,
         left_out=phrases.left_out(findings),
-        tally=phrases.tally(findings, folds),
-        folds=[_fold_view(number, fold, joined) for number, fold in enumerate(folds, start=1)],
+        tally=tally,
+        worst=next(iter(tally.by_severity), "ok"),
+        unread_words=phrases.node_counts(replace(tally, by_status={status: count for status, count in tally.by_status.items() if status != "ok"})),
+        kinds={kind: kinds[kind] for kind in ("down", "unknown", "ok") if kinds[kind]},
+        cards=[card_view(card, place, drawn, command_of or _command) for place, card in enumerate(cards)],
+        folds=folds,
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
-        waived=waived,
+        waived=fold_findings(by_verdict["waived"]),
         plan=plan,
         rollout=rollout,
         panels=mapped,
+        is_large=len(nodes) > MOST_NAMED,
         joined=joined[:MOST_DRAWINGS],
         undrawn=len(joined[MOST_DRAWINGS:]),
-        tables=_tables(mapped, nodes, told, anchors),
-        legend=[(kind, word) for kind, word in KIND_WORDS.items() if any(cell.kind == kind for panel in mapped for cell in panel.cells)],
+        tables=_tables(mapped, nodes, told, anchors, folds, {host: anchor for anchor, hosts in drawn for host in hosts}),
+        legend=[(kind, KIND_WORDS[kind]) for kind in KINDS if kinds[kind]],
     )
+
+
+def _command(cause: Mapping[str, Any]) -> str:
+    return str(cause["command"])
 
 
 def _header(judged: Mapping[str, Any], run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -123,7 +138,7 @@ def _tools(controller: object) -> str:
 
 def _page(**view: Any) -> str:
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
@@ -132,6 +147,7 @@ def _page(**view: Any) -> str:
         fold_hosts=fold_hosts,
         visible=visible,
         counted=counted,
+        explained=explained,
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own two files, nothing from a node
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
@@ -148,53 +164,8 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _fold_view(number: int, fold: Fold, joined: Sequence[Joined]) -> dict[str, Any]:
-    finding = fold.example
-    hosts = set(fold.hosts)
-    shown, everywhere = phrases.places(fold, 6, LONGEST_PLACE), phrases.places(fold, MOST_PLACES)
-    drawn = [group.anchor for group in joined[:MOST_DRAWINGS] if hosts & set(group.hosts)] if _about_interconnect(finding) else []
-    return {
-        "number": number,
-        "fold": fold,
-        "severity": str(finding["severity"]),
-        "title": finding.get("title"),
-        "rule": finding.get("rule"),
-        "places": shown,
-        "everywhere": [] if shown == everywhere else everywhere,
-        "expected": visible(finding.get("expected") or ""),
-        "found": visible(finding.get("found") or ""),
-        "others": [visible(text) for text in fold.others],
-        "comparison": phrases.comparison(finding, 12),
-        "action": phrases.action(finding),
-        "workaround": phrases.workaround(finding),
-        "evidence": phrases.evidence(finding),
-        "situations": phrases.situations(finding),
-        "confidence": phrases.confidence(finding),
-        "sources": [_source(row) for row in finding.get("sources") or []],
-        "drawings": drawn[:6],
-        "brief": phrases.places(fold, 2, LONGEST_PLACE // 2),
-        "unfolded": finding["severity"] == "critical" and number <= MOST_UNFOLDED,
-    }
-
-
 def _unread_view(gap: Unread) -> dict[str, Any]:
     return {"path": visible(gap.path, 160), "reason": visible(gap.reason, 300), "rules": [visible(rule, 120) for rule in gap.rules], "hosts": gap.hosts}
-
-
-def _source(row: Mapping[str, Any]) -> dict[str, str]:
-    url = str(row.get("url") or "")
-    try:
-        parts = urlsplit(url)
-        linked = parts.scheme == "https" and bool(parts.hostname) and url.isascii() and url.isprintable() and " " not in url
-    except ValueError:
-        linked = False
-    return {"url": url if linked else "", "text": visible(url, 200), "says": visible(row.get("says") or "", 400)}
-
-
-def _about_interconnect(finding: Mapping[str, Any]) -> bool:
-    """Whether a node's drawing helps: the rule read links, pairs, the fabric, RDMA ports, a GPU's PCIe slot, or a GPU that does not answer."""
-    paths = [str(row.get("path") or "") for row in finding.get("evidence") or []]
-    return any(path.startswith(_INTERCONNECT) or (path.startswith("gpus.devices") and (".pcie" in path or path.endswith(".error"))) for path in paths)
 
 
 def _joined(nodes: Sequence[NodeSummary], folds: Sequence[Fold], mapped: Sequence[Panel]) -> list[Joined]:
@@ -205,7 +176,7 @@ def _joined(nodes: Sequence[NodeSummary], folds: Sequence[Fold], mapped: Sequenc
         if node.topology is not None:
             hosts_of_topology.setdefault(node.topology, []).append(node.host)
             topology_of_host[node.host] = node.topology
-    blamed = {host for fold in folds if _about_interconnect(fold.example) for host in fold.hosts}
+    blamed = {host for fold in folds if about_interconnect(fold.example) for host in fold.hosts}
     wanted = {topology_of_host[host]: None for host in sorted(blamed) if host in topology_of_host}
     for panel in mapped:
         common = Counter(topology_of_host[host] for host in panel.hosts if host in topology_of_host).most_common(1)
@@ -218,10 +189,33 @@ def _joined(nodes: Sequence[NodeSummary], folds: Sequence[Fold], mapped: Sequenc
     ] + [Joined("", (), topology, Drawing(0, 0, 0, ()), Matrix(0, 0, (), (), ()), ()) for topology in ordered[MOST_DRAWINGS:]]
 
 
-def _tables(mapped: Sequence[Panel], nodes: Sequence[NodeSummary], told: Mapping[str, Standing], anchors: Mapping[str, str]) -> list[dict[str, Any]]:
+def _tables(
+    mapped: Sequence[Panel],
+    nodes: Sequence[NodeSummary],
+    told: Mapping[str, Standing],
+    anchors: Mapping[str, str],
+    folds: Sequence[Fold],
+    drawn: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """A table for each panel of the map. drawn: host -> the drawing that shows it."""
     by_host = {node.host: node for node in nodes}
-    tables = []
-    for panel in mapped:
-        rows = [{"node": by_host[host], "name": visible(host, 200), "stands": told[host], "anchor": anchors[host]} for host in panel.hosts]
-        tables.append({"panel": panel, "rows": rows})
-    return tables
+    return [{"panel": panel, "rows": [_row(by_host[host], told[host], anchors[host], folds, drawn.get(host, "")) for host in panel.hosts]} for panel in mapped]
+
+
+def _row(node: NodeSummary, stands: Standing, anchor: str, folds: Sequence[Fold], drawing: str) -> dict[str, Any]:
+    """numbers: of the folds that the node is part of, with how many findings each is on it (`3x8`) where that is not one, for the page's script."""
+    numbers = [(number, folds[number - 1].by_host.get(node.host, 1)) for number in stands.folds]
+    links = sorted(stands.folds, key=lambda number: (SEVERITIES.index(str(folds[number - 1].example["severity"])), number))
+    return {
+        "node": node,
+        "name": visible(node.host, 200),
+        "stands": stands,
+        "anchor": anchor,
+        "drawing": drawing,
+        "worst": visible(folds[stands.worst - 1].example.get("title"), 120) if stands.worst else "",
+        "numbers": " ".join(f"{number}x{count}" if count != 1 else str(number) for number, count in numbers),
+        "links": [(number, str(folds[number - 1].example["severity"])) for number in links[:MOST_LINKS]],
+        "more": len(links) - MOST_LINKS,
+        "cuda": ", ".join(value for value in (node.versions.get("CUDA toolkit"), node.versions.get("torch")) if value),
+        "firmware": "; ".join(dict.fromkeys(value for name, value in node.versions.items() if "VBIOS" in name or "firmware" in name or name == "BIOS")),
+    }

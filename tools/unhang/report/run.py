@@ -6,7 +6,7 @@ Node files are read one after another and only their summaries kept, so that a r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from unhang.errors import UserError
 from unhang.judge.documents import MAX_NODE_BYTES, decode_plain
 from unhang.judge.run_input import node_paths
 from unhang.report.topology import Topology, topology_of
+from unhang.report.versions import versions_of
 from unhang.strict_json import read_bounded
 from unhang.text import visible
 
@@ -40,6 +41,7 @@ class NodeSummary:
     nccl: str
     unread: tuple[str, ...]  # sections that were not read, as `network (timeout)`
     topology: Topology | None
+    versions: Mapping[str, str] = field(default_factory=dict)  # as versions_of has them
 
 
 def read_findings(run_dir: Path, beside: Path | None = None) -> dict[str, Any]:
@@ -110,6 +112,7 @@ def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
         nccl=_nccl(_section(sections, "nccl")),
         unread=tuple(_unread(sections)),
         topology=topology_of(sections),
+        versions=versions_of(sections),
     )
 
 

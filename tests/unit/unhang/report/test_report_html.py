@@ -210,6 +210,53 @@ def test_nothing_that_a_node_says_becomes_markup(text):
     assert all(letter.isprintable() or letter == "\n" for part in page.texts for letter in part)
 
 
+def test_what_a_cause_accounts_for_stands_folded_under_it_with_one_command():
+    findings = [
+        fleets.finding("xid-fatal", "n1", "critical", "A GPU is lost", "no Xid", "Xid 79", remedy={"person": "return the card"}),
+        fleets.finding("gpu-gives-no-handle", "n1", "critical", "No handle", "a handle", "lost"),
+        fleets.finding("gpu-gives-no-handle", "n2", "critical", "No handle", "a handle", "lost"),
+    ]
+    explains = {"xid-fatal": frozenset({"gpu-gives-no-handle"})}
+    page = page_of(fleets.document(findings, {"ok": 2}, explains=explains), [fleets.node(host, [], {}) for host in ("n1", "n2")])
+    articles = [(attrs["id"], "nested" in (attrs["class"] or "")) for tag, attrs in page.elements if tag == "article"]
+    assert articles == [("f1", False), ("f2", False), ("f3", True)]
+    assert "It accounts for 1 more finding" in page.said
+    assert page.said.count("unhang explain xid-fatal") == 1
+    rows = {attrs["id"]: attrs["data-n"] for tag, attrs in page.elements if tag == "tr" and "data-n" in attrs}
+    assert sorted(len((numbers or "").split()) for numbers in rows.values()) == [1, 2]
+
+
+def test_a_policy_that_two_causes_want_is_merged_into_one_answer():
+    asked = [("one", {"driver": {"min": "535.1"}}), ("two", {"driver": {"min": "580.65.06"}})]
+    findings = [fleets.finding(rule, "n1", "error", rule, "e", "f", remedy={"role": "gpu_driver", "policy": policy}) for rule, policy in asked]
+    said = page_of(fleets.document(findings, {"ok": 1}), [fleets.node("n1", [], {})]).said
+    assert said.count("apply role gpu_driver with driver.min: 580.65.06") >= 2
+    assert "driver.min: 535.1" not in said
+
+
+def test_a_command_that_would_be_cut_is_not_shown():
+    hosts = [f"a-node-with-a-long-name-{number * 7:05d}.example.org" for number in range(900)]
+    findings = [fleets.finding("r", host, "error", "t", "e", "f", remedy={"role": "gpu_driver"}) for host in hosts]
+    said = page_of(fleets.document(findings, {"ok": 900}), [fleets.node(host, [], {}) for host in hosts]).said
+    assert "unhang remediate" not in said
+    assert "the command with all its hosts stands in findings.json" in said
+
+
+def test_a_large_fleet_is_sorted_by_harm_of_its_groups_and_by_rack():
+    def group(number: int) -> list[str]:
+        return ["workstations"] if number < 20 else ["production", f"rack{number // 10}"]
+
+    nodes = [fleets.node(f"n{number}", group(number), {}) for number in range(120)]
+    nodes[105] = fleets.node("n105", group(105), None, "unreachable", "no route")
+    findings = [fleets.finding("idle", f"n{number}", "error", "t", "e", "f") for number in range(20)]
+    page = page_of(fleets.document(findings, {"ok": 119, "unreachable": 1}), nodes)
+    names = [attrs["title"] for tag, attrs in page.elements if tag == "figcaption"]
+    assert [(name or "").split(" ")[:2] for name in names] == [["production,", f"rack{number}"] for number in range(2, 12)] + [["workstations", "20"]]
+    cells = [attrs for tag, attrs in page.elements if tag == "a" and attrs.get("class") in ("down", "ok", "error")]
+    assert [cell["title"] for cell in cells if cell["class"] == "down"] == ["n105: unreachable"]
+    assert len(cells) == 120
+
+
 def test_source_links_are_https_or_plain_text():
     sources = [
         {"url": url, "says": "s"}

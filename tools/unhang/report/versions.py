@@ -1,0 +1,105 @@
+"""Which versions a node runs, and how they are spread over a fleet: sections of a node in, rows for the page out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.judge.run_input import natural
+from unhang.text import visible
+
+LONGEST = 80  # characters of one version
+MOST_VALUES = 8  # different versions of one thing on one node
+# What a person looks at first stands first; a thing that is not here follows by name.
+ORDER = ("driver", "fabric manager", "kernel", "NCCL", "CUDA toolkit", "torch", "GSP firmware", "VBIOS", "NIC firmware", "BIOS")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """One version of a thing. hosts: that have it; usual: most nodes have this one."""
+
+    version: str
+    hosts: tuple[str, ...]
+    usual: bool
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A thing and its versions, the most frequent first. nodes: on which any version of it was read."""
+
+    name: str
+    nodes: int
+    versions: tuple[Spread, ...]
+
+    @property
+    def drifts(self) -> bool:
+        return len(self.versions) > 1
+
+
+def versions_of(sections: Mapping[str, Any]) -> dict[str, str]:
+    """Thing -> version on one node; what was not read, or is not there, is left out. Several at once are joined by commas."""
+    told = {}
+    for name, values in _read(sections):
+        texts = sorted({value for value in values if isinstance(value, str) and value})
+        if texts:
+            told[name] = ", ".join(visible(text, LONGEST) for text in texts[:MOST_VALUES])
+    return told
+
+
+def drift(versions: Mapping[str, Mapping[str, str]]) -> list[Drift]:
+    """How the versions of each thing are spread over hosts (host -> thing -> version); things that differ first, then as ORDER has them."""
+    hosts: dict[str, dict[str, list[str]]] = {}
+    for host, own in versions.items():
+        for name, version in own.items():
+            hosts.setdefault(name, {}).setdefault(version, []).append(host)
+    told = [_drift(name, found) for name, found in hosts.items()]
+    return sorted(told, key=lambda one: (not one.drifts, _place(one.name), one.name))
+
+
+def _drift(name: str, hosts: Mapping[str, Sequence[str]]) -> Drift:
+    ordered = sorted(hosts.items(), key=lambda row: (-len(row[1]), row[0]))
+    most = len(ordered[0][1])
+    alone = sum(len(found) == most for found in hosts.values()) == 1
+    rows = [Spread(version, tuple(sorted(found, key=natural)), alone and len(found) == most) for version, found in ordered]
+    return Drift(name, sum(len(found) for found in hosts.values()), tuple(rows))
+
+
+def _place(name: str) -> int:
+    head = name.partition(",")[0]
+    return ORDER.index(head) if head in ORDER else len(ORDER)
+
+
+def _read(sections: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """(thing, what was read of it). Firmware is told by model: different cards have different ones."""
+    yield "driver", [_inside(sections, "driver", "loaded", "version")]
+    yield "fabric manager", [_inside(sections, "fabric_manager", "version")]
+    yield "kernel", [_inside(sections, "kernel", "release")]
+    yield "NCCL", [row.get("version") for row in _rows(sections, "nccl", "libraries")]
+    yield "CUDA toolkit", [_inside(sections, "cuda", "default", "version")]
+    yield "torch", [row.get("torch") for row in _rows(sections, "torch", "environments")]
+    yield "GSP firmware", [_inside(sections, "driver", "gsp_firmware", "version")]
+    yield "BIOS", [_inside(sections, "node", "dmi", "bios_version")]
+    yield from _by_model("VBIOS", _rows(sections, "gpus", "devices"), "model", "vbios")
+    yield from _by_model("NIC firmware", _rows(sections, "network", "rdma"), "board", "firmware")
+
+
+def _by_model(name: str, rows: Sequence[Mapping[str, Any]], model: str, version: str) -> Iterator[tuple[str, list[Any]]]:
+    models: dict[str, list[Any]] = {}
+    for row in rows:
+        told = row.get(model)
+        models.setdefault(visible(told, LONGEST) if isinstance(told, str) and told else "", []).append(row.get(version))
+    for told, found in list(models.items())[:MOST_VALUES]:
+        yield f"{name}, {told}" if told else name, found
+
+
+def _inside(sections: Mapping[str, Any], *path: str) -> Any:
+    value: Any = sections
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _rows(sections: Mapping[str, Any], section: str, name: str) -> list[dict[str, Any]]:
+    rows = _inside(sections, section, name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
