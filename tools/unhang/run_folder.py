@@ -36,14 +36,24 @@ class Run:
 
 
 def runs_folder(checkout: Path | None = None) -> Path:
-    """The folder of the run folders: UNHANG_RUNS, else runs/ of the checkout, or of the current folder."""
+    """The folder of the run folders, wherever a command is typed: UNHANG_RUNS, else runs/ of the checkout; without one, runs/ of the current folder.
+
+    checkout: the one to take instead of that which this package is of.
+    """
     named = os.environ.get(RUNS_ENV)
-    return Path(named).expanduser() if named else (checkout or Path()) / "runs"
+    return Path(named).expanduser() if named else (checkout or _own_checkout() or Path()) / "runs"
+
+
+def _own_checkout() -> Path | None:
+    """The checkout that this package is of, or that UNHANG_HOME names; None for an installed wheel."""
+    folder = Path(os.environ.get("UNHANG_HOME") or Path(__file__).resolve().parents[2])
+    return folder if (folder / "playbooks" / "audit.yml").is_file() else None
 
 
 def latest_run() -> str:
     """The newest run, as a person would type it."""
-    return str(runs_folder() / "latest")
+    path, here = runs_folder() / "latest", Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def file_stem(host: str) -> str:
@@ -67,9 +77,13 @@ def list_runs(runs: Path) -> list[Path]:
 
 
 def find_run(named: str | Path, runs: Path | None = None) -> Path:
-    """A run folder by its path, by its id, or as "latest". runs: where to look, runs_folder() unless told. Raises UserError."""
+    """A run folder by its path, by its id, or as "latest"; runs/ID means the same in every folder. runs: where to look, runs_folder() unless told.
+
+    Raises UserError.
+    """
     runs = runs_folder() if runs is None else runs
-    for folder in (Path(named), runs / named):
+    beside = [runs.parent / named] if Path(named).parts[:1] == (runs.name,) else []
+    for folder in (Path(named), runs / named, *beside):
         if (folder / "run.json").is_file():
             return folder.resolve()
     known = [run.name for run in list_runs(runs)][-3:]

@@ -13,7 +13,7 @@ import pytest
 from judge_cases import node, write_run
 
 from unhang.cli import main
-from unhang.run_folder import find_run, runs_folder, write_atomically
+from unhang.run_folder import find_run, latest_run, runs_folder, write_atomically
 
 ID = "20261120T043323Z-a8229f1434"
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,7 +38,29 @@ def test_unhang_runs_names_the_folder_whatever_the_checkout(elsewhere, monkeypat
     monkeypatch.setenv("UNHANG_RUNS", "~/mine")
     assert runs_folder() == tmp_path / "mine"
     monkeypatch.setenv("UNHANG_RUNS", "")
-    assert (runs_folder(), runs_folder(Path("/checkout"))) == (Path("runs"), Path("/checkout/runs"))
+    assert (runs_folder(), runs_folder(Path("/checkout"))) == (ROOT / "runs", Path("/checkout/runs"))
+
+
+def test_the_checkout_has_its_runs_whichever_folder_a_command_is_typed_in(elsewhere, monkeypatch, tmp_path, capsys):
+    checkout = tmp_path / "checkout"
+    (checkout / "playbooks").mkdir(parents=True)
+    (checkout / "playbooks" / "audit.yml").touch()
+    elsewhere.rename(checkout / "runs")
+    monkeypatch.delenv("UNHANG_RUNS")
+    monkeypatch.setenv("UNHANG_HOME", str(checkout))
+    assert main(["judge", "-q"]) in (0, 1)
+    for folder, latest in ((checkout, "runs/latest"), (tmp_path, "checkout/runs/latest"), (tmp_path / "here", str(checkout / "runs" / "latest"))):
+        monkeypatch.chdir(folder)
+        assert latest_run() == latest
+        for named in ([], [ID], ["latest"], [f"runs/{ID}"], ["runs/latest"], [latest]):
+            assert main(["report", *named, "-o", "json"]) in (0, 1)
+            assert json.loads(capsys.readouterr().out)["run"]["id"] == "r1"
+
+
+def test_where_there_is_no_checkout_the_runs_are_in_the_current_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("UNHANG_RUNS", raising=False)
+    monkeypatch.setenv("UNHANG_HOME", str(tmp_path))
+    assert runs_folder() == Path("runs")
 
 
 @pytest.mark.parametrize("named", [ID, "latest"])
