@@ -153,6 +153,9 @@ def _mapped(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tupl
         return list_of(inside), lambda world: [follow(world, one, names) for one in world.items(run(world))]
     if keywords or not arguments or not isinstance(arguments[0][0].literal, str):
         raise ExpressionError("map is written map(attribute='field') or map('filter')")
+    if arguments[0][0].literal in ("items", "keys", "values") and len(arguments) == 1:
+        out, entries = _entries_of(compiler, arguments[0][0].literal, item)
+        return list_of(out), lambda world: [entries(world, one) for one in world.items(run(world))]
     out, function = bound_filter(compiler, arguments[0][0].literal, item, [one for one, _ in arguments[1:]])
     runs = [one for _, one in arguments[1:]]
     return list_of(out), lambda world: [function(world, one, *(each(world) for each in runs)) for one in world.items(run(world))]
@@ -183,16 +186,22 @@ def _default(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tup
 
 def _entries(compiler: SyntaxCompiler, name: str, kind: Kind, run: Run) -> tuple[Kind, Run]:
     """The entries of a map as a list: keys, values, or {key, value} objects."""
+    out, entries = _entries_of(compiler, name, kind)
+    return out, lambda world: entries(world, run(world))
+
+
+def _entries_of(compiler: SyntaxCompiler, name: str, kind: Kind) -> tuple[Kind, Any]:
+    """(kind of the list, function of a world and a map)."""
     if kind.shape.kind != "map":
         raise ExpressionError(f"filter {name!r} needs a map, not {name_of(kind)}")
     compiler.whole(kind)
     value = Kind(kind.shape.item or ANY, None if kind.path is None else (*kind.path, "**"))
     if name == "keys":
-        return list_of(Kind(TEXT)), lambda world: list(plain(run(world)))
+        return list_of(Kind(TEXT)), lambda world, holder: list(plain(holder))
     if name == "values":
-        return list_of(value), lambda world: _values(world, run(world))
+        return list_of(value), _values
     entry = Shape("object", {"key": TEXT, "value": value.shape})
-    return list_of(Kind(entry, value.path)), lambda world: _pairs(world, run(world), entry)
+    return list_of(Kind(entry, value.path)), lambda world, holder: _pairs(world, holder, entry)
 
 
 def _values(world: World, holder: Any) -> list[Any]:

@@ -55,7 +55,9 @@ def b300_infiniband():
     devices = [gpu(index, "NVIDIA B300 SXM6 AC", "blackwell", "10.3", 275040.0, 6, 1100.0, dict(FABRIC)) for index in range(8)]
     links = interconnect_section(devices, 18, speed_mb_s=53125, version="5.0", fabric_state="completed")
     document = with_nvlsm(gpu_node(devices, links, infiniband(8, 800.0), node=node_section(), settings={"NCCL_SOCKET_IFNAME": "=bond0"}, missing=()))
-    document["sections"]["nccl"]["libraries"][0]["version"] = document["sections"]["torch"]["environments"][0]["nccl"] = "2.29.3"  # newer ones stall there
+    document["sections"]["nccl"]["libraries"][0]["version"] = document["sections"]["torch"]["environments"][0]["nccl"] = (
+        "2.31.2"  # 2.30.4 to 2.30.7 stall there
+    )
     return document
 
 

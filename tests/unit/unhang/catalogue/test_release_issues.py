@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from changed_nodes import catalogue, changed, found_on_node, view
+from healthy_nodes import package
 from healthy_platforms import PLATFORMS
 
 from unhang.judge.documents import to_fragment
@@ -14,18 +15,26 @@ ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]
 """Every row of the tables of faults."""
 NODES = {
     "blackwell": "b200_infiniband", "ampere": "a100_roce", "hopper": "h100_infiniband", "ada": "l40s_ethernet", "turing": "t4_cloud_vm",
-    "GH200": "gh200", "GB200": "gb200_nvl72", "GB300": "gb200_nvl72", "B300 SXM": "b300_infiniband", "A100 SXM4": "a100_roce", "T4": "t4_cloud_vm",
-    "H100 NVL": "h100_infiniband", "RTX PRO 6000 Blackwell Server": "rtx_pro_6000",
+    "GH200": "gh200", "GB200": "gb200_nvl72", "GB300": "gb200_nvl72", "B200 SXM": "b200_infiniband",
+    "B300 SXM": "b300_infiniband", "A100 SXM4": "a100_roce", "T4": "t4_cloud_vm",
+    "RTX PRO 6000 Blackwell Server": "rtx_pro_6000",
 }  # fmt: skip
+
+
+INSTALLED = {
+    "package": package,
+    "module": lambda name, version: {"name": name, "version": version, "srcversion": None, "out_of_tree": True, "users": 1, "parameters": {}},
+}
 
 
 def node_of(table, row):
     """A healthy node on which a fault would show, but for the release."""
-    if table == "software_issues" and row["of"] in ("aws-ofi-nccl", "efa-installer") and not row["models"]:
-        name = "p5_efa"
+    if not row.get("models") and ("efa" in row.get("network", ()) or row.get("of") in ("aws-ofi-nccl", "efa-installer")):
+        name = "p5_efa" if "aarch64" not in row.get("processors", ()) else "gb200_nvl72"
     else:
         wanted = [*row.get("models", ()), *row.get("architectures", ())]
-        name = next((NODES[one] for one in wanted if one in NODES), "gb200_nvl72" if "aarch64" in row.get("processors", ()) else "h100_infiniband")
+        usual = "gb200_nvl72" if "aarch64" in row.get("processors", ()) else "a100_roce" if row.get("network") == ["ethernet"] else "h100_infiniband"
+        name = next((NODES[one] for one in wanted if one in NODES), usual)
     node = changed(PLATFORMS[name](), shown(row))
     nccl = node["sections"]["nccl"]
     nccl["settings"] = [one for one in nccl["settings"] if one["name"] != row.get("unless")]  # a healthy node may have worked around it
@@ -37,10 +46,17 @@ def shown(row):
     change = {}
     if row.get("setting"):
         change["settings"] = {row["setting"]: next(iter(row.get("values") or ["Ring"]))}
-    if row.get("models") == ["H100 NVL", "H100 PCIe"]:
-        change["facts"] = {"gpus.model": "NVIDIA H100 NVL", "gpus.devices[*].model": "NVIDIA H100 NVL"}
+    if row.get("models") and row["models"][0] not in NODES:
+        name, model = next((name, one) for name, one in catalogue().tables["gpu_models"].items() if one["model"] == row["models"][0])
+        change["facts"] = {"gpus.model": name, "gpus.devices[*].model": name, "gpus.devices[*].architecture": model["architecture"]}
+    if "volta" in row.get("architectures", ()):
+        change["facts"] = {"gpus.devices[*].architecture": "volta"}
     if row.get("shared_cards"):
         change["facts"] = {"network.rdma[1].pci_address": "0000:20:00.1"}
+    if row.get("mixed_links"):
+        change["facts"] = {"network.rdma[1].ports[0].link_layer": "ethernet"}
+    if row.get("driver_from"):
+        change["driver"] = row["driver_from"]
     return change
 
 
@@ -54,6 +70,12 @@ def with_release(document, table, row, version):
         return changed(document, {"facts": {"network.efa": {"plugin": "9.9.9", "installer": "9.9.9"}, part: version}})
     if part:
         return changed(document, {"facts": {part: version}})
+    if row["of"] == "wheel":
+        return changed(document, {"facts": {"torch.environments[0].packages": {row["names"][0]: version}}})
+    if row["of"] in ("package", "module"):
+        return changed(
+            document, {"add": {"packages.installed" if row["of"] == "package" else "kernel.modules": [INSTALLED[row["of"]](row["names"][0], version)]}}
+        )
     return changed(document, {"facts": {"node.container_runtimes": [{"name": row["of"], "path": "/usr/bin/x", "version": version}]}})
 
 

@@ -89,3 +89,23 @@ def test_the_facts_that_a_burst_reads_are_known_before_it_is_judged():
     """They are what a verdict is remembered by."""
     reads = compile_expression("faults.events | bursts(180) | length", node_names(TABLES)).reads
     assert {path[-1] for path in reads if path[:2] == ("faults", "events")} >= {"code", "first_s", "last_s"}
+
+
+def wheels(*environments):
+    world = node_world(example_node({"torch": {"environments": [{"path": "/opt/train", "packages": one} for one in environments]}}), catalogue_view(TABLES))
+    source = "torch.environments | map(attribute='packages') | map('items') | flatten | selectattr('key', 'in', ['torch', 'vllm']) | map(attribute='value')"
+    return plain(compile_expression(source, node_names(TABLES)).evaluate(world))
+
+
+def test_entries_of_each_map_of_a_list_are_taken():
+    assert wheels({"torch": "2.9.1", "numpy": "2.0"}, {}, {"vllm": "0.18.0"}) == ["2.9.1", "0.18.0"]
+
+
+def test_entries_of_a_map_that_was_not_read_decide_nothing():
+    with pytest.raises(Undecided):
+        wheels({"torch": "2.9.1"}, None)
+
+
+def test_entries_of_what_is_no_map_are_refused():
+    with pytest.raises(ExpressionError, match="needs a map"):
+        compile_expression("torch.environments | map(attribute='path') | map('items')", node_names(TABLES))
