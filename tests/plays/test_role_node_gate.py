@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from fakes.ansible_module import tree
@@ -66,6 +69,75 @@ def test_what_is_no_record_of_this_node_is_refused_before_anything_is_written(ro
     place.unlink() if text is None else place.write_text(text)
     before = files(root)
     refused = play(root)
+    assert refused.code != 0
+    assert words in " ".join(refused.said.split())
+    assert files(root) == before
+
+
+PROGRAMS = ["slurm-prolog", "slurm-healthcheck", "systemd", "cloud-init", "kubernetes"]
+# Stands for a node's Python and the quick check: ends as the test says.
+ENDING = "import sys\nsys.exit(int(open(sys.argv[0] + '.code').read()))\n"
+
+
+@pytest.fixture
+def quick(root):
+    """quick(*arguments, **variables): the role with the quick check alone."""
+    (root.parent / "quick.pyz").write_text(ENDING)
+    given = {"node_gate_record": False, "node_gate_quick": True, "node_gate_quick_file": str(root.parent / "quick.pyz"), "node_gate_python": sys.executable}
+    return lambda *arguments, **variables: play(root, *arguments, **{**given, **variables})
+
+
+def executable(root):
+    """Scripts on the node, by their path there."""
+    return sorted(f"/{path.relative_to(root)}" for path in root.rglob("*") if path.is_file() and path.suffix != ".pyz" and os.access(path, os.X_OK))
+
+
+def test_the_quick_check_is_placed_for_each_host_program_once_and_taken_back(root, quick):
+    before = files(root)
+    foretold = quick("--check", "--diff", node_gate_quick_for=PROGRAMS)
+    assert foretold.code == 0
+    assert files(root) == before
+    assert quick(node_gate_quick_for=PROGRAMS).code == 0
+    scripts = ["/opt/unhang/boot.sh", "/opt/unhang/healthcheck.sh", "/opt/unhang/node-problem.sh", "/opt/unhang/prolog.sh"]
+    assert executable(root) == [*scripts, "/var/lib/cloud/scripts/per-boot/unhang-quick"]
+    assert (root / "opt/unhang/unhang-quick.pyz").read_text() == ENDING
+    assert "ExecStart=/opt/unhang/boot.sh" in (root / "etc/systemd/system/unhang-quick.service").read_text()
+    link = root / "etc/systemd/system/timers.target.wants/unhang-quick.timer"
+    assert os.readlink(link) == "../unhang-quick.timer"
+    assert quick(node_gate_quick_for=PROGRAMS).changed == {"planted": 0}
+    assert quick(node_gate_quick_for="slurm-prolog").code == 0
+    assert executable(root) == ["/opt/unhang/prolog.sh"]
+    assert not link.is_symlink()
+    assert not (root / "etc/systemd/system/unhang-quick.timer").exists()
+    assert quick(node_gate_state="absent").code == 0
+    assert {path: text for path, text in files(root).items() if text is not None} == {path: text for path, text in before.items() if text is not None}
+
+
+def test_only_a_verdict_ends_a_script_with_a_failure(root, quick, tmp_path):
+    assert quick(node_gate_quick_for=PROGRAMS, node_gate_folder=str(tmp_path / "opt"), node_gate_rootfs=str(root)).code == 0
+    folder = root / str(tmp_path / "opt").lstrip("/")
+    (tmp_path / "opt").symlink_to(folder)
+    ends = {}
+    for code in ("0", "64", "1", "2"):
+        (folder / "unhang-quick.pyz.code").write_text(code)
+        for name in ("prolog.sh", "boot.sh", "node-problem.sh"):
+            ends[name, code] = subprocess.run([folder / name], check=False, capture_output=True).returncode
+    (folder / "unhang-quick.pyz").unlink()
+    ends |= {(name, "gone"): subprocess.run([folder / name], check=False, capture_output=True).returncode for name in ("prolog.sh", "node-problem.sh")}
+    assert {name for name, code in ends.items() if code == 1} == {("prolog.sh", "64"), ("boot.sh", "64"), ("node-problem.sh", "64")}
+    assert {name for name, code in ends.items() if code == 2} == {("node-problem.sh", "1"), ("node-problem.sh", "2"), ("node-problem.sh", "gone")}
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"node_gate_quick_for": ["slurm-epilog"]}, "expected some of slurm-prolog, slurm-healthcheck, systemd, cloud-init, kubernetes, found slurm-epilog"),
+        ({"node_gate_quick_for": ["systemd"], "node_gate_quick_file": "/nowhere/quick.pyz"}, "make collector builds it"),
+    ],
+)
+def test_an_unknown_program_and_a_quick_check_that_was_not_built_are_refused(root, quick, variables, words):
+    before = files(root)
+    refused = quick(**variables)
     assert refused.code != 0
     assert words in " ".join(refused.said.split())
     assert files(root) == before

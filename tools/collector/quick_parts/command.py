@@ -32,7 +32,8 @@ def main(arguments):
     except Exception as problem:  # whatever it is: a check that breaks must not drain a cluster
         verdict, reason, rows = UNKNOWN, "could not look: {}: {}".format(type(problem).__name__, " ".join(str(problem).split())[:300]), []
     if chosen.host_program:
-        return as_told(answer_for(chosen.host_program, verdict, reason, chosen.node or os.uname().nodename.split(".")[0]))
+        code = as_told(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name()))
+        return chosen.fail_code if code and verdict == FAIL else code
     show(rows, reason, chosen.format)
     return {PASS: 0, FAIL: 1}.get(verdict, COULD_NOT_LOOK)
 
@@ -46,9 +47,16 @@ def parser():
     options.add_argument("--fail-on", choices=SEVERITIES[:2], default="error", help="what fails the node (default: %(default)s)")
     options.add_argument("--facts", metavar="FILE", help="judge these facts (unhang-collect's output) instead of this machine")
     options.add_argument("--policy", metavar="FILE", help="the node's policy as JSON")
-    options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: the host name)")
+    options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: what slurmd says, else the host name)")
+    fail_code = "the exit code of a fail under --as, so that a caller can tell it from that of a Python which broke (default: %(default)s)"
+    options.add_argument("--fail-code", type=int, metavar="N", default=1, help=fail_code)
     options.add_argument("--format", choices=("table", "json"), default="table")
     return options
+
+
+def node_name():
+    """This node as slurmd calls it, else its host name."""
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename.split(".")[0]
 
 
 def look(chosen):
