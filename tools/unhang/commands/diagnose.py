@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity of a cause on (default: warning)"
     )
     parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels and print how many causes were found")
-    parser.add_argument("--leave-one-out", action="store_true", help="with --score: leave out the signatures that were written from a case's own thread")
+    parser.add_argument("--leave-one-out", action="store_true", help="with --score: leave out all that was learnt from the folder's own logs")
 
 
 def run(arguments: argparse.Namespace) -> int:

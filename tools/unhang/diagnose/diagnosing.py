@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +17,40 @@ from unhang.diagnose.naming import who_is_meant
 from unhang.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.diagnose.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
 from unhang.diagnose.scanning import Scan, Sieve, scan_blocks
-from unhang.diagnose.signatures import load_causes, load_signatures
+from unhang.diagnose.signatures import Signature, load_causes, load_signatures
 from unhang.diagnose.timeouts import how_to_raise
+from unhang.diagnose.wording import Wording, load_wording
 
 SCHEMA = "unhang/diagnosis/1"
 MOST_COLLECT = 6
 
 
-def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, without: str | None = None) -> dict[str, Any]:
-    """The diagnosis of files, folders and "-". Reads files. Raises UserError when nothing could be read.
+@dataclass(frozen=True)
+class Withheld:
+    """What a diagnosis must do without, to measure it on logs that were learnt from.
 
-    without: the address of a thread; signatures that were written from it are left out.
+    urls: threads whose signatures are left out. learnt: ids of signatures and rules. wording: the words of the other solved logs.
     """
-    inputs, scans, flights = read_all(names, without=without)
+
+    urls: frozenset[str] = frozenset()
+    learnt: frozenset[str] = frozenset()
+    wording: Wording | None = None
+
+    def signatures(self) -> list[Signature]:
+        """Those that are left."""
+        return [row for row in load_signatures() if row.id not in self.learnt and not self.urls & {source["url"] for source in row.sources}]
+
+
+def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, without: Withheld | None = None) -> dict[str, Any]:
+    """The diagnosis of files, folders and "-". Reads files. Raises UserError when nothing could be read."""
+    inputs, scans, flights = read_all(names, sieve=_sieve_of_all() if without is None else _sieve_without(without))
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
-    return document(inputs, facts, more)
+    return document(inputs, facts, more, without=without or Withheld())
 
 
-def read_all(names: Iterable[str], *, without: str | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
-    """What each input gave; an input that cannot be read is noted, not fatal, unless all are."""
-    sieve = _sieve_of_all() if without is None else Sieve([row for row in load_signatures() if without not in {source["url"] for source in row.sources}])
+def read_all(names: Iterable[str], *, sieve: Sieve | None = None) -> tuple[list[Input], list[Scan], list[Flight]]:
+    """What each input gave; an input that cannot be read is noted, not fatal, unless all are. sieve: of the signatures to look for, all when None."""
+    sieve = sieve or _sieve_of_all()
     inputs: list[Input] = []
     scans: list[Scan] = []
     flights: list[Flight] = []
@@ -48,6 +63,11 @@ def read_all(names: Iterable[str], *, without: str | None = None) -> tuple[list[
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
     return inputs, scans, flights
+
+
+@lru_cache(maxsize=1)
+def _sieve_without(without: Withheld) -> Sieve:
+    return Sieve(without.signatures())
 
 
 @cache
@@ -78,10 +98,10 @@ def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: l
     scans.append(scan)
 
 
-def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = ()) -> dict[str, Any]:
+def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (), *, without: Withheld = Withheld()) -> dict[str, Any]:
     """The diagnosis document. Values in, value out."""
     rows = load_causes()
-    causes = rank_causes(facts, rows, more)
+    causes = rank_causes(facts, rows, more, without.wording or load_wording(), without.learnt)
     decided = is_decided(causes)
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)

@@ -36,7 +36,7 @@ class Timeout:
 
 @dataclass(frozen=True)
 class Facts:
-    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines."""
+    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. words: of all files."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -47,6 +47,7 @@ class Facts:
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
     flights: Mapping[str, Any] | None = None
     calls: Sequence[Mapping[str, Any]] = ()
+    words: frozenset[str] = frozenset()
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -75,7 +76,8 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     size = _world_size(by_fact, timeouts)
     set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
     calls = compare_calls((call for scan in scans for call in scan.calls.values()), set_up) if any(scan.calls for scan in scans) else ()
-    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls)
+    words = frozenset(word for scan in scans for word in scan.words)
+    return Facts(events, by_fact, timeouts, first_error(events), tuple(str(host) for host in hosts), size, last, flights, calls, words)
 
 
 def said_by_the_job(events: Sequence[Event]) -> Sequence[Event]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.diagnose.combining import combined_evidence
@@ -13,13 +13,19 @@ from unhang.diagnose.priors import usual_causes
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, added_up, shares
+from unhang.diagnose.wording import HEALTHY, Wording, resembling
 
 MOST_CAUSES = 8
 LEAST_SCORE = 0.5
+LEAST_OF_WORDS = 0.1  # what words alone make likely fills the list up to FEW causes from here on
+FEW = 3
 FAR_BEHIND = 2.5  # a cause so far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause so far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # shares of belief from which on the words are used
 FAMILY = "family-"  # ids of signatures that tell the part of a program only
+RESEMBLES = "resembles"  # id of what is believed because solved logs with that cause have words like these
+BESIDE_CLEAR = 0.3  # the part of it that counts where a cause stands clear without it: too little to put another one first
+MOST_BY_WORDS = 3.0  # what words alone add, at most; set by leaving out one batch of logs after the other
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers")  # evidence that is itself the sign of a fault
 
 
@@ -35,27 +41,54 @@ class Cause:
     against: tuple[Evidence, ...]
 
 
-def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Sequence[Evidence] = ()) -> list[Cause]:
-    """The causes that something speaks for, most likely first. rows: the catalogue's causes; more: evidence from elsewhere, such as an audit."""
-    evidence = [*signature_evidence(facts, WEIGHTS), *combined_evidence(facts), *more, *_of_first_error(facts)]
+def rank_causes(
+    facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Sequence[Evidence] = (), wording: Wording | None = None, without: Collection[str] = ()
+) -> list[Cause]:
+    """The causes that something speaks for, most likely first.
+
+    rows: the catalogue's causes; more: evidence from elsewhere, such as an audit; wording: the words of solved logs; without: ids of rules to leave out.
+    """
+    evidence = [*signature_evidence(facts, WEIGHTS), *_combined(facts, without), *more, *_of_first_error(facts)]
     evidence = _without_needless_hints(evidence)
     evidence += usual_causes(facts, evidence)
-    points: list[tuple[str, float, list[Evidence], list[Evidence]]] = []
+    trouble = is_trouble(facts, more, without)
+    words = _of_words(facts, wording, trouble=trouble) if wording is not None else []
+    points = _points(rows, evidence)
+    points = _points(
+        rows, evidence, [replace(one, weight=one.weight * BESIDE_CLEAR) for one in words] if _stands_clear([one.score for one in points]) else words
+    )
+    believed = shares(one.score for one in points)
+    top = points[0].score if points else 0.0
+    return [
+        Cause(one.cause, one.score, share, _severity(one, share, top, trouble, str(rows[one.cause]["severity"])), one.for_, one.against)
+        for one, share in zip(points, believed, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Points:
+    """One cause before shares are known. aloud: what is left of the score without what the log's words alone make likely."""
+
+    cause: str
+    score: float
+    aloud: float
+    for_: tuple[Evidence, ...]
+    against: tuple[Evidence, ...]
+
+
+def _points(rows: Iterable[str], evidence: Sequence[Evidence], words: Sequence[Evidence] = ()) -> list[_Points]:
+    """The causes by their points. Words add to what speaks for a cause, and fill the list up to a few causes."""
+    found = []
     for cause in rows:
         pro = sorted((one for one in evidence if one.cause == cause and one.weight > 0), key=lambda one: -one.weight)
         con = [one for one in evidence if one.cause == cause and one.weight < 0]
-        score = added_up(one.weight for one in pro) + sum(one.weight for one in con)
-        if pro and score >= LEAST_SCORE:
-            points.append((cause, score, pro, con))
-    points.sort(key=lambda one: (-one[1], one[0]))
-    points = points[:MOST_CAUSES]
-    believed = shares(score for _, score, _, _ in points)
-    top = points[0][1] if points else 0.0
-    trouble = is_trouble(facts, more)
-    return [
-        Cause(cause, score, share, _severity(score, share, top, trouble, str(rows[cause]["severity"])), tuple(pro), tuple(con))
-        for (cause, score, pro, con), share in zip(points, believed, strict=True)
-    ]
+        alike = [one for one in words if one.cause == cause]
+        aloud = added_up(one.weight for one in pro) + sum(one.weight for one in con)
+        found.append(_Points(cause, aloud + sum(one.weight for one in alike), aloud, (*pro, *alike), tuple(con)))
+    found.sort(key=lambda one: (-one.score, one.cause))
+    clear = [one for one in found if one.for_ and one.score >= LEAST_SCORE]
+    hinted = [one for one in found if one.for_ and LEAST_OF_WORDS <= one.score < LEAST_SCORE]
+    return [*clear, *hinted[: max(0, FEW - len(clear))]][:MOST_CAUSES]
 
 
 def _without_needless_hints(evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -63,6 +96,20 @@ def _without_needless_hints(evidence: Sequence[Evidence]) -> list[Evidence]:
     if not any(one.weight >= ABOVE_INFO for one in evidence):
         return list(evidence)
     return [one for one in evidence if not one.id.startswith(FAMILY)]
+
+
+def _of_words(facts: Facts, wording: Wording, *, trouble: bool) -> list[Evidence]:
+    """What the words of the log make likely; nothing where the job came to its end, or the words are those of healthy logs."""
+    if not trouble and (not facts.events or facts.of("healthy_end") or facts.of("average_bandwidth")):
+        return []
+    near = resembling(facts.words, wording)
+    if not near or (near[0].cause == HEALTHY and not trouble):
+        return []
+    return [
+        Evidence(one.cause, MOST_BY_WORDS * one.share, f"solved logs with this cause have words like these: {', '.join(one.words)}", (), RESEMBLES)
+        for one in near
+        if one.cause != HEALTHY
+    ]
 
 
 def _of_first_error(facts: Facts) -> list[Evidence]:
@@ -78,11 +125,15 @@ def _of_first_error(facts: Facts) -> list[Evidence]:
     ]
 
 
-def is_trouble(facts: Facts, more: Sequence[Evidence] = ()) -> bool:
+def _combined(facts: Facts, without: Collection[str]) -> list[Evidence]:
+    return [one for one in combined_evidence(facts) if one.id not in without]
+
+
+def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[str] = ()) -> bool:
     """Whether anything at all went wrong: else what speaks for a cause is a remark about a healthy job."""
     if hang_signs(facts) or any(_is_fault(event) for event in facts.events):
         return True
-    return any(one.weight >= WEIGHTS["strong"] or one.id in TROUBLE for one in (*combined_evidence(facts), *more))
+    return any(one.weight >= WEIGHTS["strong"] or one.id in TROUBLE for one in (*_combined(facts, without), *more))
 
 
 def _is_fault(event: Event) -> bool:
@@ -93,11 +144,11 @@ def _is_fault(event: Event) -> bool:
     return event.signature.kind == "error" or not words or bool(words & {"decisive", "strong", "supporting"})
 
 
-def _severity(score: float, share: float, top: float, trouble: bool, full: str) -> str:
+def _severity(points: _Points, share: float, top: float, trouble: bool, full: str) -> str:
     """As severe as its row says only where a line names the fault and little speaks for anything else; all else is a warning at most."""
-    if not trouble or score < ABOVE_INFO or top - score > FAR_BEHIND:
+    if not trouble or points.score < ABOVE_INFO or top - points.score > FAR_BEHIND:
         return "info"
-    return full if score >= WEIGHTS["decisive"] and share >= SURE else "warning"
+    return full if points.aloud >= WEIGHTS["decisive"] and share >= SURE else "warning"
 
 
 def certainty_of(cause: Cause) -> str:
@@ -109,9 +160,11 @@ def certainty_of(cause: Cause) -> str:
 
 def is_decided(causes: Sequence[Cause]) -> bool:
     """Whether the first cause stands clear of the second, and on more than hints."""
-    if not causes or causes[0].points < ABOVE_WARNING:
-        return False
-    return len(causes) == 1 or causes[0].points - causes[1].points >= CLEAR
+    return _stands_clear([cause.points for cause in causes])
+
+
+def _stands_clear(points: Sequence[float]) -> bool:
+    return bool(points) and points[0] >= ABOVE_WARNING and (len(points) == 1 or points[0] - points[1] >= CLEAR)
 
 
 def lines_of(evidence: Sequence[Evidence], most: int = 12) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
 from unhang.diagnose.reading import Block
 from unhang.diagnose.signatures import Signature
 from unhang.diagnose.stamps import Prefix, parse_prefix
+from unhang.diagnose.wording import FIRST_LINES, MOST_WORDS, tells_of_failure, words_in
 
 DIGITS = b"0123456789"
 MOST_REMEMBERED = 64 * 1024 * 1024  # bytes of likenesses
@@ -60,13 +61,18 @@ class Event:
 
 @dataclass
 class Scan:
-    """What one file gave. last: (line number, text) of its last lines that are not empty. calls: the newest NCCL call of each process."""
+    """What one file gave. last: (line number, text) of its last lines that are not empty. calls: the newest NCCL call of each process.
+
+    words: of its first distinct lines, and of the later ones that tell of a failure.
+    """
 
     file: str
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)  # signatures of which there were more than are kept
+    words: set[str] = field(default_factory=set)
+    lines_heard: int = 0
 
 
 class Sieve:
@@ -126,12 +132,12 @@ class _Memory:
         self._tries: dict[tuple[str, bytes, bool], int] = {}
         self._bytes = 0
 
-    def learn(self, likenesses: list[bytes]) -> None:
-        """Sorts the likenesses that were not seen before into dull and wanted."""
+    def learn(self, likenesses: list[bytes]) -> set[bytes]:
+        """Sorts the likenesses that were not seen before into dull and wanted. Those that were not seen before."""
         new = set(likenesses) - self.dull
         new.difference_update(self.wanted)
         if not new:
-            return
+            return new
         reduced = {one: _POINTER.sub(b"", one) if b"0x" in one else one for one in new}
         unknown = {one for one in reduced.values() if one not in self._known}
         if unknown:
@@ -145,6 +151,7 @@ class _Memory:
         self._bytes += sum(map(len, new))
         if self._bytes > MOST_REMEMBERED:
             self.dull, self._known, self._tries, self._bytes = set(), {}, {}, 0
+        return new
 
     def tried(self, signature: Signature, likeness: bytes, found: bool) -> bool:
         """Notes a try; True when this signature has nothing more to say about lines of this likeness."""
@@ -179,7 +186,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         if MARK in text:
             note_calls(block, file, scan.calls)
         likenesses = without_calls(text).translate(None, DIGITS).split(b"\n")
-        memory.learn(likenesses)
+        _hear_words(memory.learn(likenesses), likenesses, scan)
         if memory.wanted:
             _keep_events(block, likenesses, memory, scan, counts)
             memory.forget_many()
@@ -213,6 +220,18 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
                 done.append(signature)
         if done:
             memory.keep_only(likeness, tuple(one for one in signatures if one not in done))
+
+
+def _hear_words(new: set[bytes], likenesses: list[bytes], scan: Scan) -> None:
+    """The words of lines that were not seen before: of the first ones all, of the later ones where they tell of a failure."""
+    if not new or len(scan.words) >= MOST_WORDS:
+        return
+    if scan.lines_heard < FIRST_LINES:
+        first = [line for line in dict.fromkeys(likenesses) if line in new][: FIRST_LINES - scan.lines_heard]
+        scan.lines_heard += len(first)
+        scan.words |= words_in(b"\n".join(first))
+        new = new.difference(first)
+    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in new if tells_of_failure(line)))
 
 
 def _with_output(block: Block, index: int, lines: int) -> str:

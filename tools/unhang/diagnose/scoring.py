@@ -7,15 +7,19 @@ proposed_class is the truth where cause_class is "other" and the catalogue has a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.diagnose.signatures import load_causes
+from unhang.diagnose.diagnosing import Withheld
+from unhang.diagnose.learning import logs_of, solved_by_signatures, solved_cases
+from unhang.diagnose.signatures import load_causes, load_signatures
+from unhang.diagnose.wording import load_wording
 from unhang.errors import UserError
 from unhang.strict_yaml import YamlFault, load_yaml
 
+LEARNT = "learnt.txt"  # in a folder of cases: ids of the signatures and rules that were written or widened after its logs had been read
 WORDS = ("sure", "likely", "possible")
 BINS = ((0.0, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01))
 
@@ -53,20 +57,37 @@ class Scored:
 
 
 def score_folder(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, leave_one_out: bool = False) -> list[Scored]:
-    """Every case of the folder, diagnosed; leave_one_out: without the signatures that name its thread as their source. Raises UserError when there is none."""
+    """Every case of the folder, diagnosed. Raises UserError when there is none.
+
+    leave_one_out: as if no log of the folder had been seen: without the signatures that name one of its threads as their source, the signatures
+    and rules that its learnt.txt names, and the words of its own logs.
+    """
     labels = sorted(folder.glob("*/label.yaml"))
     if not labels:
         raise UserError(f"{folder}: expected folders with log.txt and label.yaml, found none")
-    return [_case(path, diagnose, leave_one_out) for path in labels]
+    without = withheld(folder, [_label(path) for path in labels]) if leave_one_out else None
+    return [_case(path, diagnose, without) for path in labels]
 
 
-def _case(path: Path, diagnose: Callable[..., Mapping[str, Any]], leave_one_out: bool) -> Scored:
+def withheld(folder: Path, labels: Iterable[Mapping[str, Any]]) -> Withheld:
+    """What was learnt from a folder of cases. Reads files."""
+    listed = folder / LEARNT
+    ids = frozenset(line.strip() for line in listed.read_text(encoding="utf-8").splitlines() if not line.startswith("#")) if listed.is_file() else frozenset()
+    examples = solved_by_signatures(row for row in load_signatures() if row.id in ids)
+    return Withheld(frozenset(str(label.get("url")) for label in labels), ids, load_wording().without([*solved_cases(folder), *examples]))
+
+
+def _label(path: Path) -> Mapping[str, Any]:
     try:
-        label, _places = load_yaml(path)
+        return load_yaml(path)[0]
     except YamlFault as problem:
         raise UserError(str(problem)) from None
-    logs = sorted(str(one) for one in path.parent.iterdir() if one.name != "label.yaml" and one.is_file())
-    answer = diagnose(logs, without=str(label.get("url"))) if leave_one_out else diagnose(logs)
+
+
+def _case(path: Path, diagnose: Callable[..., Mapping[str, Any]], without: Withheld | None) -> Scored:
+    label = _label(path)
+    logs = [str(one) for one in logs_of(path.parent)]
+    answer = diagnose(logs, without=without) if without else diagnose(logs)
     found = tuple((cause["cause"], cause["score"], cause["severity"]) for cause in answer["causes"])
     return Scored(
         path.parent.name, _truth(label), bool(label.get("negative")), tuple(label.get("also_plausible") or ()),
