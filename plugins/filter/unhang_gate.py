@@ -27,8 +27,8 @@ def gate_group(hosts, hostvars, reference="", burn_in=""):
     return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None, _burned(hosts, hostvars, burn_in))
 
 
-def gate_decisions(hosts, hostvars, audit, together, reference="", severities=(), burn_in=""):
-    """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}."""
+def gate_decisions(hosts, hostvars, audit, together, reference="", severities=(), burn_in="", quick=False):
+    """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}; quick: the audit alone decides."""
     from unhang.gate.deciding import Observation, decide
 
     counted = _counted(severities)
@@ -37,7 +37,7 @@ def gate_decisions(hosts, hostvars, audit, together, reference="", severities=()
     except ValueError:
         judged = None
     group = json.loads(json.dumps(together, default=str)) or None
-    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, _burned(hosts, hostvars, burn_in))
+    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, _burned(hosts, hostvars, burn_in), bool(quick))
     return decide([str(host) for host in hosts], observed)
 
 
@@ -46,14 +46,14 @@ def gate_lines(decisions):
     return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
 
 
-def gate_document(decisions, run, hostvars, together, reference="", severities=(), burn_in=""):
+def gate_document(decisions, run, hostvars, together, reference="", severities=(), burn_in="", quick=False):
     """gate.json (unhang/gate/1). run: the run folder; together: the group's result or {}."""
     from unhang.gate.outcome import SmokeResults, gate_document
 
     plain = json.loads(json.dumps(decisions, default=str))
     group = json.loads(json.dumps(together, default=str)) or None
     smoke = SmokeResults(_alone(plain, hostvars), group, _burned(plain, hostvars, burn_in))
-    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities), smoke)
+    return gate_document(Path(str(run)).name, plain, str(reference) or None, _counted(severities), smoke, bool(quick))
 
 
 def _counted(severities):

@@ -70,6 +70,7 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
         (["gpu001", "--burn-in", "soon"], "--burn-in: expected a time such as 90s, 30m or 2h, up to a week, found 'soon'"),
         (["gpu001", "--burn-in", "30m", "--container-image", "torch"], "--container-image: expected none with --burn-in, which runs under --python"),
         (["gpu001", "--ansible=-epreprovision_burn_in=soon"], "preprovision_burn_in: expected a time such as 90s, 30m or 2h"),
+        (["gpu001", "--quick", "--burn-in", "30m"], "--burn-in: expected none with --quick, which tests no GPU and admits nobody"),
         (["gpu001", "--ansible=--check"], "expected a run without --check"),
         (["@ranges.txt"], "--limit gpu[001-002]: expected hosts that can be read in one way only, found a range"),
         (["gpu001", "--ansible=--no-such"], "unrecognized arguments: --no-such"),
@@ -90,3 +91,27 @@ def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair)
     assert document["reference"] == "gpu001"
     assert sorted(row["host"] for row in document["nodes"]) == ["gpu001", "gpu002"]
     assert done.returncode == 4
+
+
+ALL = ("--severities", "critical,error,warning,info")
+
+
+def test_a_quick_gate_asks_the_audit_alone_and_admits_nobody(pair):
+    pair.hosts["gpu002"]["unhang_policy"] = {"no_such_key": 1}
+    done = preprovision(pair, "gpu001,gpu002", "--quick", "--format", "json", *ALL)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["quick"], document["smoke"]) == (2, True, {"alone": {}, "together": None})
+    assert {row["host"]: row["outcome"] for row in document["nodes"]}["gpu002"] == "fail"
+    assert not any("smoke test" in reason for row in document["nodes"] for reason in row["reasons"])
+    assert "smoke" not in done.stderr
+    assert not (pair.runs / document["run"] / "admission").exists()
+
+
+@pytest.mark.parametrize(("program", "failed", "wrong"), [("slurm-prolog", 1, 0), ("kubernetes", 1, 2)])
+def test_a_host_program_is_answered_with_its_own_exit_code_and_only_a_fail_drains(pair, program, failed, wrong):
+    pair.hosts["gpu002"]["unhang_policy"] = {"no_such_key": 1}
+    done = preprovision(pair, "gpu002", "--quick", "--as", program, *ALL)
+    assert (done.returncode, len(done.stdout.splitlines())) == (failed, 1), done.stderr[-2000:]
+    assert done.stdout.startswith("audit: ")
+    lazy = preprovision(pair, "gpu002", "--as", program)
+    assert (lazy.returncode, lazy.stdout.startswith("could not look: --as: expected --quick beside it")) == (wrong, True)

@@ -51,7 +51,8 @@ ALWAYS = "admission-"  # what changed since admission belongs to a quick look, w
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
     sources = {**packed_sources("unhang_node.command"), **packed_sources("unhang_node.versions.compare"), **judge_sources()}
-    sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "host_programs", "judging")}
+    sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "judging")}
+    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "gate" / "host_programs.py").read_text("utf-8")
     sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue()), "jinja2.py": (PARTS / "jinja2.py").read_text("utf-8")}
     sources["pynvml.py"] = trim_pynvml(Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values())))
     files = {name: text.encode("utf-8") for name, text in sources.items()}

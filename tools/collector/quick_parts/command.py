@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import time
 
-from unhang_quick.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for
+from unhang_quick.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
 
 from unhang_node.collect import collect
 from unhang_node.command import load_nvidia_ml_py, open_standard_descriptors
 
 SEVERITIES = ("critical", "error", "warning", "info")
-COMMAND_DEADLINE_S = 20
 COULD_NOT_LOOK = 2
 
 
@@ -32,7 +29,7 @@ def main(arguments):
     except Exception as problem:  # whatever it is: a check that breaks must not drain a cluster
         verdict, reason, rows = UNKNOWN, "could not look: {}: {}".format(type(problem).__name__, " ".join(str(problem).split())[:300]), []
     if chosen.host_program:
-        code = as_told(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name()))
+        code = give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name()))
         return chosen.fail_code if code and verdict == FAIL else code
     show(rows, reason, chosen.format)
     return {PASS: 0, FAIL: 1}.get(verdict, COULD_NOT_LOOK)
@@ -91,17 +88,3 @@ def show(rows, reason, form):
         if row["verdict"] == "fail":
             print("{severity}: {rule}: {title}\n  expected  {expected}\n  found     {found}".format(**row))
     print(reason)
-
-
-def as_told(answer):
-    """Prints, runs what has to be run, and gives the exit code. A slurmctld that is away costs nobody the node."""
-    if answer.line:
-        print(answer.line)
-    if answer.command:
-        try:
-            done = subprocess.run(answer.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
-            if done.returncode:
-                sys.stderr.write("unhang-quick: scontrol: {}\n".format(" ".join(done.stderr.split())[:300]))
-        except (OSError, subprocess.SubprocessError) as problem:
-            sys.stderr.write(f"unhang-quick: could not run scontrol: {problem}\n")
-    return answer.code

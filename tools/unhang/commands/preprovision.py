@@ -16,6 +16,10 @@ from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.errors import UserError
+from unhang.gate.deciding import FAIL as FAILED
+from unhang.gate.deciding import NOT_PROVED
+from unhang.gate.deciding import PASS as PASSED
+from unhang.gate.host_programs import FAIL, PASS, PROGRAMS, UNKNOWN, answer_for, give
 from unhang.gate.outcome import FILE_NAME, exit_code
 from unhang.gate.signing import public_key
 from unhang.judge.rules import SEVERITIES
@@ -36,6 +40,8 @@ STEPS = {
     "Smoke test, together": "smoke test, together",
     "Say what was decided": "decide",
 }
+SMOKE_STEPS = [name for name, told in STEPS.items() if "smoke" in told]
+VERDICTS = {PASSED: PASS, FAILED: FAIL, NOT_PROVED: UNKNOWN}
 BANNER = re.compile(r"TASK \[(?:\w+ : )?(.*)\] \**$")
 MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
 
@@ -51,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
     burn_in = "after its own smoke test keep each node's GPUs at full load for so long (90s, 30m, 2h) and compare every result bit by bit"
     parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
+    quick = "the audit alone, what changed since admission among it: no smoke test, no GPU time, no admission record"
+    parser.add_argument("--quick", action="store_true", help=quick)
+    answer = "with --quick and one node: answer as this program takes it, with its exit code; only a fail drains"
+    parser.add_argument("--as", dest="host_program", choices=PROGRAMS, metavar="PROGRAM", help=f"{answer} ({', '.join(PROGRAMS)})")
     parser.add_argument("--key", metavar="FILE", help="the gate's private key: signs the admission records of nodes that pass; it stays on this machine")
     parser.add_argument("--days", type=int, metavar="N", default=365, help="how long an admission holds (default: %(default)s)")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
@@ -60,7 +70,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved."""
+    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as what that program takes."""
+    if arguments.host_program:
+        return answer_host_program(arguments)
+    document, folder = gate(arguments)
+    deliver(document, arguments.format, folder)
+    return exit_code(document)
+
+
+def answer_host_program(arguments: argparse.Namespace) -> int:
+    """What the program takes. Wrong use and a gate that decided nothing are no fail: they would drain a node for nothing."""
+    try:
+        if not arguments.quick:
+            raise UserError("--as: expected --quick beside it, found none; a host program has no time for smoke tests")
+        document, _ = gate(arguments)
+        rows = [row for row in document["nodes"] if row["host"] != document["reference"]]
+        if len(rows) != 1:
+            raise UserError(f"--as: expected one node, found {len(rows)}: {', '.join(row['host'] for row in rows)[:200]}")
+        verdict, reason, node = VERDICTS[rows[0]["outcome"]], "; ".join(rows[0]["reasons"]) or "nothing found", rows[0]["host"]
+    except UserError as problem:
+        verdict, reason, node = UNKNOWN, f"could not look: {problem}", ""
+    return give(answer_for(arguments.host_program, verdict, reason, node))
+
+
+def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
+    """(gate.json of a new run, its folder). Raises UserError."""
     home = project.find_project()
     project.link_pynvml(home)
     variables = variables_of(arguments)
@@ -69,13 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
     command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
-    steps = {name: told for name, told in STEPS.items() if name != BURN_IN or arguments.burn_in}
+    steps = {name: told for name, told in STEPS.items() if (name != BURN_IN or arguments.burn_in) and not (arguments.quick and name in SMOKE_STEPS)}
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
         played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, partial(show_step, steps))
-    document = outcome_of(folder, played, arguments)
-    deliver(document, arguments.format, folder)
-    return exit_code(document)
+    return outcome_of(folder, played, arguments), folder
 
 
 def limit_of(hosts: str, reference: str | None) -> str:
@@ -96,6 +128,11 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
         chosen["preprovision_key"] = str(Path(arguments.key).absolute())
     if arguments.reference:
         chosen["preprovision_reference"] = arguments.reference
+    if arguments.quick:
+        for option, given in (("--burn-in", arguments.burn_in), ("--key", arguments.key)):
+            if given:
+                raise UserError(f"{option}: expected none with --quick, which tests no GPU and admits nobody")
+        chosen["preprovision_quick"] = True
     if arguments.burn_in is not None:
         parse_duration(arguments.burn_in, "--burn-in")
         if arguments.container_image:

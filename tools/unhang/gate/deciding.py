@@ -22,7 +22,7 @@ class Observation:
     """audit: findings document, None when nothing could be judged. alone: by host its smoke test's result. together: of the group, None when there was none.
 
     reference: a node that is known to be good, or None. severities: of findings that fail a node. burned: by host its burn-in's result (unhang/burn-in/1), None
-    when none was asked for.
+    when none was asked for. quick: nothing but the audit was asked for, so that there are no smoke tests.
     """
 
     audit: Result | None
@@ -31,6 +31,7 @@ class Observation:
     reference: str | None
     severities: Sequence[str]
     burned: Mapping[str, Result] | None = None
+    quick: bool = False
 
 
 def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None, burned: Mapping[str, Result] | None = None) -> list[str]:
@@ -70,7 +71,7 @@ def _decide(host: str, observed: Observation, ill: str | None, count: int) -> di
         return {"outcome": FAIL, "reasons": failures}
     if gaps:
         return {"outcome": NOT_PROVED, "reasons": gaps}
-    return {"outcome": PASS, "reasons": [] if count > 1 else ["alone: no other node was within the limit"]}
+    return {"outcome": PASS, "reasons": [] if count > 1 or observed.quick else ["alone: no other node was within the limit"]}
 
 
 def _failures(host: str, observed: Observation) -> list[str]:
@@ -89,6 +90,8 @@ def _gaps(host: str, observed: Observation) -> list[str]:
     """What could not be looked at, or proved nothing."""
     gaps = [] if observed.audit is not None else ["audit: nothing could be judged"]
     gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _found(host, observed) if finding["rule"] in NOT_READ]
+    if observed.quick:
+        return _once([*gaps, *_unknown(host, observed)])
     alone = observed.alone.get(host)
     blind = [suspect["why"] for suspect in _suspects(alone) if suspect.get("blind")]
     if blind:
@@ -101,6 +104,12 @@ def _gaps(host: str, observed: Observation) -> list[str]:
     if host in group and (observed.together or {}).get("verdict") == "error" and not gaps:
         gaps.append("together: the smoke test proved nothing")
     return _once(gaps)
+
+
+def _unknown(host: str, observed: Observation) -> list[str]:
+    """Rules that could not be judged of this node, where no smoke test looks closer."""
+    rows = [row for row in (observed.audit or {}).get("findings") or [] if row.get("verdict") == "unknown" and row.get("host") == host]
+    return [f"audit: {row['rule']}: not judged: {row.get('found') or ''}".rstrip(": ") for row in rows if row.get("severity") in observed.severities]
 
 
 def _unburned(host: str, observed: Observation) -> list[str]:

@@ -26,6 +26,7 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
     totals = ", ".join(f"{document['totals'][outcome]} {outcome}" for outcome in ("pass", "fail", "not proved"))
     lines += ["", f"gate       {totals}"]
     lines += _burn_in_lines(document)
+    lines += ["quick      the audit alone: no smoke test was made, and nobody is admitted"] if document["quick"] else []
     lines += [f"reference  {visible(document['reference'])}"] if document["reference"] else []
     lines += ["", f"next: {program} report {run}"]
     text = "\n".join(lines) + "\n"

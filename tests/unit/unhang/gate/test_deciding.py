@@ -160,3 +160,16 @@ def test_only_nodes_whose_burn_in_passed_are_tested_together_and_the_reference_n
     assert fit_for_the_group(HOSTS, alone, "gpu001", {"gpu002": WRONG, "gpu003": BURNED}) == ["gpu001", "gpu003"]
     assert fit_for_the_group(HOSTS, alone, None, {"gpu002": BURNED, "gpu003": BURNED}) == ["gpu002", "gpu003"]
     assert fit_for_the_group(HOSTS, alone, "gpu001", {}) == []
+
+
+def test_a_quick_gate_rests_on_the_audit_alone_and_what_was_not_judged_is_not_proved():
+    findings = [finding(), finding("gpu-nvml", "gpu003", "unknown", found="denied"), finding("gpu-clock", "gpu001", "unknown", "warning")]
+    quick = Observation({"findings": findings}, {}, None, None, ("critical", "error"), quick=True)
+    found = {host: (row["outcome"], row["reasons"]) for host, row in decide(HOSTS, quick).items()}
+    assert found == {
+        "gpu001": ("pass", []),
+        "gpu002": ("fail", ["audit: driver-bad: a title"]),
+        "gpu003": ("not proved", ["audit: gpu-nvml: not judged: denied"]),
+    }
+    lost = Observation({"findings": [finding("node-unreachable", "gpu003")]}, {}, None, None, ("critical", "error"), quick=True)
+    assert decide(HOSTS, lost)["gpu003"]["outcome"] == "not proved"

@@ -1,13 +1,19 @@
-"""What each host program is answered: a verdict in, exit code and output out. Only a fail drains; unknown and "could not look" never do."""
+"""What each host program is answered: a verdict in, exit code and output out. Only a fail drains; unknown and "could not look" never do.
+
+The quick check on the node (unhang-quick.pyz) has this module too, so it is written for Python 3.8 and the standard library.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import NamedTuple
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 PROGRAMS = ("slurm-prolog", "slurm-healthcheck", "systemd", "cloud-init", "kubernetes")
 LONGEST_MESSAGE = 80  # characters that node-problem-detector keeps of a custom plugin's output, its max_output_length
 LONGEST_REASON = 200
+COMMAND_DEADLINE_S = 20
 
 
 class HostAnswer(NamedTuple):
@@ -31,3 +37,18 @@ def answer_for(program: str, verdict: str, reason: str, node: str) -> HostAnswer
         drain = ["scontrol", "update", "NodeName=" + node, "State=DRAIN", "Reason=unhang: " + reason[:LONGEST_REASON]]
         return HostAnswer(0, reason, drain if verdict == FAIL else None)
     return HostAnswer(int(verdict == FAIL), reason, None)
+
+
+def give(answer: HostAnswer) -> int:
+    """Prints, runs what has to be run, and gives the exit code. A slurmctld that is away costs nobody the node."""
+    if answer.line:
+        sys.stdout.write(answer.line + "\n")
+        sys.stdout.flush()
+    if answer.command:
+        try:
+            done = subprocess.run(answer.command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_DEADLINE_S, check=False)
+            if done.returncode:
+                sys.stderr.write("unhang: scontrol: {}\n".format(" ".join(done.stderr.split())[:300]))
+        except (OSError, subprocess.SubprocessError) as problem:
+            sys.stderr.write(f"unhang: could not run scontrol: {problem}\n")
+    return answer.code
