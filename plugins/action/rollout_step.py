@@ -44,10 +44,12 @@ class ActionModule(ActionBase):
     def _ask(self, conductor, host, given, task_vars):
         from dataclasses import asdict
 
-        from unhang.ansible.rollouts import groups_of, limit_of
+        from unhang.ansible.rollouts import limit_of
+        from unhang.rollout.steps import TOGETHER
 
-        order = conductor.ask(host, given["step"], groups_of(task_vars), given["max_failed"], limit_of(given["step"], task_vars))
-        return {"go": order is not None, "order": asdict(order) if order else {}, "kind": conductor.kind(host)}
+        order = conductor.ask(host, given["step"], task_vars["groups"], given["max_failed"], limit_of(given["step"], task_vars))
+        kind = conductor.kind(host) if order and order.step == TOGETHER else ""
+        return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind}
 
     def _answer(self, conductor, host, given, task_vars):
         from unhang.ansible.rollouts import answer_of, order_of

@@ -20,7 +20,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         """{wave, begin, postponed, stopped}."""
         super().run(tmp, task_vars)
-        from unhang.ansible.rollouts import conductor_of, groups_of
+        from unhang.ansible.rollouts import conductor_of
         from unhang.errors import UserError
         from unhang.rollout.telling import wave_line
 
@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
         options |= {"max_failed": {"type": "str", "default": "0"}}
         _, given = self.validate_argument_spec(argument_spec=options)
         try:
-            admitted = conductor_of(given["rollout"]).begin_wave([str(host) for host in given["hosts"]], groups_of(task_vars), given["max_failed"])
+            admitted = conductor_of(given["rollout"]).begin_wave([str(host) for host in given["hosts"]], task_vars["groups"], given["max_failed"])
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
         return {"changed": False, **admitted, "msg": wave_line(admitted)}

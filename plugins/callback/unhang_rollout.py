@@ -22,6 +22,7 @@ from ansible.plugins.callback import CallbackBase
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+STEPS = ("rollout_begin", "rollout_wave", "rollout_step")
 
 
 class CallbackModule(CallbackBase):
@@ -40,7 +41,9 @@ class CallbackModule(CallbackBase):
         action, said = getattr(result.task, "action", None), result.result
         if action == "rollout_begin":
             self.rollout = dict(said["rollout"])
-        elif action == "rollout_wave" or (action == "rollout_step" and ("status" in said or said.get("ended"))):
+        if action in STEPS:
+            self._follow()
+        if action == "rollout_wave" or (action == "rollout_step" and ("status" in said or said.get("ended"))):
             print(f"rollout: {said['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
 
     def v2_runner_on_unreachable(self, result):
@@ -50,6 +53,10 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats):
         """All batches are through, or the play has stopped."""
         self._write(lambda conductor: conductor.end())
+
+    def _follow(self):
+        """Reads what was written to the journal since: the workers that Ansible forks from here know it then, however long the journal is."""
+        self._write(lambda conductor: conductor.standing())
 
     def _write(self, entry):
         if self.rollout is None:

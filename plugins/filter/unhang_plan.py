@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 
@@ -80,13 +79,12 @@ def first_state(states, run):
     return first(states, str(run))
 
 
-@functools.lru_cache(maxsize=1)
 def _plan(path):
+    from unhang.ansible.rollouts import plan_of
     from unhang.errors import UserError
-    from unhang.plan.plan_document import read_plan
 
     try:
-        return read_plan(Path(path))
+        return plan_of(Path(path))
     except UserError as problem:
         raise AnsibleFilterError(str(problem)) from None
 

@@ -11,7 +11,7 @@ from pinned_fleet import REMEDIATE
 from playbooks_on_nodes import play
 
 from unhang.rollout.journal import read_journal
-from unhang.rollout.node_state import replay
+from unhang.rollout.standing import replay
 
 HOST = NAMES[0]
 POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}

@@ -6,11 +6,14 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from ansible.plugins.loader import callback_loader
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, Recorded, planned
 
+from unhang.ansible.rollouts import conductor_of
 from unhang.plan.plan_document import Wave, write_plan
 from unhang.rollout.journal import read_journal
 
@@ -69,3 +72,18 @@ def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_fol
         ("b", "lock", "failed"),
         ("c", "lock", "failed"),
     ]
+
+
+def test_the_process_that_forks_the_workers_follows_the_journal_with_each_step(run_folder):
+    recorded = Recorded(run_folder, planned(run_folder))
+    recorded.begin()
+    callback_loader.add_directory(str(PROJECT / "plugins" / "callback"))
+    callback = callback_loader.get("unhang_rollout", class_only=True)()
+    rollout = {"folder": str(run_folder), "epoch": recorded.epoch, "read": "", "run": recorded.plan.run.id}
+    callback.v2_runner_on_ok(SimpleNamespace(task=SimpleNamespace(action="rollout_begin"), result={"rollout": rollout}))
+    journal, written = conductor_of(rollout).followed.journal, run_folder / "journal.jsonl"
+    assert journal.read_bytes == written.stat().st_size
+    recorded.through("a", until="wait")
+    callback.v2_runner_on_ok(SimpleNamespace(task=SimpleNamespace(action="rollout_step"), result={"go": True}))
+    assert conductor_of(rollout).followed.journal is journal
+    assert journal.read_bytes == written.stat().st_size

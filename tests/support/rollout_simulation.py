@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from rollout_world import FAULTS, FAULTS_OF_THE_WAY_BACK, Node, World
 
 from unhang.rollout import brake, machine
-from unhang.rollout.journal_text import last_epoch, parse_journal, render_entry
-from unhang.rollout.node_state import NodeState, Replayed, replay
+from unhang.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
+from unhang.rollout.node_state import NodeState
+from unhang.rollout.standing import Standing, standing_of
 from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, ROLLOUT, STEPS, TOGETHER, Answer, Entry, Order, Target
 
 RUN = "20261120T070000Z-0123456789"
@@ -33,11 +34,16 @@ class Journal:
     content: bytes = b""
     newest: int = 0
     tears: random.Random | None = None
-    known: Replayed = dataclasses.field(default_factory=Replayed)
+    known: Standing = dataclasses.field(default_factory=Standing)
+    followed: JournalParser = dataclasses.field(default_factory=JournalParser)
 
-    def read(self) -> Replayed:
-        """Each controller reads the bytes once; what is appended since is known."""
-        return self.known
+    def of(self, waves: tuple[tuple[str, ...], ...]) -> None:
+        """It is the journal of a plan with these waves."""
+        self.known, self.followed = Standing(waves), JournalParser()
+
+    def read(self) -> Standing:
+        """As the action plugins do: what was read is known, and only what was appended since is read."""
+        return self.known.take(self.followed.feed(self.content[self.followed.taken_bytes :]))
 
     def append(self, epoch: int, entry: Entry) -> None:
         if epoch != self.newest:
@@ -47,11 +53,13 @@ class Journal:
             self.content += new[: self.tears.randrange(len(new))]
             raise Killed
         self.content += new
-        self.known = replay([entry], self.known)
 
     def begin(self) -> int:
         entries = parse_journal(self.content).entries
-        self.known = replay(entries)
+        followed, anew = self.read(), Standing(self.known.waves).take(entries)
+        counted = standing_of(anew.waves, anew.nodes)
+        if vars(anew) != vars(followed) or (counted.counts, counted.out) != (followed.counts, followed.out):
+            raise AssertionError(f"expected what was followed to be what is read anew, found {vars(followed)} and {vars(anew)}")
         self.newest = max(self.newest, last_epoch(entries)) + 1
         self.append(self.newest, Entry(AT, "", ROLLOUT, BEGUN, self.newest))
         return self.newest
@@ -80,12 +88,13 @@ class RandomRollout:
     faults_at_first: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.journal.of(self.plan.waves)
         self.faults_at_first = {host: frozenset(node.faults) for host, node in self.world.nodes.items()}
 
     def states(self) -> dict[str, NodeState]:
         """Each host as the journal has it."""
-        replayed = self.journal.read()
-        return {host: replayed.node(host) for host in self.plan.targets}
+        standing = self.journal.read()
+        return {host: standing.node(host) for host in self.plan.targets}
 
 
 def controller(case: RandomRollout) -> Iterator[None]:
@@ -97,8 +106,7 @@ def controller(case: RandomRollout) -> Iterator[None]:
 
     for number, _wave in enumerate(case.plan.waves):
         yield
-        nodes = case.journal.read().nodes
-        admitted = case.brake.admit(case.plan.waves, number, nodes, case.plan.limits)
+        admitted = case.brake.admit(case.journal.read(), number, case.plan.limits)
         put(Entry(AT, "", BRAKE, FAILED if admitted.stopped else DONE, epoch, {"wave": number, "why": admitted.stopped or ""}))
         for host, why in admitted.postponed.items():
             if host not in admitted.begin:
@@ -114,10 +122,10 @@ def controller(case: RandomRollout) -> Iterator[None]:
 
 def play_step(case: RandomRollout, epoch: int, wave: int, admitted: brake.Admission, step: str, put) -> Iterator[None]:
     """One step over a batch: who needs it is asked, all begin, each answer is judged and written down."""
-    replayed = case.journal.read()
-    stopped = case.brake.stop_reason(case.plan.waves, wave, replayed.nodes, case.plan.limits)
+    standing = case.journal.read()
+    stopped = case.brake.stop_reason(standing, wave, case.plan.limits)
     against = {host: stopped or admitted.postponed.get(host) for host in admitted.begin}
-    asked = [case.rules.next_order(replayed.node(host), case.plan.targets[host], epoch, why) for host, why in against.items()]
+    asked = [case.rules.next_order(standing.node(host), case.plan.targets[host], epoch, why) for host, why in against.items()]
     orders = [order for order in asked if order is not None and order.step == step]
     for group in [orders] if step == TOGETHER and orders else [[order] for order in orders]:
         yield from play_orders(case, group, put)

@@ -12,7 +12,7 @@ import sys
 import audits
 
 from unhang.rollout.journal import read_journal
-from unhang.rollout.node_state import replay
+from unhang.rollout.standing import replay
 
 DEADLINE_S = 1500
 SMOKE = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--phases", "broadcast,all_reduce", "--step-timeout", "200"]

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.plan.plan_document import read_plan
-from unhang.rollout.conductor import Conductor
+from unhang.plan.plan_document import FILE, Plan, read_plan
+from unhang.rollout.conductor import Conductor, Followed
 from unhang.rollout.steps import Answer, Order
 
 DRAIN_WAIT_S = 3600  # roles/drain/defaults/main.yml
 
 
 def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
-    """rollout: as rollout_begin returned it. Raises UserError."""
+    """rollout: as rollout_begin returned it. What was read of plan and journal in this process, or in the one that forked it, is not read again.
+
+    Raises UserError, OSError.
+    """
     folder, read = Path(str(rollout["folder"])), str(rollout.get("read") or "")
-    return Conductor(folder, read_plan(folder), int(rollout["epoch"]), Path(read) if read else None)
+    plan = plan_of(folder)
+    return Conductor(folder, plan, int(rollout["epoch"]), Path(read) if read else None, _followed(folder, identity_of(folder / FILE)))
 
 
-def groups_of(task_vars: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The inventory's groups with their hosts."""
-    return {str(name): [str(host) for host in members] for name, members in task_vars["groups"].items()}
+def plan_of(path: Path) -> Plan:
+    """plan.json, or that of a run folder; read and checked once for as long as it is the same file. Raises UserError."""
+    file = (path / FILE if path.is_dir() else path).absolute()
+    return _plan(file, identity_of(file))
+
+
+def identity_of(file: Path) -> tuple[int, ...]:
+    """Another one once somebody has replaced or edited the file; () where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+# Ansible forks a worker for each task of each host: what its own process has read by then, each worker has too. A run of the playbook has one plan.
+@functools.lru_cache(maxsize=1)
+def _plan(file: Path, identity: tuple[int, ...]) -> Plan:
+    return read_plan(file)
+
+
+@functools.lru_cache(maxsize=1)
+def _followed(folder: Path, identity: tuple[int, ...]) -> Followed:
+    return Followed(folder, plan_of(folder))
 
 
 def limit_of(step: str, task_vars: Mapping[str, Any]) -> int:

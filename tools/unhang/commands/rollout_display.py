@@ -13,8 +13,7 @@ from typing import TextIO
 from unhang.errors import UserError
 from unhang.plan.plan_document import Plan
 from unhang.rollout.conductor import utc_now
-from unhang.rollout.journal import JOURNAL
-from unhang.rollout.journal_text import parse_journal
+from unhang.rollout.journal import JournalReader
 from unhang.rollout.progress import Progress
 from unhang.rollout.steps import Entry
 
@@ -43,14 +42,13 @@ def following(folder: Path, plan: Plan, target: TextIO) -> Iterator[Callable[[st
 
 
 class _Display:
-    """Where the journal was read to, and what stands on the screen."""
+    """What the journal has said, and what stands on the screen."""
 
     def __init__(self, folder: Path, progress: Progress, target: TextIO) -> None:
-        self.path, self.progress, self.target = folder / JOURNAL, progress, target
+        self.journal, self.progress, self.target = JournalReader(folder), progress, target
         self.lock = threading.Lock()
         self.written = 0  # lines of the screen
         self.fault = ""
-        self.offset = 0
         self.on_screen = target.isatty() and os.environ.get("TERM") != "dumb"
         for _ in self.progress.feed(self._new_entries()):
             pass  # what earlier controllers did is known, and told by --status
@@ -81,21 +79,13 @@ class _Display:
             self._clear()
             self._write([f"unhang: {self.fault}"] if self.fault else [])
 
-    def _new_entries(self) -> tuple[Entry, ...]:
-        """Those whose lines are whole. A journal that cannot be read is said once, at the end."""
+    def _new_entries(self) -> list[Entry]:
+        """A journal that cannot be read is said once, at the end."""
         try:
-            with self.path.open("rb") as source:
-                source.seek(self.offset)
-                content = source.read()
-            whole = content[: content.rfind(b"\n") + 1]
-            entries = parse_journal(whole).entries
-        except FileNotFoundError:
-            return ()
+            return self.journal.news()
         except (OSError, UserError) as problem:
             self.fault = f"the journal could not be followed: {problem}"
-            return ()
-        self.offset += len(whole)
-        return entries
+            return []
 
     def _clear(self) -> None:
         if self.written:

@@ -144,7 +144,7 @@ class Wave:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole plan. hosts: each host that has a finding; waves: those of them that have remedies."""
+    """A whole plan. hosts: each host that has a finding; waves: those of them that have remedies; wave_of: the wave of a host, from 0."""
 
     run: PlannedRun
     day: str
@@ -152,9 +152,11 @@ class Plan:
     hosts: tuple[HostPlan, ...] = ()
     waves: tuple[Wave, ...] = ()
     by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
+    wave_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_host", {one.host: one for one in self.hosts})
+        object.__setattr__(self, "wave_of", {host: number for number, wave in enumerate(self.waves) for host in wave.hosts})
 
     def for_host(self, host: str) -> HostPlan | None:
         """The entry of a host; None for one that has no finding, or that the plan does not know."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from unhang.errors import UserError
-from unhang.rollout.node_state import NodeState
-from unhang.rollout.steps import FINAL, HELD, POSTPONED, RELEASED, RESTING, UNDER_WAY, UNRELEASED
+from unhang.rollout.standing import Standing
+from unhang.rollout.steps import FINAL
 
 CANARY_LIMIT = 0
+SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class Limit:
     """At most so many of these hosts are out of service at a time. name: of the rack, partition or group, for the message."""
 
     name: str
-    hosts: frozenset[str]
+    hosts: Set[str]
     out_of_service: int
 
 
@@ -26,7 +27,7 @@ class Limits:
     """failed: how many nodes may end without being proved before nothing new is begun; of the canaries none. groups: how many may be out of service."""
 
     failed: int = 0
-    canaries: frozenset[str] = frozenset()
+    canaries: Set[str] = frozenset()
     groups: tuple[Limit, ...] = ()
 
 
@@ -51,14 +52,11 @@ def allowed_failures(given: int | str, targeted: int) -> int:
     raise UserError(f"expected a number of nodes or a share such as 5%, found {given!r}")
 
 
-def stop_reason(waves: Sequence[Sequence[str]], wave: int, nodes: Mapping[str, NodeState], limits: Limits) -> str | None:
+def stop_reason(standing: Standing, wave: int, limits: Limits) -> str | None:
     """Why nothing new may be changed in this wave (counted from 0), None when it may."""
-    earlier = [host for hosts in waves[:wave] for host in hosts]
-    current = [host for host in waves[wave] if _has_ended(_node(nodes, host))]
-    lost = [host for host in earlier if _node(nodes, host).lost] + [host for host in current if _node(nodes, host).lost]
-    if lost:
+    if lost := standing.lost(wave):
         return f"not brought back, or no answer after it was changed: {_listed(lost)}"
-    failed = [host for host in earlier + current if not _is_proved(_node(nodes, host)) and _node(nodes, host).state != POSTPONED]
+    failed = standing.unproved(wave)
     canaries = [host for host in failed if host in limits.canaries]
     if len(canaries) > CANARY_LIMIT:
         return f"not proved healthy among the canaries: {_listed(canaries)}"
@@ -67,36 +65,52 @@ def stop_reason(waves: Sequence[Sequence[str]], wave: int, nodes: Mapping[str, N
     return None
 
 
-def admit(waves: Sequence[Sequence[str]], wave: int, nodes: Mapping[str, NodeState], limits: Limits) -> Admission:
+def admit(standing: Standing, wave: int, limits: Limits) -> Admission:
     """Who of the wave may begin. Who is under way already stays; who would be one too many out of service waits for another run."""
-    stopped = stop_reason(waves, wave, nodes, limits)
-    out = {host for host, node in nodes.items() if node.out_of_service}
+    stopped, room = stop_reason(standing, wave, limits), _Room(limits.groups, standing.out)
     begin, postponed = [], dict[str, str]()
-    for host in waves[wave]:
-        node = _node(nodes, host)
+    for host in standing.waves[wave]:
+        node = standing.node(host)
         if node.state in FINAL:
             continue
-        full = next((limit for limit in limits.groups if host in limit.hosts and len((out | {host}) & limit.hosts) > limit.out_of_service), None)
-        if full is not None and host not in out:
-            postponed[host] = f"expected at most {full.out_of_service} nodes of {full.name} out of service, found {_listed(sorted(out & full.hosts))}"
+        if not room.has_in(host) and (why := room.none_left(host)):
+            postponed[host] = why
         elif not stopped:
-            out.add(host)
-        if node.touched or (host in out and not stopped):
+            room.put_in(host)
+        if node.touched or (room.has_in(host) and not stopped):
             begin.append(host)
     return Admission(tuple(begin), postponed, stopped)
 
 
-def _node(nodes: Mapping[str, NodeState], host: str) -> NodeState:
-    return nodes.get(host, NodeState(host))
+class _Room:
+    """How many of each limit's hosts are out of service, with those of the wave that are to begin."""
 
+    def __init__(self, limits: Sequence[Limit], out: Set[str]) -> None:
+        self.limits, self.out, self.added = limits, out, set[str]()
+        self.taken = [len(limit.hosts & out) for limit in limits]
+        self.full: dict[int, str] = {}  # a limit that is full stays so, with the same hosts
 
-def _is_proved(node: NodeState) -> bool:
-    return node.state in (RELEASED, HELD) or (node.state in (UNRELEASED, UNDER_WAY) and node.proved)
+    def has_in(self, host: str) -> bool:
+        return host in self.out or host in self.added
 
+    def none_left(self, host: str) -> str | None:
+        """Why the host would be one too many."""
+        full = next((at for at, one in enumerate(self.limits) if host in one.hosts and self.taken[at] >= one.out_of_service), None)
+        if full is not None and full not in self.full:
+            self.full[full] = self._told(full)
+        return None if full is None else self.full[full]
 
-def _has_ended(node: NodeState) -> bool:
-    return node.state in FINAL or node.state in RESTING
+    def put_in(self, host: str) -> None:
+        if not self.has_in(host):
+            self.added.add(host)
+            for at, limit in enumerate(self.limits):
+                self.taken[at] += host in limit.hosts
+
+    def _told(self, full: int) -> str:
+        limit = self.limits[full]
+        found = _listed(sorted((self.out | self.added) & limit.hosts))
+        return f"expected at most {limit.out_of_service} nodes of {limit.name} out of service, found {found}"
 
 
 def _listed(hosts: Sequence[str]) -> str:
-    return ", ".join(hosts[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
+    return ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")

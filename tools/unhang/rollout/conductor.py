@@ -5,19 +5,22 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
 from unhang.plan.applicable import NodeNow, OwnWork, reasons_against
 from unhang.plan.disruption import kind_of_plain
-from unhang.plan.plan_document import Plan, read_plan
+from unhang.plan.plan_document import HostPlan, Plan, read_plan
 from unhang.rollout import brake, journal, machine
-from unhang.rollout.node_state import NodeState, Replayed, replay
+from unhang.rollout.brake import Limits
+from unhang.rollout.node_state import NodeState
+from unhang.rollout.standing import Standing
 from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Answer, Entry, Order, Target
 from unhang.rollout.targets import limits_of, target_of, waves_of
 from unhang.run_folder import file_stem, read_node
+from unhang.schemas.configuration import hash_of_sections
 
 
 def utc_now() -> str:
@@ -30,6 +33,18 @@ def _later(seconds: int) -> str:
     return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+class Followed:
+    """A plan and what its journal comes to, read once and followed from there: for a process that lives through many steps, and those that it forks."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.plan = plan
+        self.journal, self._standing = journal.JournalReader(folder), Standing(waves_of(plan))
+
+    def standing(self) -> Standing:
+        """By the journal as it is now. Raises UserError, OSError."""
+        return self._standing.take(self.journal.news())
+
+
 @dataclass(frozen=True)
 class Conductor:
     """One controller of one rollout. folder: of the plan's run, where the journal lies; read: the run folder into which the nodes were read just now."""
@@ -38,11 +53,16 @@ class Conductor:
     plan: Plan
     epoch: int
     read: Path | None = None
+    followed: Followed = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.followed is None:
+            object.__setattr__(self, "followed", Followed(self.folder, self.plan))
 
     def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str) -> dict[str, Any]:
         """{wave, begin, postponed, stopped} of the wave that these hosts are, written down. Raises UserError, OSError."""
         wave = self._wave_of(hosts)
-        admitted = brake.admit(waves_of(self.plan), wave, self.replayed().nodes, limits_of(self.plan, groups, max_failed))
+        admitted = brake.admit(self.standing(), wave, limits_of(self.plan, groups, max_failed))
         evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
         self._put(Entry(utc_now(), "", BRAKE, FAILED if admitted.stopped else DONE, self.epoch, evidence))
         for host, why in admitted.postponed.items():
@@ -55,17 +75,16 @@ class Conductor:
 
         limit_s: seconds that the step may take, where that is known, for who waits.
         """
-        known, target = self.replayed(), self.target(host)
-        if why := machine.refusal(known.node(host), target):
+        standing = self.standing()
+        node = standing.node(host)
+        target = self.target(host) if node.changed else self._target_now(host, node)
+        if why := machine.refusal(node, target):
             if step == "lock":
                 self._put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
             return None
-        wave, limits = self._wave_of([host]), limits_of(self.plan, groups, max_failed)
-        admitted = brake.admit(waves_of(self.plan), wave, known.nodes, limits)
-        stopped = brake.stop_reason(waves_of(self.plan), wave, known.nodes, limits)
-        if not known.node(host).drained:
-            stopped = stopped or admitted.postponed.get(host)
-        order = machine.next_order(known.node(host), target, self.epoch, stopped)
+        # What is changed is brought to an end whatever the brake says.
+        stopped = None if node.changed else self._stopped(standing, node, limits_of(self.plan, groups, max_failed))
+        order = machine.next_order(node, target, self.epoch, stopped)
         if order is None or order.step != step:
             return None
         if why := machine.may_act(order):
@@ -85,7 +104,7 @@ class Conductor:
 
     def silent(self, host: str, why: str) -> None:
         """The node did not answer in the step that it was in. Raises UserError, OSError."""
-        node = self.replayed().node(host)
+        node = self.standing().node(host)
         if node.begun and node.epoch == self.epoch:
             self._put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
 
@@ -95,30 +114,47 @@ class Conductor:
 
     def ending(self, host: str) -> tuple[bool, str]:
         """(proved, how the host stands in a line)."""
-        node = self.replayed().node(host)
+        node = self.standing().node(host)
         meaning = MEANINGS[node.state]
-        why = node.why or self.target(host).refused or ""
+        why = node.why or self._target_now(host, node).refused or ""
         return node.state in (RELEASED, HELD), f"{host} {node.state}: {meaning}{f' ({why})' if why else ''}"
 
     def target(self, host: str) -> Target:
-        """The host as the plan has it. Why the plan is not good for it now is asked only where the node was read just now."""
+        """The host as the plan has it. Raises UserError."""
+        return target_of(self._entry(host))
+
+    def standing(self) -> Standing:
+        """Where the nodes stand by the journal so far. Raises UserError, OSError."""
+        return self.followed.standing()
+
+    def _target_now(self, host: str, node: NodeState) -> Target:
+        """With why the plan is not good for it any more, where the node was read just now."""
+        entry = self._entry(host)
+        if self.read is None:
+            return target_of(entry)
+        now, at = self._now(host), datetime.datetime.now(datetime.UTC)
+        is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
+        then = None if is_same else _sections(self.folder, host)
+        return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
+
+    def _entry(self, host: str) -> HostPlan:
         entry = self.plan.for_host(host)
         if entry is None:
             raise UserError(f"expected a host of the plan, found {host!r}; next: unhang plan RUN")
-        if self.read is None:
-            return target_of(entry)
-        node = self.replayed().node(host)
-        return target_of(entry, reasons_against(self.plan, entry, self._now(host), datetime.datetime.now(datetime.UTC), self._then(host), own_work(node)))
+        return entry
 
-    def replayed(self) -> Replayed:
-        """The journal so far."""
-        return replay(journal.read_journal(self.folder).entries)
+    def _stopped(self, standing: Standing, node: NodeState, limits: Limits) -> str | None:
+        wave = self._wave_of([node.host])
+        if node.drained:
+            return brake.stop_reason(standing, wave, limits)
+        admitted = brake.admit(standing, wave, limits)
+        return admitted.stopped or admitted.postponed.get(node.host)
 
     def _put(self, entry: Entry) -> None:
         journal.append(self.folder, self.epoch, entry)
 
     def _wave_of(self, hosts: Sequence[str]) -> int:
-        found = {number for number, wave in enumerate(waves_of(self.plan)) for host in hosts if host in wave}
+        found = {self.plan.wave_of.get(host, -1) for host in hosts} - {-1}
         if len(found) != 1:
             raise UserError(f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it without --limit, or leave hosts out of the plan")
         return found.pop()
@@ -131,9 +167,6 @@ class Conductor:
     def _now(self, host: str) -> NodeNow:
         sections = _sections(self.read, host)
         return NodeNow((sections or {}).get("node", {}).get("boot_id"), sections)
-
-    def _then(self, host: str) -> Mapping[str, Any] | None:
-        return _sections(self.folder, host)
 
     def _running(self, host: str) -> dict[str, str]:
         sections = _sections(self.read, host) or {}
@@ -158,10 +191,9 @@ def begin(path: Path, known_hosts: Sequence[str], evidence: Mapping[str, Any], i
     is_over: whether the process of an earlier one has ended for sure; takes_over: id of the plan's run, when a person says so.
     """
     folder, plan = open_plan(path, known_hosts)
-    known = journal.read_journal(folder).entries
-    replayed = replay(known)
-    newest = next((one for one in reversed(known) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
-    if newest is not None and not replayed.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
+    standing = Followed(folder, plan).standing()
+    newest = standing.begun
+    if newest is not None and not standing.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
         by, at = newest.evidence.get("by") or "somebody", newest.at
         raise UserError(
             f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
-from unhang.rollout.journal_text import LONGEST_LINE_BYTES, JournalText, last_epoch, parse_journal, render_entry
+from unhang.rollout.journal_text import LONGEST_LINE_BYTES, NEXT, JournalParser, JournalText, last_epoch, parse_journal, render_entry
 from unhang.rollout.steps import BEGUN, ROLLOUT, Entry
 
 JOURNAL, LOCK = "journal.jsonl", "journal.lock"
+GUARD_BYTES, SHORT_LINE_BYTES = 256, 4096
 
 
 class Superseded(UserError):
@@ -29,6 +30,36 @@ def read_journal(run: Path) -> JournalText:
         return parse_journal((run / JOURNAL).read_bytes())
     except FileNotFoundError:
         return JournalText(())
+
+
+class JournalReader:
+    """Follows a journal from its beginning: each call gives what was written since the last."""
+
+    def __init__(self, run: Path) -> None:
+        self.path = run / JOURNAL
+        self._parser = JournalParser()
+        self._last = b""  # of what was read, to see that it still stands there
+
+    @property
+    def read_bytes(self) -> int:
+        """How far it has read."""
+        return self._parser.taken_bytes
+
+    def news(self) -> list[Entry]:
+        """Entries in their order; [] when there is no journal yet. Raises UserError, OSError; UserError too where what was read before stands there no more."""
+        try:
+            with self.path.open("rb") as source:
+                source.seek(self._parser.taken_bytes - len(self._last))
+                content = source.read()
+        except FileNotFoundError:
+            content = b""
+        if not content.startswith(self._last):
+            raise UserError(f"expected {self.path} to grow, found that what was read of it is gone or another; nothing more is done: {NEXT}")
+        content, before = content[len(self._last) :], self._parser.taken_bytes
+        try:
+            return self._parser.feed(content)
+        finally:
+            self._last = (self._last + content[: self._parser.taken_bytes - before])[-GUARD_BYTES:]
 
 
 def begin(run: Path, at: str, evidence: Mapping[str, Any]) -> int:
@@ -84,9 +115,13 @@ def _append(run: Path, entry: Entry) -> None:
 def _last_line(handle: int) -> bytes:
     """With its end, where it has one. Of a line that is longer than any entry its last part, which is no JSON either."""
     size = os.fstat(handle).st_size
-    length = min(size, LONGEST_LINE_BYTES + 1)
-    tail = os.pread(handle, length, size - length)
-    return tail[tail.rfind(b"\n", 0, len(tail) - 1) + 1 :] if tail else b"\n"
+    for most in (SHORT_LINE_BYTES, LONGEST_LINE_BYTES + 1):
+        length = min(size, most)
+        tail = os.pread(handle, length, size - length)
+        start = tail.rfind(b"\n", 0, len(tail) - 1) + 1
+        if start or length == size:
+            break
+    return tail[start:] if tail else b"\n"
 
 
 def _sync_folder(folder: Path) -> None:

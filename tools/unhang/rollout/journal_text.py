@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -24,25 +25,48 @@ class JournalText:
     torn: tuple[tuple[int, str], ...] = ()
 
 
+class JournalParser:
+    """Takes a journal in as it grows. torn: (number from 1, text) of each broken line that has an end; taken_bytes: what need not be given again."""
+
+    def __init__(self) -> None:
+        self.torn: list[tuple[int, str]] = []
+        self.taken_bytes = 0
+        self._ends = 0  # of lines, so far
+        self._open: list[int] = []  # broken lines that nothing behind them has called torn yet
+
+    def feed(self, content: bytes) -> list[Entry]:
+        """The entries in what stands behind taken_bytes. A last line that may still be being written is not taken. Raises UserError."""
+        entries: list[Entry] = []
+        for piece in io.BytesIO(content):  # ends lines at \n alone
+            line, ended = piece.rstrip(b"\n"), piece.endswith(b"\n")
+            if not ended and not is_whole(line):
+                break
+            entries += self._line(line, self._ends + 1) if line else []
+            self._ends += ended
+            self.taken_bytes += len(piece)
+        return entries
+
+    def _line(self, line: bytes, number: int) -> list[Entry]:
+        if not is_whole(line):
+            self._open.append(number)
+            self.torn.append((number, _shown(line)))
+            return []
+        entry = _entry(line, number)
+        if self._open and entry.step != TORN:
+            raise UserError(f"expected JSON in line {self._open[0]} of the journal, found {self.torn[-len(self._open)][1][:80]!r}; {NEXT}")
+        self._open.clear()
+        return [] if entry.step == TORN else [entry]
+
+    def broken_off(self, content: bytes) -> tuple[tuple[int, str], ...]:
+        """`torn` for a journal that ends here: with what stands behind taken_bytes, where there is something."""
+        return (*self.torn, *([(self._ends + 1, _shown(content))] if content else []))
+
+
 def parse_journal(content: bytes) -> JournalText:
     """All entries. A line that breaks off did not happen, where it is the last or the one behind it says so. Raises UserError for any other bad line."""
-    entries: list[Entry] = []
-    torn: list[tuple[int, str]] = []
-    open_lines: list[int] = []  # broken lines that nothing behind them has called torn yet
-    for number, line in enumerate(content.split(b"\n"), 1):
-        if not line:
-            continue
-        if not is_whole(line):
-            open_lines.append(number)
-            torn.append((number, line[:200].decode("utf-8", "replace")))
-            continue
-        entry = _entry(line, number)
-        if open_lines and entry.step != TORN:
-            raise UserError(f"expected JSON in line {open_lines[0]} of the journal, found {torn[-len(open_lines)][1][:80]!r}; {NEXT}")
-        open_lines.clear()
-        if entry.step != TORN:
-            entries.append(entry)
-    return JournalText(tuple(entries), tuple(torn))
+    parser = JournalParser()
+    entries = parser.feed(content)
+    return JournalText(tuple(entries), parser.broken_off(content[parser.taken_bytes :]))
 
 
 def render_entry(entry: Entry, last_line: bytes = b"\n") -> bytes:
@@ -66,6 +90,10 @@ def is_whole(line: bytes) -> bool:
 def last_epoch(entries: Iterable[Entry]) -> int:
     """The number of the newest controller; 0 when there was none."""
     return max((one.token for one in entries if not one.host), default=0)
+
+
+def _shown(line: bytes) -> str:
+    return line[:200].decode("utf-8", "replace")
 
 
 def _line(entry: Entry) -> bytes:

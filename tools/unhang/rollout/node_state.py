@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.rollout.steps import (
     BEGUN,
-    BRAKE,
     DEFERRED,
     DONE,
     FENCED,
@@ -22,7 +21,6 @@ from unhang.rollout.steps import (
     REFUSED,
     RELEASED,
     RESTING,
-    ROLLOUT,
     SILENT,
     TAKEN_OVER,
     TO_COME,
@@ -87,34 +85,6 @@ class NodeState:
     def lost(self) -> bool:
         """Changed, and neither proved nor brought back: nothing is to be changed anywhere until a person has looked."""
         return self.state == LOST or (self.changed and not self.proved and self.state in (TAKEN_OVER, NO_ANSWER, UNDER_WAY))
-
-
-@dataclass(frozen=True)
-class Replayed:
-    """epoch: of the newest controller; ended: it came to its end; nodes: by host, of those that the journal names; stopped: what the brake said last."""
-
-    epoch: int = 0
-    ended: bool = False
-    nodes: Mapping[str, NodeState] = field(default_factory=dict)
-    stopped: str | None = None
-
-    def node(self, host: str) -> NodeState:
-        """One node; a new one when nothing was written about it."""
-        return self.nodes.get(host, NodeState(host))
-
-
-def replay(entries: Iterable[Entry], before: Replayed | None = None) -> Replayed:
-    """Everything that the journal says. before: what it said up to the first of these entries."""
-    before = before or Replayed()
-    epoch, ended, stopped, nodes = before.epoch, before.ended, before.stopped, dict(before.nodes)
-    for entry in entries:
-        if entry.host:
-            nodes[entry.host] = follow(nodes.get(entry.host, NodeState(entry.host)), entry, epoch)
-        elif entry.step == ROLLOUT:
-            epoch, ended, stopped = entry.token, entry.status != BEGUN, stopped if entry.status != BEGUN else None
-        elif entry.step == BRAKE:
-            stopped = None if entry.status == DONE else str(entry.evidence.get("why", ""))
-    return Replayed(epoch, ended, nodes, stopped)
 
 
 def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
@@ -270,6 +240,11 @@ def _rest(node: NodeState, state: str, entry: Entry) -> NodeState:
 
 def _why(entry: Entry) -> str:
     return f"{entry.step}: {entry.evidence.get('why') or 'no reason given'}"
+
+
+def is_proved(node: NodeState) -> bool:
+    """Proved healthy, whether or not it could be given back yet."""
+    return node.state in (RELEASED, HELD) or (node.state in (UNRELEASED, UNDER_WAY) and node.proved)
 
 
 def is_resting(node: NodeState) -> bool:

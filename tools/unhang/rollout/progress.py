@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from unhang.nodeset import fold_hosts, shortened
 from unhang.plan.plan_document import Plan
-from unhang.rollout.node_state import NodeState, Replayed, is_resting, replay
+from unhang.rollout.node_state import NodeState, is_resting
+from unhang.rollout.standing import Standing
 from unhang.rollout.status_table import ORDER
 from unhang.rollout.steps import BEGUN, BRAKE, DONE, ROLLOUT, UNDER_WAY, Entry
 from unhang.text import counted, visible
@@ -21,14 +22,14 @@ class Progress:
     """What the journal has said so far. began: (host, step) -> (when it was begun, until when it may last); wave: its place in the plan, from 0."""
 
     plan: Plan
-    replayed: Replayed = field(default_factory=Replayed)
+    standing: Standing = field(default_factory=Standing)
     began: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     wave: int | None = None
 
     def feed(self, entries: Iterable[Entry]) -> Iterator[str]:
         """Takes entries in, and gives the lines that tell of them."""
         for entry in entries:
-            self.replayed = replay([entry], self.replayed)
+            self.standing.take([entry])
             line = self._of_node(entry) if entry.host else self._of_rollout(entry)
             if line:
                 yield line
@@ -38,7 +39,7 @@ class Progress:
         states: dict[str, list[str]] = {}
         steps: dict[str, list[NodeState]] = {}
         for host in (host for wave in self.plan.waves for host in wave.hosts):
-            node = self.replayed.node(host)
+            node = self.standing.node(host)
             if node.state == UNDER_WAY and node.begun:
                 steps.setdefault(node.begun, []).append(node)
             else:
@@ -55,7 +56,7 @@ class Progress:
             return f"{entry.host}: {entry.step} until {until} at the latest" if until else ""
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
         why = f": {visible(str(entry.evidence['why']), LONGEST_WHY)}" if entry.evidence.get("why") else ""
-        node = self.replayed.node(entry.host)
+        node = self.standing.node(entry.host)
         return f"{entry.host}: {entry.step} {entry.status}{took}{why}" + (f"; {node.state}" if is_resting(node) else "")
 
     def _of_rollout(self, entry: Entry) -> str:

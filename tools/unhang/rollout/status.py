@@ -10,7 +10,8 @@ from typing import Any
 from unhang.plan.plan_document import HostPlan, Plan
 from unhang.rollout.journal_text import JournalText
 from unhang.rollout.machine import next_order
-from unhang.rollout.node_state import NodeState, Replayed, replay
+from unhang.rollout.node_state import NodeState
+from unhang.rollout.standing import Standing, replay
 from unhang.rollout.steps import BEGUN, DONE, FINAL, HELD, KEPT, LOST, MEANINGS, RELEASED, ROLLOUT, TAKEN_OVER, TO_COME, UNRELEASED, Entry
 from unhang.rollout.targets import target_of
 
@@ -66,7 +67,7 @@ def exit_code(status: Mapping[str, Any]) -> int:
     return 0 if all(row["state"] in GIVEN_BACK for row in status["hosts"]) else 1
 
 
-def _row(wave: str, entry: HostPlan, replayed: Replayed, own: Sequence[Entry], undo: str) -> dict[str, Any]:
+def _row(wave: str, entry: HostPlan, replayed: Standing, own: Sequence[Entry], undo: str) -> dict[str, Any]:
     node = replayed.node(entry.host)
     audited = {} if node.rolled_back else {key: _last(own, "audit", key) for key in ("running", "gone", "left")}  # a rollback undoes what the audit saw
     gone, left = audited.get("gone") or [], audited.get("left") or []

@@ -27,11 +27,10 @@ def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int |
     if missing:
         found = f"found none of {', '.join(missing)}"
         raise UserError(f"expected the groups of the plan's limits in the inventory, {found}; take the inventory that the plan was made for, or plan again")
-    hosts = [host for wave in plan.waves for host in wave.hosts]
     canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
     limited = [Limit(one.group, frozenset(groups[one.group]), one.max_unavailable) for one in plan.limits.groups]
-    everywhere = Limit(EVERYWHERE, frozenset(hosts), plan.limits.max_unavailable)
-    return Limits(allowed_failures(max_failed, len(hosts)), canaries, (everywhere, *limited))
+    everywhere = Limit(EVERYWHERE, plan.wave_of.keys(), plan.limits.max_unavailable)
+    return Limits(allowed_failures(max_failed, len(plan.wave_of)), canaries, (everywhere, *limited))
 
 
 def target_of(entry: HostPlan, refused: Sequence[str] = ()) -> Target:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unhang.errors import UserError
-from unhang.rollout.journal import JOURNAL, Superseded, append, begin, read_journal
-from unhang.rollout.journal_text import LONGEST_LINE_BYTES, last_epoch, parse_journal, render_entry
+from unhang.rollout.journal import JOURNAL, JournalReader, Superseded, append, begin, read_journal
+from unhang.rollout.journal_text import LONGEST_LINE_BYTES, JournalParser, JournalText, last_epoch, parse_journal, render_entry
 from unhang.rollout.steps import BEGUN, DONE, STATUSES, Entry
 
 AT = "2026-11-20T07:00:00Z"
@@ -74,6 +74,18 @@ def test_whatever_breaks_off_wherever_all_that_was_written_whole_is_read(steps):
     assert all(any(one == other for other in position) for one in map(as_read, whole))
 
 
+@given(st.lists(st.tuples(ENTRIES, st.integers(0, 400)), max_size=12), st.lists(st.integers(0, 3000), max_size=12))
+def test_a_journal_that_is_followed_in_whatever_pieces_says_what_the_whole_says(steps, stops):
+    content = b""
+    for entry, lost in steps:
+        new = render_entry(entry, last_line(content))
+        content += new[: max(len(new) - lost, 0)]
+    parser, entries = JournalParser(), []
+    for stop in [*sorted(min(stop, len(content)) for stop in stops), len(content)]:
+        entries += parser.feed(content[parser.taken_bytes : max(stop, parser.taken_bytes)])
+    assert JournalText(tuple(entries), parser.broken_off(content[parser.taken_bytes :])) == parse_journal(content)
+
+
 def as_read(entry):
     return parse_journal(render_entry(entry)).entries[0]
 
@@ -115,6 +127,45 @@ def test_an_entry_that_is_too_long_is_refused_and_names_its_step(tmp_path):
     epoch = begin(tmp_path, AT, {})
     with pytest.raises(ValueError, match=f"at most {LONGEST_LINE_BYTES} bytes"):
         append(tmp_path, epoch, Entry(AT, "gpu001", "audit", DONE, 1, {"why": "x" * LONGEST_LINE_BYTES}))
+
+
+def test_a_reader_gives_each_entry_once_and_waits_for_a_line_that_is_being_written(tmp_path):
+    reader = JournalReader(tmp_path)
+    assert reader.news() == []
+    epoch = begin(tmp_path, AT, {})
+    append(tmp_path, epoch, FIRST)
+    assert [entry.step for entry in reader.news()] == ["rollout", "lock"]
+    assert reader.news() == []
+    line = render_entry(SECOND)
+    for part, news in ((line[:40], []), (line[40:-1], [SECOND]), (line[-1:] + line[:9], []), (line[9:], [SECOND])):
+        with (tmp_path / JOURNAL).open("ab") as journal:
+            journal.write(part)
+        assert reader.news() == news
+    assert reader.read_bytes == (tmp_path / JOURNAL).stat().st_size
+
+
+@pytest.mark.parametrize("after", [b"", render_entry(SECOND), render_entry(SECOND) * 9])
+def test_a_journal_that_was_replaced_under_its_reader_is_refused_again_and_again(tmp_path, after):
+    reader = JournalReader(tmp_path)
+    append(tmp_path, begin(tmp_path, AT, {}), FIRST)
+    assert reader.news() != []
+    (tmp_path / JOURNAL).unlink()
+    if after:
+        (tmp_path / JOURNAL).write_bytes(after)
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"journal.jsonl to grow, found that what was read of it is gone or another"):
+            reader.news()
+
+
+def test_a_line_that_is_no_entry_is_refused_by_a_reader_each_time_it_looks(tmp_path):
+    reader = JournalReader(tmp_path)
+    append(tmp_path, begin(tmp_path, AT, {}), FIRST)
+    reader.news()
+    with (tmp_path / JOURNAL).open("ab") as journal:
+        journal.write(render_entry(SECOND) + b'{"at":"x"}\n')
+    for _ in range(2):
+        with pytest.raises(UserError, match="expected at, host, step, status, token, evidence in line 4 of the journal"):
+            reader.news()
 
 
 WRITER = """

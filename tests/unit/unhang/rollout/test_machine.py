@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from unhang.rollout.machine import judge, may_act, next_order
-from unhang.rollout.node_state import NodeState, replay
+from unhang.rollout.node_state import NodeState
+from unhang.rollout.standing import replay
 from unhang.rollout.steps import BEGUN, DONE, FAILED, ROLLOUT, STEPS, Answer, Entry, Order, Target
 
 AT, HOST = "2026-11-20T07:00:00Z", "gpu001"

@@ -17,6 +17,7 @@ from rollout_simulation import random_case, simulate
 
 from unhang.rollout import brake, machine
 from unhang.rollout.node_state import NodeState
+from unhang.rollout.standing import standing_of
 from unhang.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY
 
 RUNS = int(os.environ.get("UNHANG_SIMULATED_ROLLOUTS", "200"))
@@ -106,29 +107,31 @@ def believes_that_it_is_back(order, answer, target):
     return (DONE, evidence) if order.step == "audit_back" and evidence.get("healthy") is False else (status, evidence)
 
 
-def as_if_answered(nodes):
-    return {host: dataclasses.replace(node, state=RELEASED) if node.state in (NO_ANSWER, UNDER_WAY) else node for host, node in nodes.items()}
+def as_if_answered(standing):
+    answered = {host: dataclasses.replace(node, state=RELEASED) if node.state in (NO_ANSWER, UNDER_WAY) else node for host, node in standing.nodes.items()}
+    return standing_of(standing.waves, answered)
 
 
-def counts_no_silence(waves, wave, nodes, limits):
-    return brake.admit(waves, wave, as_if_answered(nodes), limits)
+def counts_no_silence(standing, wave, limits):
+    return brake.admit(as_if_answered(standing), wave, limits)
 
 
-def has_no_canaries(waves, wave, nodes, limits):
-    return brake.admit(waves, wave, nodes, dataclasses.replace(limits, canaries=frozenset()))
+def has_no_canaries(standing, wave, limits):
+    return brake.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
 
 
-def never_brakes(waves, wave, nodes, limits):
-    admitted = brake.admit(waves, wave, nodes, limits)
-    return dataclasses.replace(admitted, begin=tuple(host for host in waves[wave] if nodes.get(host, NodeState(host)).state not in FINAL), stopped=None)
+def never_brakes(standing, wave, limits):
+    admitted = brake.admit(standing, wave, limits)
+    begin = tuple(host for host in standing.waves[wave] if standing.node(host).state not in FINAL)
+    return dataclasses.replace(admitted, begin=begin, stopped=None)
 
 
-def takes_any_number_out(waves, wave, nodes, limits):
-    return brake.admit(waves, wave, nodes, dataclasses.replace(limits, groups=()))
+def takes_any_number_out(standing, wave, limits):
+    return brake.admit(standing, wave, dataclasses.replace(limits, groups=()))
 
 
-def begins_whoever_is_there(waves, wave, nodes, limits):
-    return dataclasses.replace(brake.admit(waves, wave, nodes, limits), begin=tuple(waves[wave]))
+def begins_whoever_is_there(standing, wave, limits):
+    return dataclasses.replace(brake.admit(standing, wave, limits), begin=tuple(standing.waves[wave]))
 
 
 def says_nothing(*_):
