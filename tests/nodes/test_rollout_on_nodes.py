@@ -14,7 +14,7 @@ from pinned_fleet import PINNED, REMEDIATE, untouched
 from playbooks_on_nodes import play, playing
 
 from unhang.rollout.journal import read_journal
-from unhang.rollout.node_state import replay
+from unhang.rollout.standing import replay
 from unhang.rollout.steps import BEGUN
 
 QUICK = {"unhang_come_up_timeout_s": 1, "unhang_smoke": False}
@@ -96,6 +96,9 @@ def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind
     assert planned.shell(THREE[0], "cat /etc/environment") == "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
     assert untouched(planned, *THREE[1:]) == list(THREE[1:])
     assert locked(planned, THREE[0]) == []
+    [result] = (planned.plan / "smoke").glob("*/*/result.json")
+    assert [row["host"] for row in json.loads(result.read_text())["hosts"]] == [THREE[0]]
+    assert not (planned.work / "runs" / "smoke").exists()
 
 
 def test_a_canary_that_does_not_answer_stops_everything_behind_it(planned):
