@@ -13,7 +13,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help audit demo test check bench bench-gpu fuzz collector man wheel sbom payload generated clean setup setup-dev
+.PHONY: help audit demo test check bench bench-gpu fuzz collector offline docs man wheel sbom payload generated clean setup setup-dev
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,12 @@ fuzz: $(DEV_STAMP) ## A million damaged inputs over all readers, from where the 
 collector: $(STAMP) ## The one-file collector and the quick check, dist/unhang-collect.pyz and dist/unhang-quick.pyz
 	$(PYTHON) tools/collector/build.py
 	$(PYTHON) tools/collector/quick.py
+
+offline: $(STAMP) ## diagnose, lint and explain in one file for login nodes with Python 3.9 or newer, dist/unhang-offline.pyz
+	$(PYTHON) tools/collector/offline.py
+
+docs: $(DEV_STAMP) ## docs/ as a site that needs nothing from elsewhere, build/site/index.html
+	$(PYTHON) -P tools/release/site.py
 
 man: $(DEV_STAMP) ## A man page for each command, build/man
 	$(PYTHON) -P tools/release/man_pages.py

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import stat
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from healthy_nodes import HEALTHY
+from old_interpreters import interpreter
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
@@ -21,13 +21,6 @@ from unhang.judge.node_rules import NodeView, judge_rule, node_world, words
 PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"
 DEADLINE_S = 280
-
-
-def interpreter(version):
-    """A Python of that version: on PATH, or among pyenv's; None without one."""
-    on_path = shutil.which(f"python{version}")
-    places = [on_path] if on_path and "shims" not in on_path else []
-    return next((str(place) for place in [*places, *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))]), None)
 
 
 PYTHON = interpreter("3.8") or interpreter("3.9") or sys.executable

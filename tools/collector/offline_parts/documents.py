@@ -1,0 +1,26 @@
+# Stands for the judge's strict reader in unhang-offline.pyz, where no node file is read: only the catalogue's own examples become facts.
+from types import SimpleNamespace
+
+from unhang.schemas.shapes import ANY, fact_shapes
+
+
+class InvalidNode(ValueError):
+    """Never raised here: every example was read strictly when the file was built."""
+
+
+def to_fragment(sections):
+    """Sections of an example as objects with every field of the schema, None where the example has none."""
+    return SimpleNamespace(**{name: typed(sections.get(name), shape) for name, shape in fact_shapes().items()})
+
+
+def typed(value, shape):
+    """A value as the strict reader types it."""
+    if value is None or shape is None:
+        return value
+    if shape.kind == "object":
+        return SimpleNamespace(**{name: typed(value.get(name), below) for name, below in shape.fields.items()})
+    if shape.kind == "list":
+        return [typed(one, shape.item or ANY) for one in value]
+    if shape.kind == "map" and shape.item is not None:
+        return {name: typed(one, shape.item) for name, one in value.items()}
+    return value
