@@ -10,6 +10,7 @@ import argparse
 import difflib
 import importlib
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from unhang.text import visible
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
+INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,8 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name = next((one for one in arguments[:1] if not one.startswith("-")), None)
     if name is None:
-        top_parser().parse_args(arguments or ["--help"])
+        top_parser().parse_args(_without_command(arguments) or ["--help"])
         return 0
+    if name == "help":
+        return main([*arguments[1:2], "--help"])
     try:
         return _run(name, arguments[1:])
     except UserError as problem:
@@ -55,7 +59,7 @@ def top_parser() -> argparse.ArgumentParser:
     """The parser of `unhang --help` and `unhang --version`."""
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:<{width}}  {purpose}" for name, purpose in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="unhang",
         usage="unhang COMMAND [options]",
         description="Finds what makes multi-GPU training hang, over a fleet of nodes.",
@@ -66,13 +70,24 @@ def top_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _without_command(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments of `unhang` itself. Where the command stands behind its options, says so and ends with 2."""
+    at = next((place for place, one in enumerate(arguments) if one in COMMANDS), None)
+    if at is not None and not {"-h", "--help", "--version"}.intersection(arguments[:at]):
+        typed = shlex.join(["unhang", arguments[at], *arguments[:at], *arguments[at + 1 :]])
+        top_parser().error(visible(f"expected the command first, found {arguments[0]}; did you mean: {typed}", LONGEST_LINE))
+    return arguments
+
+
 class _Parser(argparse.ArgumentParser):
-    """Names the option that was probably meant."""
+    """Names the option or the value that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         """Ends with 2, as argparse does."""
         unknown = next((word.partition("=")[0] for word in message.split() if word.startswith("--")), "") if "unrecognized" in message else ""
         near = difflib.get_close_matches(unknown, self._option_string_actions, 1) if unknown else []
+        if found := INVALID_CHOICE.search(message):
+            near = difflib.get_close_matches(found["given"], re.findall(r"[\w-]+", found["known"]), 1)
         super().error(f"{message}; did you mean {near[0]}?" if near else message)
 
 

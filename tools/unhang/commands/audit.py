@@ -10,6 +10,7 @@ from pathlib import Path
 from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early, inventories_of, limit_arguments, play_into, why_no_run
 from unhang.commands import judge
+from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.filters import add_filters
 from unhang.commands.showing import add_format
@@ -17,6 +18,12 @@ from unhang.errors import UserError
 from unhang.history.place import LATER, OFF, SETTING
 from unhang.history.recording import keep_run
 from unhang.triage.run_judging import check_rules_and_policy
+
+EXAMPLES = """\
+  unhang audit                                                        this machine
+  unhang audit -i inventory/mycluster -l 'gpu[001-016]' -f 64         16 nodes of a cluster
+  unhang audit -i inventory/mycluster --severity critical -o name     the nodes that must leave service, one a line
+  unhang audit -i inventory/mycluster --policy next.yml -- --become   by another policy, with root on the nodes"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser)
     add_fail_on(parser)
     parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="the rest goes to ansible-playbook, such as -- -e unhang_node_timeout_s=60 --become")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,19 +10,33 @@ from pathlib import Path
 from typing import Any
 
 from unhang.catalogue.tables import date_fault, stale
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, takes
+from unhang.commands.history_showing import show_rows
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.examples import check_examples
 from unhang.judge.limits import Limits, Stopped, run_limited
+from unhang.judge.rules import SEVERITIES
 from unhang.judge.values import printable
+
+FORMATS = ("table", "name", "csv", "json", "jsonl")
+COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
+EXAMPLES = """\
+  unhang catalogue --rule 'nccl-*' --severity error,critical   the rules about NCCL that matter most
+  unhang catalogue -o name --rule 'driver-*'                   their ids, one a line
+  unhang catalogue --check DIR                                 whether your own rules are right
+  unhang catalogue --stale 90d                                 tables that were not compared with their sources for so long"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to list or check."""
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="table (default) or json")
+    add_format_option(parser, FORMATS, {"name": "ids, one a line"})
+    add_quiet(parser)
+    add_rule_and_severity(parser, "gpu-gives-no-handle, 'nccl-*'", SEVERITIES)
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--stale", metavar="AGE", help="tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit 1 if there are any")
     parser.add_argument("--check", metavar="DIR", help="check this folder of rules: exit 0, or 1 with file and place of each fault")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,7 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
     rows, faults = _limited(lambda mark: _rows(load_catalogue(folders)))
     if faults:
         raise UserError("\n".join(faults))
-    print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1) if arguments.format == "json" else _table(rows))
+    rows = [row for row in rows if takes(row["id"], row.get("severity"), arguments, SEVERITIES)]
+    if arguments.format == "json" and not arguments.quiet:
+        print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1))
+    else:
+        show_rows(arguments, lambda width: _table(rows), rows, COLUMNS, "id")
     return 0
 
 
@@ -141,7 +159,7 @@ def _signatures() -> list[dict[str, Any]]:
     return signatures + causes
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
+def _table(rows: list[dict[str, Any]]) -> list[str]:
     width = max((len(row["id"]) for row in rows), default=2)
     lines = [f"{row['id']:<{width}}  {row.get('severity', row['kind']):<9}  {row['confidence']:<11}  {row.get('title', '')}".rstrip() for row in rows]
-    return "\n".join([*lines, f"{len(rows)} rows"])
+    return [*lines, f"{len(rows)} rows"]

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 
+from unhang.commands.common_options import add_examples
 from unhang_node.command import add_options, chosen_options, write_document
+
+EXAMPLES = """\
+  unhang collect > node.json                      the facts of this machine
+  unhang collect | unhang judge -                 what is wrong with it
+  unhang collect --gather-subset driver,gpus      two sections alone"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The collector's own options."""
     add_options(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,17 +6,17 @@ import argparse
 import importlib
 
 from unhang.commands import COMMANDS
+from unhang.commands.common_options import add_examples
 from unhang.commands.completion_scripts import Command, bash_script, command_of, zsh_script
 
-EXAMPLE = """examples:
+EXAMPLES = """\
   source <(unhang completion bash)                      in ~/.bashrc
   unhang completion zsh > ~/.zfunc/_unhang              with fpath+=~/.zfunc before compinit in ~/.zshrc"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which shell."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = EXAMPLE
+    add_examples(parser, EXAMPLES)
     parser.add_argument("shell", choices=("bash", "zsh"))
 
 

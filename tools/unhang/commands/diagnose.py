@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.diagnose.conclusion import EXIT_CODES
 from unhang.diagnose.diagnosing import diagnose, document, read_all, render_json
@@ -21,6 +22,10 @@ from unhang.diagnose.signatures import load_causes
 from unhang.errors import UserError
 
 SEVERITIES = ("critical", "error", "warning", "info")
+EXAMPLES = """\
+  unhang diagnose slurm-1234.out                      one job's log
+  unhang diagnose logs/ --run latest                  a folder of ranks' logs, beside what the audit found on their nodes
+  kubectl logs job/train | unhang diagnose - --redact -o markdown   for an issue, with secrets and names masked"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,13 +34,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="*", help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps; - for standard input"
     )
     parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id: its findings on the log's hosts count as evidence")
-    parser.add_argument("--format", choices=("table", "json", "markdown"), default="table", help="what to print: table (default), json, markdown")
+    add_format_option(parser, ("table", "json", "markdown"))
+    add_quiet(parser)
     parser.add_argument("--redact", action="store_true", help="mask secrets, host names, addresses and users, each always by the same mask")
     parser.add_argument(
-        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity of a cause on (default: warning)"
+        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help=f"exit with 1 from this on: {', '.join(SEVERITIES)} (default: warning)"
     )
     parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels and print how many causes were found")
     parser.add_argument("--leave-one-out", action="store_true", help="with --score: leave out all that was learnt from the folder's own logs")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     if found["outcome"]["word"] == "nothing":
         raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
     shown = redacted(found) if arguments.redact else found
-    _print(shown, arguments.format)
+    if not arguments.quiet:
+        _print(shown, arguments.format)
     if found["outcome"]["word"] != "cause":
         return EXIT_CODES[found["outcome"]["word"]]
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from unhang.commands.common_options import add_examples, add_format_option
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.limits import Limits, Stopped, run_limited
@@ -18,14 +19,20 @@ from unhang.judge.values import printable
 from unhang.reference.explain import Topic, explain, suggestions
 
 NARROW, WIDE = 60, 160
+EXAMPLES = """\
+  unhang explain xid 79                     what an Xid means and what to do about it
+  unhang explain nccl-p2p-disabled          why a rule found something, with its sources
+  unhang explain NCCL_P2P_LEVEL             what a variable does
+  unhang explain driver 535.154.05 -o json  what is known of a version"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to explain."""
     words = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
     parser.add_argument("id", nargs="+", metavar="ID", help=words)
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="table (default) or json")
+    add_format_option(parser, ("table", "json"))
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.errors import UserError
 from unhang.history.beginnings import shown
 from unhang.history.place import OFF, SETTING, database_file
@@ -25,11 +26,9 @@ Row = Mapping[str, Any]
 def add_history_options(parser: argparse.ArgumentParser, names: str, examples: str) -> None:
     """names: what --format name prints, one a line; examples: for the end of the help."""
     parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: ${SETTING}, or $XDG_STATE_HOME/unhang/history.db)")
-    words = f"table (default), name ({names}, one a line), csv, json, jsonl"
-    parser.add_argument("-o", "--format", choices=FORMATS, default="table", metavar="FORMAT", help=words)
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code tells")
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = f"examples:\n{examples}"
+    add_format_option(parser, FORMATS, {"name": f"{names}, one a line"})
+    add_quiet(parser)
+    add_examples(parser, examples)
 
 
 def history_file(arguments: argparse.Namespace) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.given_nodes import is_document, run_of_documents
@@ -24,6 +25,12 @@ from unhang.report.run import read_findings
 from unhang.rollout.status_view import rollout_view
 from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
 
+EXAMPLES = """\
+  unhang judge                                            the last run again
+  unhang judge latest --policy next.yml --rules my-rules  by another policy and your own rules, beside the run's findings
+  unhang judge node1.json node2.json                      files of unhang collect, without Ansible
+  unhang collect | unhang judge -                         this machine"""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, by which rules and policy, and how to show it."""
@@ -36,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser)
     add_fail_on(parser)
     parser.add_argument("--now", metavar="DATE", help="the day that waivers are checked against, such as 2026-12-31 (default: today)")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, takes
+from unhang.commands.history_showing import show_rows
 from unhang.errors import UserError
 from unhang.lint.checks import PLATFORMS, Context
 from unhang.lint.linting import SEVERITIES, lint, render_json, render_table
 from unhang.lint.sarif import render_sarif
 from unhang.lint.settings import KINDS
 from unhang_node.versions.compare import check_version
+
+COLUMNS = ("severity", "rule", "file", "line", "found", "why", "instead", "source")
+FORMATS = ("table", "name", "csv", "json", "jsonl", "sarif")
+EXAMPLES = """\
+  unhang lint train.sbatch                          before sbatch
+  unhang lint jobs/ -o sarif > lint.sarif           all scripts of a repository, for its code host
+  unhang lint Dockerfile --nccl 2.27.5 --fail-on error"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nccl", metavar="VERSION", help="the NCCL that the job runs, such as 2.21.5 (default: what the file installs, if it says so)")
     parser.add_argument("--torch", metavar="VERSION", help="the PyTorch that the job runs, such as 2.4.1")
     parser.add_argument("--platform", choices=PLATFORMS, help="the cloud: what its own image sets is not remarked")
-    parser.add_argument("--format", choices=("table", "json", "sarif"), default="table", help="table (default), json, or sarif for code hosts")
+    add_format_option(parser, FORMATS, {"name": "files with findings, one a line"})
+    add_quiet(parser)
+    add_rule_and_severity(parser, "hides-fault, 'pod-*'", SEVERITIES)
     parser.add_argument(
         "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity on: error, warning (default), info"
     )
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,7 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
         if version and check_version(version, order):
             raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
     document = lint(arguments.files, Context(arguments.nccl, arguments.torch, arguments.platform), arguments.kind)
-    render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
-    sys.stdout.write(render(document))
+    findings = [one for one in document["findings"] if takes(one["rule"], one["severity"], arguments, SEVERITIES)]
+    document |= {"findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
+    if arguments.format in ("name", "csv", "jsonl"):
+        show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
+    elif not arguments.quiet:
+        render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
+        sys.stdout.write(render(document))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe))

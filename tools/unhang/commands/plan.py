@@ -6,14 +6,16 @@ import argparse
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import add_filters, asked_filter
+from unhang.commands.history_showing import show_rows
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
@@ -25,7 +27,13 @@ from unhang.report.run import read_findings
 from unhang.report.table import terminal_shape
 from unhang.text import ascii_only
 
-FORMATS = ("table", "json")
+FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
+COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")
+EXAMPLES = """\
+  unhang plan                                                  of the last audit
+  unhang plan --max-unavailable 5% --floor 90% --group-limit 'rack*=1'
+  unhang plan --rule driver-545-23-08-p2p-deadlock --host 'gpu[001-016]'   for one cause
+  unhang plan -o csv > plan.csv                                a row for each node and role"""
 WIDTH, WIDEST = 80, 120
 JOURNAL = "journal.jsonl"
 
@@ -46,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", action="append", default=[], metavar="DIR", help=f"a folder of further rules (default: those that the run was judged by){again}"
     )
-    parser.add_argument("-o", "--format", choices=FORMATS, default="table", help="what to print: table (default), json")
+    add_format_option(parser, FORMATS, {"wide": "with what a person has to look at", "name": "nodes of the waves, one a line"})
+    parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
+    add_quiet(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -58,7 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.max_unavailable, arguments.floor, arguments.group_limit, arguments.only, arguments.except_, max(1, round(arguments.max_age * 3600))
     )
     plan = make_plan(folder, limits, arguments, arguments.rules)
-    deliver(render_plan(plan) if arguments.format == "json" else _table(plan, folder), "-")
+    if arguments.format == "json" and not arguments.quiet:
+        deliver(render_plan(plan), "-")
+    elif arguments.format in ("table", "wide") and not arguments.quiet:
+        deliver(_table(plan, folder, wide=arguments.verbose or arguments.format == "wide"), "-")
+    else:
+        rows = [row for row in rows_of(plan) if row["wave"] or arguments.format != "name"]
+        show_rows(arguments, lambda width: (), rows, COLUMNS, "host")
     return 0
 
 
@@ -90,10 +107,23 @@ def _keep(folder: Path, text: str) -> None:
     run_folder.write_atomically(path, text)
 
 
-def _table(plan: Plan, folder: Path) -> str:
+def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
+    """One row a node and role, in the order of the waves; then the nodes of which something is refused, or that only a person can repair."""
+    in_waves = [(one.name, plan.by_host[host]) for one in plan.waves for host in one.hosts]
+    for wave, entry in [*in_waves, *((None, one) for one in plan.hosts)]:
+        common = {"wave": wave, "host": entry.host, "reboots": sum(one.step != "rollback" for one in entry.reboots)}
+        empty: dict[str, Any] = {**common, "role": None, "before": None, "after": None, "because": [], "refused": [], "person": []}
+        if wave is not None:
+            yield from ({**empty, "role": one.role, "before": one.before, "after": one.after, "because": list(one.because)} for one in entry.remedies)
+        elif entry.refused or entry.person:
+            yield {**empty, "reboots": 0, "refused": [one.why for one in entry.refused], "person": [f"{one.rule}: {one.what}" for one in entry.person]}
+
+
+def _table(plan: Plan, folder: Path, *, wide: bool) -> str:
     columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
     width = min(columns, WIDEST) if sys.stdout.isatty() else WIDTH
-    table = render_plan_table(plan, width, next_step=_preview(folder) if plan.waves else "")
+    whole = f"{program_as_typed()} plan {shlex.quote(as_typed(folder))} -v"
+    table = render_plan_table(plan, width, next_step=_preview(folder) if plan.waves else "", whole="" if wide else whole)
     return ascii_only(table) if plain else table
 
 

@@ -7,13 +7,18 @@ import os
 import sys
 
 from unhang import project
+from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
+
+EXAMPLES = """\
+  unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning   previews one role on one node
+  unhang playbook rollback -i inventory/mycluster --limit gpu001                                previews the way back"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The playbook, and what ansible-playbook is given."""
     parser.usage = "unhang playbook NAME [ansible-playbook's options]"
-    parser.epilog = "example: unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning"
+    add_examples(parser, EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="audit, smoke, preprovision, remediate (which previews) or rollback (which previews)")
     parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="as ansible-playbook takes them: -i, --limit, -e, --become …")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from unhang import run_folder
 from unhang.commands import audit
+from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
 from unhang.nodeset import expand_limit, fold_hosts
 from unhang.plan.policy_from_nodes import Draft, bandwidth_lines, policy_from_nodes, render_policy
@@ -21,6 +22,9 @@ from unhang.triage.run_judging import judge_folder
 
 SERIOUS = ("critical", "error")
 MOST_SHOWN = 8
+EXAMPLES = """\
+  unhang policy --from latest --limit 'gpu[001-004]' --out policy.yml   what these nodes of the last audit have in common
+  unhang policy --from 'gpu[001-004]' -i inventory/mycluster            audits them now"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="FILE", help="write it there, where no file is yet (default: standard output)")
     parser.set_defaults(forks=None, ansible=[])
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, ended_early, inventories_of, limit_arguments, play_into, why_no_run
+from unhang.commands.common_options import add_examples, add_format_option
 from unhang.errors import UserError
 from unhang.gate.deciding import FAIL as FAILED
 from unhang.gate.deciding import NOT_PROVED
@@ -31,6 +32,9 @@ from unhang.smoke.burn_in_run import parse_duration
 from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 FORMATS = ("table", "json", "junit")
+EXAMPLES = """\
+  unhang preprovision 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
+  unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit"""
 BURN_IN = "Burn-in, each node alone"
 # Banner of a task -> what a person is told when it begins.
 STEPS = {
@@ -66,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
     parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout or of the current folder)")
     parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
-    parser.add_argument("--format", choices=FORMATS, default="table")
+    add_format_option(parser, FORMATS)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

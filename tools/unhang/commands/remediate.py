@@ -13,6 +13,7 @@ from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, inventories_of, limit_arguments, play_into
 from unhang.ansible.run_files import NOT_LATEST_ENV
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS, add_filters
 from unhang.commands.plan import make_plan
 from unhang.commands.previewing import FORMATS as PREVIEW_FORMATS
@@ -32,6 +33,11 @@ from unhang.rollout.status_table import render_status
 from unhang.rollout.status_view import inventories_of_run
 from unhang.text import ascii_only, visible
 
+EXAMPLES = """\
+  unhang remediate                                       previews the plan of the last audit
+  unhang remediate runs/20261120T043323Z-a8229f1434 --rule build-ninja-missing --host mega01   plans for one cause and previews it
+  unhang remediate --apply --drain slurm --max-failed 2  acts
+  unhang remediate --status -o json                      where each node stands, also after the controller has died"""
 STATUS_FORMATS = ("table", "json", "junit")
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for who reads the run folder
 
@@ -45,7 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser, "plan first, for these findings alone (as unhang plan RUN with the same options)")
     ways.add_argument("--status", action="store_true", help="start nothing: say where each node stands and what comes next, also after the controller has died")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
-    parser.add_argument("--drain", metavar="ADAPTER", choices=("slurm", "kubernetes", "command", "none"), help="whose hands the nodes are in (default: none)")
+    hands = "whose hands the nodes are in: slurm, kubernetes, command, none (default)"
+    parser.add_argument("--drain", metavar="ADAPTER", choices=("slurm", "kubernetes", "command", "none"), help=hands)
     most = "nodes behind the canaries, a number or a share, that may end without being proved before nothing new is begun (default: %(default)s)"
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
     parser.add_argument("--no-smoke", action="store_true", help="leave the smoke test out; the journal says so")
@@ -54,9 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
     parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
     parser.add_argument("-v", "--verbose", action="store_true", help="show Ansible's own output while it runs")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print no table; the exit code tells")
-    words = "table (default), json; of a preview also wide (with the lines that would change), name (nodes), csv, jsonl; of a rollout and its status also junit"
-    parser.add_argument("-o", "--format", choices=(*PREVIEW_FORMATS, "junit"), default="table", metavar="FORMAT", help=words)
+    add_quiet(parser)
+    preview = "of a preview"
+    words = {"wide": f"{preview}: with the lines that would change", "name": f"{preview}: nodes, one a line", "csv": preview, "jsonl": preview}
+    add_format_option(parser, (*PREVIEW_FORMATS, "junit"), {**words, "junit": "of a rollout and its status"})
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

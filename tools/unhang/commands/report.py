@@ -6,12 +6,19 @@ import argparse
 from pathlib import Path
 
 from unhang import run_folder
+from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.showing import add_format, show
 from unhang.given_files import checked_output
 from unhang.report.phrases import left_out
 from unhang.report.run import read_findings
+
+EXAMPLES = """\
+  unhang report                                        the last run as one screen
+  unhang report -v --host 'gpu[001-016]'               every finding on these nodes
+  unhang report -o name --rule nvlink-some-inactive    the nodes alone, one a line
+  unhang report 20261120T043323Z-a8229f1434 -o html    the page of an older run"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_filters(parser)
     parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output; html: RUN/report.html unless told")
     add_fail_on(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

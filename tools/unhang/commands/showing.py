@@ -13,6 +13,7 @@ from typing import Any
 
 from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed
+from unhang.commands.common_options import add_format_option, add_quiet
 from unhang.errors import UserError
 from unhang.plan.plan_view import plan_view
 from unhang.report.exports import RENDERERS
@@ -30,11 +31,11 @@ LISTS = "limits"  # folder of a run folder: the nodes of a cause, one a line, wh
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say how to show a run."""
-    words = "table (one screen, default), wide (every finding), name (nodes, one a line), csv, json, jsonl, markdown, html (the page), junit, sarif"
-    parser.add_argument("-o", "--format", choices=FORMATS, default="table", metavar="FORMAT", help=words)
+    add_format_option(parser, FORMATS, {"wide": "every finding", "name": "nodes, one a line", "html": "the page"})
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code tells")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="auto (default): on a terminal, unless NO_COLOR is set")
+    add_quiet(parser)
+    words = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", metavar="WHEN", help=words)
 
 
 def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None, page: Path | None = None) -> None:

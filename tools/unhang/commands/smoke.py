@@ -16,6 +16,7 @@ from typing import Any
 
 from unhang import project
 from unhang.commands.burn_in import burn_in
+from unhang.commands.common_options import add_examples, add_format_option
 from unhang.commands.smoke_showing import deliver, exit_code
 from unhang.errors import UserError
 from unhang.given_files import checked_output
@@ -36,6 +37,11 @@ from unhang.smoke.streams import Event, Stream
 from unhang.smoke.switches import read_switches
 
 FORMATS = ("table", "json", "junit")
+EXAMPLES = """\
+  unhang smoke --local                                    the GPUs of this machine
+  unhang smoke --hosts 'gpu[01-08]'                       eight nodes over ssh, and which of them it is when it fails
+  unhang smoke --hosts 'gpu[01-08]' --launcher slurm --srun=--partition=gpu -o junit
+  unhang smoke --local --burn-in 30m                      at full load, every result compared bit by bit"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,8 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--experiments", action=argparse.BooleanOptionalAction, default=True, help="after a failure: what change of settings cures it")
     earlier = "results (JSON) of earlier runs, or folders of them: what this fleet has reached"
     parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)
-    parser.add_argument("--format", choices=FORMATS, default="table")
+    add_format_option(parser, FORMATS)
     parser.add_argument("--out", metavar="FILE", help="write the JSON result there too")
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:

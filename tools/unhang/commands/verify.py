@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang import run_folder
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.errors import UserError
 from unhang.gate.signing import GOOD, check, public_key
 from unhang.gate.verifying import Verified, verify
@@ -17,6 +18,9 @@ from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.text import visible
 
 MOST_BYTES = 1 << 20
+EXAMPLES = """\
+  unhang verify runs/latest/admission/gpu017 --key gate_key.pub
+  unhang verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     facts = "facts of the node: runs/ID/nodes/HOST.json, or what unhang collect printed there; without them the record is not compared with the node"
     parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
     parser.add_argument("--now", metavar="DATE", help="the day that counts, such as 2026-12-31 (default: today)")
-    parser.add_argument("--format", choices=("table", "json"), default="table")
+    add_format_option(parser, ("table", "json"))
+    add_quiet(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,7 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         found = verify(text, today, lambda line, signature: check(line, signature, key), facts)
     except ValueError as problem:
         raise UserError(f"{arguments.record}: {problem}") from None
-    print(json.dumps(_document(found), indent=2) if arguments.format == "json" else _lines(found, facts is not None))
+    if not arguments.quiet:
+        print(json.dumps(_document(found), indent=2) if arguments.format == "json" else _lines(found, facts is not None))
     return int(found.state != GOOD)
 
 

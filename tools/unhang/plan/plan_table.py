@@ -6,18 +6,22 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 from unhang.plan.plan_document import Plan
-from unhang.plan.telling import ToldWaves, told_limits, told_persons, told_refusals, told_totals, told_waves
+from unhang.plan.telling import ToldWaves, told_limits, told_person_rules, told_persons, told_refusals, told_totals, told_waves
 from unhang.text import visible
 
 LABEL = 12
 
 
-def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "") -> str:
-    """The whole plan. width: columns; lines are wrapped, nothing is cut but long lists of hosts. next_step: the command that comes after it."""
+def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole: str = "") -> str:
+    """The plan. width: columns; lines are wrapped. next_step: the command that comes after it.
+
+    whole: the command that shows what a person has to look at; its rules alone are named here. "" shows it.
+    """
     lines = [f"plan of run {visible(plan.run.id)}, judged on {plan.day}", *_row("limits", told_limits(plan), width), ""]
     for told in told_waves(plan):
         lines += _waves(told, width)
-    lines += _section("refused", told_refusals(plan), width) + _section("for a person", told_persons(plan), width)
+    lines += _section("refused", told_refusals(plan), width)
+    lines += _persons(told_person_rules(plan), width, whole) if whole else _section("for a person", told_persons(plan), width)
     lines += _wrapped(told_totals(plan), "", width) + (["", f"next: {next_step}"] if next_step else [])
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -39,6 +43,14 @@ def _section(title: str, folded: Mapping[str, str], width: int) -> list[str]:
     for text, hosts in folded.items():
         lines += _wrapped(hosts, "  ", width) + _wrapped(text, "    ", width)
     return [*lines, ""]
+
+
+def _persons(folded: Mapping[str, str], width: int, whole: str) -> list[str]:
+    """Nodes and the rules that are left to a person; what to do about each is on the first screen, and in the wide form."""
+    if not folded:
+        return []
+    rows = [line for rules, hosts in folded.items() for line in textwrap.wrap(f"  {hosts}: {rules}", width, subsequent_indent="    ", break_on_hyphens=False)]
+    return ["FOR A PERSON", *rows, f"  what to look at: {whole}", ""]
 
 
 def _row(label: str, text: str, width: int) -> list[str]:

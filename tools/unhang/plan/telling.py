@@ -48,6 +48,11 @@ def told_persons(plan: Plan) -> dict[str, str]:
     return _folded((entry.host, f"{visible(one.what)} ({one.rule})") for entry in plan.hosts for one in entry.person)
 
 
+def told_person_rules(plan: Plan) -> dict[str, str]:
+    """Rules that are left to a person -> hosts that have just these, those of most hosts first."""
+    return _folded((entry.host, ", ".join(sorted({one.rule for one in entry.person}))) for entry in plan.hosts if entry.person)
+
+
 def told_totals(plan: Plan) -> str:
     """How much there is to do, in one line."""
     planned = [one for one in plan.hosts if one.remedies]

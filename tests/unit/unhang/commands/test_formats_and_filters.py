@@ -1,0 +1,73 @@
+"""The same formats and filters in commands that show no judged run: plan, lint and catalogue."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from test_pasted_commands import FEW, RUN, write_fleet
+
+from unhang.cli import main
+
+
+def shown(capsys, *words, code=0):
+    capsys.readouterr()
+    assert main(list(map(str, words))) == code
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_fleet(tmp_path / RUN, FEW)
+
+
+def test_a_plan_has_a_row_for_each_node_that_something_is_said_of(folder, capsys):
+    rows = list(csv.DictReader(io.StringIO(shown(capsys, "plan", folder, "-o", "csv"))))
+    assert {(row["host"], row["person"].partition(":")[0]) for row in rows if row["person"]} == {(host, "a-person") for host in FEW} | {
+        ("gone-1", "node-unreachable")
+    }
+    assert [json.loads(line)["host"] for line in shown(capsys, "plan", folder, "-o", "jsonl").splitlines()] == [row["host"] for row in rows]
+    assert json.loads(shown(capsys, "plan", folder, "-o", "json"))["schema"] == "unhang/plan/1"
+    assert shown(capsys, "plan", folder, "-o", "name") == ""  # no node of this run was read, so none is in a wave
+    assert shown(capsys, "plan", folder, "-q") == ""
+
+
+def test_the_plans_table_names_every_rule_that_is_left_to_a_person_and_the_wide_one_what_to_look_at(folder, capsys):
+    table, wide = shown(capsys, "plan", folder), shown(capsys, "plan", folder, "-v")
+    assert "  gpu[001-003,007]: a-person" in table
+    assert "  gone-1: node-unreachable" in table
+    assert f"plan {folder} -v" in " ".join(table.split())
+    assert "look (a-person)" in wide
+    assert shown(capsys, "plan", folder, "-o", "wide") == wide
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "job.sh"
+    path.write_text("export NCCL_P2P_DISABLE=1\nexport NCCL_ASYNC_ERROR_HANDLING=1\n")
+    return path
+
+
+def test_findings_of_the_lint_are_narrowed_by_rule_and_severity_and_so_is_the_exit_code(script, capsys):
+    rows = list(csv.DictReader(io.StringIO(shown(capsys, "lint", script, "-o", "csv", code=1))))
+    assert [(row["rule"], row["line"]) for row in rows] == [("hides-fault", "1"), ("renamed", "2")]
+    assert [row["rule"] for row in json.loads(shown(capsys, "lint", script, "--rule", "hides-*", "-o", "json", code=1))["findings"]] == ["hides-fault"]
+    assert shown(capsys, "lint", script, "-o", "name", code=1) == f"{script}\n"
+    assert "0 errors, 0 warnings" in shown(capsys, "lint", script, "--severity", "error")
+    assert shown(capsys, "lint", script, "-q", code=1) == ""
+
+
+def test_rules_of_the_catalogue_are_narrowed_by_id_and_severity(capsys):
+    rows = [json.loads(line) for line in shown(capsys, "catalogue", "--rule", "nccl-*", "--severity", "critical,error", "-o", "jsonl").splitlines()]
+    assert rows
+    assert all(row["id"].startswith("nccl-") and row["severity"] in ("critical", "error") for row in rows)
+    assert shown(capsys, "catalogue", "--rule", "nccl-*", "--severity", "critical,error", "-o", "name").splitlines() == [row["id"] for row in rows]
+    assert shown(capsys, "catalogue", "--rule", "xid-fatal").splitlines()[-1] == "1 rows"
+
+
+@pytest.mark.parametrize("command", [["lint", "{script}"], ["catalogue"]])
+def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
+    assert main([word.format(script=script) for word in command] + ["--severity", "fatal"]) == 2
+    assert "--severity: expected one of " in capsys.readouterr().err

@@ -1,0 +1,99 @@
+"""Every command's help has examples that its own parser takes and the values that an option allows, and what was mistyped is named as it was meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+
+import pytest
+
+from unhang.cli import command_and_parser, main, top_parser
+from unhang.commands import COMMANDS
+
+FORMATS = {"table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif"}
+FILTERED = ("audit", "judge", "report", "plan", "remediate")
+BLANKS = re.compile(r"\s{2,}")
+
+
+def parser_of(name):
+    return command_and_parser(name)[1]
+
+
+def examples_of(name):
+    """The commands of the examples as a person would paste them."""
+    shown = parser_of(name).format_help().partition("examples:\n")[2].splitlines()
+    return [BLANKS.split(line.strip())[0] for line in shown if line.strip()]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_example_of_a_help_is_taken_by_the_parsers(name):
+    examples = examples_of(name)
+    assert any(f"unhang {name}" in example for example in examples)
+    for example in examples:
+        for part in re.split(r" \| |[<>]\(|\) | > ", example):
+            words = shlex.split(part.strip(" )"))
+            if words[:1] == ["unhang"]:
+                command_and_parser(words[1])[1].parse_args(words[2:])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_with_allowed_values_lists_them(name):
+    parser = parser_of(name)
+    for action in parser._actions:
+        if action.choices and action.help != argparse.SUPPRESS:
+            shown = f"{action.help} {' '.join(map(str, action.choices)) if action.metavar is None else ''}"  # argparse shows them in place of a name
+            assert [choice for choice in action.choices if not re.search(rf"\b{re.escape(str(choice))}\b", shown)] == [], action.option_strings
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_formats_and_quiet_have_the_same_names_everywhere(name):
+    options = parser_of(name)._option_string_actions
+    assert options.get("-o") is options.get("--format")
+    if chosen := options.get("--format"):
+        assert set(chosen.choices) <= FORMATS
+        assert {"table", "json"} <= set(chosen.choices)
+        assert chosen.default == "table"
+    if "-q" in options:
+        assert options["-q"] is options["--quiet"]
+
+
+@pytest.mark.parametrize("name", FILTERED)
+def test_filters_have_the_same_names_and_words_everywhere(name):
+    options = parser_of(name)._option_string_actions
+    others = parser_of("report")._option_string_actions
+    for option in ("--host", "--group", "--rule", "--severity"):
+        assert (options[option].metavar, options[option].help) == (others[option].metavar, others[option].help)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["adit"], "did you mean audit?"),
+        (["--versoin"], "did you mean --version?"),
+        (["report", "--fromat", "csv"], "did you mean --format?"),
+        (["report", "--format", "cvs"], "did you mean csv?"),
+        (["lint", "--severty", "error", "x.sh"], "did you mean --severity?"),
+        (["-i", "inventory/my cluster", "audit", "-q"], "did you mean: unhang audit -i 'inventory/my cluster' -q"),
+        (["completion", "bsh"], "did you mean bash?"),
+    ],
+)
+def test_what_was_mistyped_is_named_as_it_was_meant(words, meant, capsys):
+    try:
+        code = main(words)
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_help_is_a_word_too(capsys):
+    for words in (["help", "plan"], ["plan", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        assert capsys.readouterr().out.startswith("usage: unhang plan")
+    with pytest.raises(SystemExit) as ended:
+        main(["help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == top_parser().format_help()
