@@ -43,6 +43,20 @@ options:
     type: list
     elements: str
     default: []
+  host:
+    description:
+      - What the machine that is to be drained says of itself. With O(state=drained), a node of Slurm that has neither this name nor this boot is refused, for
+        then O(node) names another machine.
+    type: dict
+    suboptions:
+      name:
+        description: Its host name.
+        type: str
+        required: true
+      booted_at:
+        description: When it booted, in seconds since 1970; V(0) where that is not known.
+        type: int
+        default: 0
   beside_jobs:
     description: Whether jobs that are left are no failure of O(state=empty). It then waits for none.
     type: bool
@@ -98,7 +112,7 @@ note:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.drain.reasons import DrainRefused, words_of
 from ansible.module_utils.unhang_node.change.drain.slurm import STEPS, SlurmAway, SlurmTarget, Waits, check_name, inspect
-from ansible.module_utils.unhang_node.change.drain.slurm_decisions import Asked
+from ansible.module_utils.unhang_node.change.drain.slurm_decisions import Asked, Host
 
 OPTIONS = {
     "node": {"type": "str", "required": True},
@@ -107,6 +121,7 @@ OPTIONS = {
     "why": {"type": "str", "default": "maintenance"},
     "takes_over": {"type": "str", "default": ""},
     "reservations": {"type": "list", "elements": "str", "default": []},
+    "host": {"type": "dict", "options": {"name": {"type": "str", "required": True}, "booted_at": {"type": "int", "default": 0}}},
     "beside_jobs": {"type": "bool", "default": False},
     "timeout_s": {"type": "int", "default": 3600},
     "scheduler_timeout_s": {"type": "int", "default": 600},
@@ -119,7 +134,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     given = module.params
     waits = Waits(given["timeout_s"], given["scheduler_timeout_s"], max(1, given["poll_s"]))
-    asked = Asked(given["run"], given["takes_over"], given["reservations"])
+    host = Host(**given["host"]) if given["host"] else None
+    asked = Asked(given["run"], given["takes_over"], given["reservations"], host=host)
     try:
         target = SlurmTarget(check_name(given["node"]), asked, given["why"], waits, given["beside_jobs"], module.check_mode)
         before = inspect(target)[0]

@@ -15,8 +15,11 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def kubernetes_step(nodes, step, pods, run, why="", takes_over=""):
-    """What to do with a node of Kubernetes, as unhang.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info."""
+def kubernetes_step(nodes, step, pods, run, why="", takes_over="", boot_id=""):
+    """What to do with a node of Kubernetes, as unhang.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
+
+    boot_id: of the machine that is to be drained, "" where it was not read.
+    """
     from unhang.rollout.kubernetes_drain import plan_drain, plan_release
 
     nodes, pods = json.loads(json.dumps([nodes, pods], default=str))
@@ -28,7 +31,7 @@ def kubernetes_step(nodes, step, pods, run, why="", takes_over=""):
         if step == "release":
             found = plan_release(nodes[0], pods, str(run), str(takes_over))
         else:
-            found = plan_drain(nodes[0], pods, str(run), str(why), str(takes_over))
+            found = plan_drain(nodes[0], pods, str(run), str(why), str(takes_over), str(boot_id))
     except ValueError as problem:
         raise AnsibleFilterError(str(problem)) from None
     return {**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)}, "answer": found.answer._asdict()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 
@@ -223,3 +224,16 @@ def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_hos
     assert code != 0
     assert result["jobs"] is None
     assert "drain_slurm_host names a host that has Slurm's commands" in said
+
+
+@pytest.mark.parametrize(("name", "refused"), [("another", True), (None, False)])
+def test_a_node_that_slurm_knows_as_another_machine_is_not_drained(slurm, role, tmp_path, name, refused):
+    known = re.search(r"NodeHostName=(\S+)", slurm.run("scontrol", "-o", "show", "node", "gpu001"))[1]
+    path = tmp_path / "module.yml"
+    host = {"name": name or known, "booted_at": 1}
+    task = {"name": "Drain", "slurm_node": {"node": "gpu001", "state": "drained", "run": "r1", "host": host}, "delegate_to": "localhost"}
+    path.write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": [task]}]))
+    done = slurm.play(tmp_path, path, ["gpu001"], QUICK)
+    assert (done.returncode != 0) is refused, done.stdout
+    assert (f"found {known}, which booted at another time: drain_node names another machine" in done.stdout) is refused
+    assert ("DRAIN" in slurm.state("gpu001")[0]) is not refused

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import kubernetes_core
 import pytest
@@ -146,3 +147,14 @@ def test_a_node_that_the_api_does_not_know_is_named(role):
     code, _result, said = role(Cluster(make_node("gpu002")), "drain")
     assert code != 0
     assert "expected one node of Kubernetes with this name, found 0" in said
+
+
+def test_a_node_of_another_machine_is_refused_and_nothing_is_written(role):
+    cluster = Cluster(make_node("gpu002"))
+    cluster.nodes["gpu002"]["status"]["nodeInfo"] = {"bootID": "aaaa"}
+    code, _result, said = role(cluster, "drain", drain_node="gpu002")
+    assert code == 2
+    assert "drain_node names another machine" in said
+    assert cluster.writes == []
+    cluster.nodes["gpu002"]["status"]["nodeInfo"] = {"bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
+    assert role(cluster, "drain", drain_node="gpu002")[0] == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 from ..named_tuple import NamedTuple
 
@@ -40,7 +41,8 @@ class SlurmNode(NamedTuple):
     """A node as slurmctld knows it.
 
     states: in Slurm's own words (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without who set it; "" for none. by: that user, "" where it is not told.
-    fields: what stands before the operating system's name and after the state, by Slurm's names.
+    fields: what stands before the operating system's name and after the state, by Slurm's names. booted_at: seconds since 1970, by the node's slurmd; 0 where
+    it has said nothing.
     """
 
     name: str
@@ -48,6 +50,7 @@ class SlurmNode(NamedTuple):
     reason: str
     by: str
     fields: Dict[str, str]
+    booted_at: int = 0
 
 
 class Reservation(NamedTuple):
@@ -105,7 +108,7 @@ def _json_node(row: Any) -> SlurmNode:
     words = [*(states if isinstance(states, list) else [states]), *(row.get("state_flags") or [])] if isinstance(row, dict) else []
     if not isinstance(name, str) or not name or not words or not all(isinstance(word, str) and word for word in words):
         raise ValueError(f"expected a node with a name and its states, found {str(row)[:80]}")
-    places = {"Gres": "gres", "ActiveFeatures": "active_features", "Partitions": "partitions", "NodeAddr": "address"}
+    places = {"Gres": "gres", "ActiveFeatures": "active_features", "Partitions": "partitions", "NodeAddr": "address", "NodeHostName": "hostname"}
     values = {key: row.get(place) for key, place in places.items()}
     fields = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
     return SlurmNode(
@@ -114,7 +117,22 @@ def _json_node(row: Any) -> SlurmNode:
         reason=_line(row.get("reason")),
         by=_line(row.get("reason_set_by_user")),
         fields={key: value for key, value in fields.items() if isinstance(value, str) and value not in NONE},
+        booted_at=_json_time(row.get("boot_time")),
     )
+
+
+def _json_time(value: Any) -> int:
+    """Seconds since 1970 of a time, which newer releases write as {"set": true, "number": …}; 0 for none."""
+    number = value.get("number") if isinstance(value, dict) else value
+    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
+
+
+def _local_time(text: str) -> int:
+    """Seconds since 1970 of a time as scontrol writes it, in the zone of the machine that it runs on; 0 for what is no time."""
+    try:
+        return int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _line(value: Any) -> str:
@@ -131,7 +149,7 @@ def _node(record: str) -> SlurmNode:
     free = _FREE.search(rest)
     fields = {**_fields(before.partition(" OS=")[0]), **_fields(rest[: free.start()] if free else rest)}
     reason, by = _reason(name, rest[free.start() :]) if free else ("", "")
-    return SlurmNode(name=name, states=parse_states(found[0][1]), reason=reason, by=by, fields=fields)
+    return SlurmNode(name=name, states=parse_states(found[0][1]), reason=reason, by=by, fields=fields, booted_at=_local_time(fields.get("BootTime", "")))
 
 
 def _fields(text: str) -> Dict[str, str]:

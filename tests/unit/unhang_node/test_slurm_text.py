@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -22,6 +23,19 @@ TAIL = (
 
 def line(state="IDLE", end="", system=OS):
     return f"{HEAD}{system}{TAIL.format(state=state)}{end}\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "booted_at"), [("2026-11-20T15:46:01", 1795189561), ("None", 0), ("Unknown", 0), ("2026-11-20", 0), ("9999999-01-01T00:00:00", 0)]
+)
+def test_when_a_node_booted_is_read_in_the_zone_of_the_machine_that_asks(monkeypatch, written, booted_at):
+    for zone, shift_s in (("UTC", 0), ("UTC+5", 5 * 3600)):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        [node] = parse_nodes(line("IDLE", "").replace("BootTime=2026-11-20T15:46:01", f"BootTime={written}"))
+        assert node.booted_at == (booted_at + shift_s if booted_at else 0)
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_a_nodes_states_fields_and_reason():
@@ -100,13 +114,22 @@ JSON_22 = {
     "reason_changed_at": 1795207515, "reason_set_by_user": "root", "comment": "unhang r1: x", "slurmd_version": "22.05.8",
 }  # fmt: skip
 JSON_23 = {key: value for key, value in JSON_22.items() if key != "state_flags"} | {"state": ["IDLE", "DRAIN"], "active_features": ["h200", "ib"]}
+BOOTED = 1795189561
+JSON_22 |= {"hostname": "node17", "boot_time": BOOTED}
+JSON_23 |= {"hostname": "node17", "boot_time": {"set": True, "infinite": False, "number": BOOTED}}
 
 
 @pytest.mark.parametrize("row", [JSON_22, JSON_23], ids=["22.05", "23.02"])
 def test_json_says_the_same_as_text(row):
     [node] = parse_nodes_json(json.dumps({"meta": {}, "errors": [], "nodes": [row]}))
     assert (node.name, node.states, node.reason, node.by) == ("gpu003", {"IDLE", "DRAIN"}, "bad DIMM Comment=x State=IDLE", "root")
-    assert node.fields == {"Gres": "gpu:h200:2", "ActiveFeatures": "h200,ib", "Partitions": "all,train", "NodeAddr": "10.213.9.1"}
+    assert node.fields == {"Gres": "gpu:h200:2", "ActiveFeatures": "h200,ib", "Partitions": "all,train", "NodeAddr": "10.213.9.1", "NodeHostName": "node17"}
+    assert node.booted_at == BOOTED
+
+
+@pytest.mark.parametrize("told", [None, 0, -1, True, "now", {"set": False, "number": 0}, {"number": "x"}, {}, []])
+def test_a_time_that_is_none_is_not_known(told):
+    assert parse_nodes_json(json.dumps({"nodes": [{**JSON_23, "boot_time": told}]}))[0].booted_at == 0
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,16 @@ class Step:
     driver_by: str
 
 
-def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, why: str, takes_over: str = "") -> Step:
-    """Whether to cordon. Raises ValueError for a document that is no node."""
+def plan_drain(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str, why: str, takes_over: str = "", boot_id: str = "") -> Step:
+    """Whether to cordon. boot_id: of the machine that is to be drained, "" where it was not read. Raises ValueError for a document that is no node, and for the
+    node of another machine."""
     answer, reason = drain_answer(node, pods, run), reason_for(run, why)
     cordoned, marked = _is_cordoned(node), _mark(node)
+    known = _part(node, "status", "nodeInfo").get("bootID")
+    if not is_ours(marked, (run, takes_over)) and boot_id and isinstance(known, str) and known and known != boot_id:
+        raise ValueError(
+            f"expected {_name(node)} to be the machine of boot {boot_id}, found boot {known}: drain_node names another machine, or its kubelet is away"
+        )
     if cordoned and not is_ours(marked, (run, takes_over)):
         note = f"{_name(node)} was cordoned by {_who(marked)}: it is left so, and stays so afterwards"
         return Step(answer, False, {}, "", note, driver_by(node, pods))

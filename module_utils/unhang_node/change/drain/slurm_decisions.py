@@ -8,11 +8,12 @@ from .reasons import DrainAnswer, is_ours, run_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Sequence
+    from typing import Optional, Sequence
 
 BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
 REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
+SAME_BOOT_S = 600  # slurmd and the kernel round, and a clock may have been set since
 # What slurmctld writes by itself about a node that does not answer it; with ReturnToService such a node comes back by itself, so that it has to be drained too.
 OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
 
@@ -25,16 +26,24 @@ class Standing(NamedTuple):
     reservations: Sequence[Reservation] = ()
 
 
+class Host(NamedTuple):
+    """A machine by its own word. booted_at: seconds since 1970; 0 where it could not be read."""
+
+    name: str
+    booted_at: int
+
+
 class Asked(NamedTuple):
     """run: whose reason is ours; takes_over: a run that is over, whose drain may be taken over; reservations: in which a node may be drained.
 
-    reason: what Slurm is to show; "" leaves a reason of ours as it is.
+    reason: what Slurm is to show; "" leaves a reason of ours as it is. host: the machine that is to be drained, by its own word; None where it was not asked.
     """
 
     run: str
     takes_over: str = ""
     reservations: Sequence[str] = ()
     reason: str = ""
+    host: Optional[Host] = None
 
 
 class Decision(NamedTuple):
@@ -62,6 +71,8 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
     node = standing.node
     if "DRAIN" in node.states and is_ours(node.reason, (asked.run,)):
         return Decision(act=asked.reason not in ("", node.reason))  # the same drain, for another reason
+    if asked.host and is_another_machine(node, asked.host):
+        return Decision(refused=f"expected {node.name} to be the machine {asked.host.name}, found {_machine(node)}: drain_node names another machine")
     rebooting = [state for state in REBOOTING if state in node.states]
     if rebooting:
         return Decision(refused=f"expected no reboot under way, found {rebooting[0]}: Slurm reboots {node.name} for somebody, and that ends every drain")
@@ -73,6 +84,22 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
     if foreign:
         return Decision(refused=f"expected no reservation of others, found {_reservation(foreign[0])}; drain_reservations names those in which to act")
     return Decision(act=True)
+
+
+def is_another_machine(node: SlurmNode, host: Host) -> bool:
+    """True when neither the name nor the boot is the same. One of both is no proof: hosts have several names, and machines are booted together."""
+    known = node.fields.get("NodeHostName", "")
+    if not (known and host.name and node.booted_at and host.booted_at) or _label(known) == _label(host.name):
+        return False
+    return abs(node.booted_at - host.booted_at) > SAME_BOOT_S
+
+
+def _label(name: str) -> str:
+    return name.partition(".")[0].lower()
+
+
+def _machine(node: SlurmNode) -> str:
+    return f"{node.fields.get('NodeHostName', '')}, which booted at another time"
 
 
 def _may_be_marked(node: SlurmNode, asked: Asked) -> bool:

@@ -36,6 +36,20 @@ def test_what_is_cordoned_and_what_is_left_alone(mark, cordoned, act, owned):
     assert bool(step.patch) is act
 
 
+def test_a_node_of_another_boot_is_another_machine_and_is_not_cordoned():
+    other = node()
+    other.setdefault("status", {})["nodeInfo"] = {"bootID": "aaaa"}
+    with pytest.raises(
+        ValueError, match="expected gpu001 to be the machine of boot bbbb, found boot aaaa: drain_node names another machine, or its kubelet is away"
+    ):
+        plan_drain(other, [], "r1", "driver", boot_id="bbbb")
+    assert plan_drain(other, [], "r1", "driver", boot_id="aaaa").act
+    assert plan_drain(other, [], "r1", "driver").act
+    ours = node(OURS, cordoned=True)  # it has been booted since, and its kubelet has not said so yet
+    ours.setdefault("status", {})["nodeInfo"] = {"bootID": "aaaa"}
+    assert plan_drain(ours, [], "r1", "driver", boot_id="bbbb").answer.owned
+
+
 def test_mark_and_cordon_are_one_change_that_the_api_can_refuse():
     metadata = {"name": "gpu001", "resourceVersion": "1", "annotations": {ANNOTATION: OURS}}
     assert plan_drain(node(), [], "r1", "driver").patch == {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": True}}

@@ -6,7 +6,7 @@ import pytest
 
 from unhang_node.change.drain.reasons import is_ours, reason_for, run_of
 from unhang_node.change.drain.slurm import check_name
-from unhang_node.change.drain.slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, drain_answer
+from unhang_node.change.drain.slurm_decisions import Asked, Host, Standing, decide_drain, decide_release, decide_wait, drain_answer
 from unhang_node.parse.slurm import Job, Reservation, SlurmNode, parse_states
 
 OURS, OTHERS, EARLIER = "unhang r1: driver", "bad DIMM", "unhang r0: driver"
@@ -47,6 +47,30 @@ def test_what_is_drained_refused_and_left_alone(states, reason, act, refused, no
     assert refused in found.refused
     assert note in found.note
     assert bool(found.refused) is bool(refused)
+
+
+@pytest.mark.parametrize(
+    ("known", "booted_at", "host", "refused"),
+    [
+        ("gpu001", 1_000_000, Host("gpu001", 1_000_000), False),
+        ("gpu001", 1_000_000, Host("GPU001.example.org", 2_000_000), False),  # its clock was set
+        ("gpu001-ib", 1_000_000, Host("node17", 1_000_400), False),  # known by another name
+        ("gpu001", 1_000_000, Host("gpu002", 2_000_000), True),
+        ("gpu001", 2_000_000, Host("gpu001x", 1_000_000), True),
+        ("gpu001", 0, Host("gpu002", 2_000_000), False),  # its slurmd has never said when
+        ("gpu001", 1_000_000, Host("gpu002", 0), False),
+        ("", 1_000_000, Host("gpu002", 2_000_000), False),
+    ],
+)
+def test_a_node_of_another_machine_is_not_drained(known, booted_at, host, refused):
+    node = SlurmNode("gpu001", parse_states("IDLE"), "", "", {"NodeHostName": known} if known else {}, booted_at)
+    found = decide_drain(Standing(node), Asked("r1", host=host))
+    assert bool(found.refused) is refused
+    assert found.act is not refused
+    if refused:
+        assert f"to be the machine {host.name}, found {known}, which booted at another time: drain_node names another machine" in found.refused
+    ours = Standing(node._replace(states=parse_states("IDLE+DRAIN"), reason=OURS))
+    assert not decide_drain(ours, Asked("r1", host=host)).refused
 
 
 def test_the_same_run_may_give_another_reason():
