@@ -60,13 +60,17 @@ def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], kno
 
 
 def _sorted(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> RoleRemedies:
-    """sort_remedies, once for all nodes that are alike in what it looks at."""
+    """sort_remedies, once for all nodes that are alike in what it looks at. A pin of the inventory that clears a finding is its remedy."""
     present = present_in(node.sections)
     about = [(one["rule"], one["severity"], one["scope"], [(one.get("where") or {}).get(key) for key in LOOKED_AT], one["remedy"]) for one in findings]
-    key = (_encode((node.policy, about)), present)
+    key, cleared = (_encode((node.policy, about)), present), frozenset[str]()
     if key not in knowledge.sorted_before:
         knowledge.sorted_before[key] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known)
-    return knowledge.sorted_before[key]
+    if conflicts := knowledge.sorted_before[key].conflicts:
+        cleared = knowledge.judge.cleared(node.host, node.groups, node.policy, node.sections, conflicts)
+    if cleared and (key, cleared) not in knowledge.sorted_before:
+        knowledge.sorted_before[key, cleared] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known, cleared)
+    return knowledge.sorted_before[(key, cleared) if cleared else key]
 
 
 def _refusals_of_host(node: NodeDocument, sorted_out: RoleRemedies, knowledge: Knowledge) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,8 +47,14 @@ def decides(rule: Rule) -> bool:
     if rule.scope != "node" or rule.severity not in SERIOUS:
         return False
     if rule.decision_reads & SET:
-        return all(path in SET | STAYS for path in rule.decision_reads if path[0] in SECTIONS)
+        return is_foreseeable(rule)
     return "role" not in rule.row["remedy"] and any(path[:2] in (("policy", "driver"), ("policy", "kernel")) for path in rule.decision_reads)
+
+
+def is_foreseeable(rule: Rule) -> bool:
+    """True for a rule about a version that the policy brings, and about nothing that comes along with it: its verdict can be foreseen."""
+    about = rule.decision_reads & SET
+    return rule.scope == "node" and bool(about) and all(path in SET | STAYS for path in rule.decision_reads if path[0] in SECTIONS)
 
 
 class PolicyJudge:
@@ -56,16 +62,15 @@ class PolicyJudge:
 
     def __init__(self, catalogue: Catalogue, today: str):
         self._rules = [rule for rule in catalogue.rules if decides(rule)]
+        self._foreseeable = {rule.id: rule for rule in catalogue.rules if is_foreseeable(rule)}
         self._view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
         self._engines: dict[frozenset[str], Engine] = {}
+        self._clearing: dict[frozenset[str], Engine] = {}
         self._policies: dict[str, tuple[int, list[tuple[tuple, str]]]] = {}
 
     def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:
         """Why the policy is not to be applied to this node; [] for a good one. sections: typed (judge.documents), None for a node that was not read."""
-        key = json.dumps(policy, sort_keys=True, default=str)
-        if key not in self._policies:
-            self._policies[key] = (len(self._policies), policy_faults(policy))
-        number, faults = self._policies[key]
+        number, faults = self._known(policy)
         if faults:
             return [_refusal("policy-not-usable", "The policy cannot be used", "one of the schema unhang/policy/1", "; ".join(map(one_line, faults[:5])))]
         if sections is None or not ((policy.get("driver") or {}).keys() & {"version", "flavour"} or (policy.get("kernel") or {}).get("version")):
@@ -77,6 +82,25 @@ class PolicyJudge:
             if judged.verdict == "fail":
                 found.append(_refusal(rule.id, rule.row["title"], words.get("expected", ""), words.get("found", "")))
         return found
+
+    def cleared(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any, rules: Collection[str]) -> frozenset[str]:
+        """Of these rules, which fail on the node, those that pass once the exact versions of this policy run. sections: as for refusals()."""
+        number, faults = self._known(policy)
+        wanted = frozenset(rule for rule in rules if rule in self._foreseeable)
+        exact = (policy.get("driver") or {}).get("version") or (policy.get("kernel") or {}).get("version")
+        if faults or sections is None or not exact or not wanted:
+            return frozenset()
+        if wanted not in self._clearing:
+            self._clearing[wanted] = Engine([self._foreseeable[rule] for rule in sorted(wanted)], self._view)
+        engine, node = self._clearing[wanted], NodeView(host, tuple(groups), policy, "ok", "", "", _foreseen(sections, policy))
+        return wanted - {engine.rules[rule_number].id for rule_number, *_ in engine.judge(node, number).listed}
+
+    def _known(self, policy: Mapping[str, Any]) -> tuple[int, list[tuple[tuple, str]]]:
+        """The policy's number, and what is wrong with it."""
+        key = json.dumps(policy, sort_keys=True, default=str)
+        if key not in self._policies:
+            self._policies[key] = (len(self._policies), policy_faults(policy))
+        return self._policies[key]
 
     def _engine(self, host: str, groups: Sequence[str], policy: Mapping[str, Any]) -> Engine:
         """One that has not the rules which are waived for this host today."""

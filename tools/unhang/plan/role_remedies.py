@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,21 +39,25 @@ LONGEST = 1000
 class RoleRemedies:
     """roles: role -> rules, both in order. policy: the one to play them with. refused: what is not applied though a role could, one line each.
 
-    person: (rule, what somebody has to look at).
+    person: (rule, what somebody has to look at). conflicts: the rules of which nothing is applied, for what they propose contradicts the inventory or another.
     """
 
     roles: dict[str, tuple[str, ...]]
     policy: dict[str, Any]
     refused: tuple[str, ...] = ()
     person: tuple[tuple[str, str], ...] = ()
+    conflicts: tuple[str, ...] = ()
 
 
-def sort_remedies(findings: Iterable[Mapping[str, Any]], policy: Mapping[str, Any], present: Present, reads: Reads, known: Known) -> RoleRemedies:
+def sort_remedies(
+    findings: Iterable[Mapping[str, Any]], policy: Mapping[str, Any], present: Present, reads: Reads, known: Known, cleared: Collection[str] = ()
+) -> RoleRemedies:
     """What roles repair of one host's findings (verdict fail) and what they do not.
 
-    policy: of the inventory. present: what the node has. reads: rule -> paths of facts and policy that decide it.
+    policy: of the inventory. present: what the node has. reads: rule -> paths of facts and policy that decide it. cleared: rules that the inventory's policy
+    clears by itself; what they propose is not asked for.
     """
-    rows = [{**one, "remedy": one.get("remedy") or {}} for one in sorted(findings, key=lambda one: (SEVERITIES.index(one["severity"]), one["rule"]))]
+    rows = [{**one, "remedy": _remedy(one, cleared)} for one in sorted(findings, key=lambda one: (SEVERITIES.index(one["severity"]), one["rule"]))]
     with_role = [one for one in rows if one["remedy"].get("role") in ROLE_ORDER and _is_reachable(one)]
     proposals = [Wish(one["rule"], one["remedy"]["policy"]) for one in with_role if one["remedy"].get("policy")]
     resolved = resolve_policy(policy, proposals)
@@ -68,7 +72,13 @@ def sort_remedies(findings: Iterable[Mapping[str, Any]], policy: Mapping[str, An
         resolve_policy(policy, [one for one in proposals if one.because in chosen]).policy,
         tuple(sorted({f"{one['rule']}: {resolved.conflicts[one['rule']]}" for one in conflicts})),
         tuple(sorted({(one["rule"], person_text(one, _lacking(one, resolved.policy, reads))) for one in rows if id(one) not in kept})),
+        tuple(sorted({one["rule"] for one in conflicts})),
     )
+
+
+def _remedy(finding: Mapping[str, Any], cleared: Collection[str]) -> dict[str, Any]:
+    remedy = finding.get("remedy") or {}
+    return {key: value for key, value in remedy.items() if key != "policy" or finding["rule"] not in cleared}
 
 
 def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:

@@ -147,6 +147,33 @@ def test_a_policy_that_would_bring_in_a_known_fault_refuses_the_host():
     assert [one.rule for one in entry.person] == ["nvlink-down"]
 
 
+DEADLOCK = finding("driver-545-23-08-p2p-deadlock", DRIVER["remedy"])
+
+
+def test_a_pin_of_the_inventory_that_clears_a_finding_is_its_remedy_whatever_the_rule_proposes():
+    policy = {"driver": {"version": "535.309.01", "flavour": "proprietary", "held": True}}
+    entry = planned(DEADLOCK, NUMA, policy=policy)
+    assert [(one.role, one.because, one.before, one.after) for one in entry.remedies] == [
+        ("gpu_driver", (DEADLOCK["rule"],), "545.23.08", "535.309.01"),
+        ("host_tuning", ("numa-balancing-on",), None, None),
+    ]
+    assert entry.policy["driver"] == policy["driver"]
+    assert (entry.refused, entry.person) == ((), ())
+
+
+@pytest.mark.parametrize("policy", [{"driver": {"max": "550.1"}}, {"driver": {"version": "545.23.8"}}, {"driver": {"version": "545.23.08"}}])
+def test_what_the_inventory_pins_is_no_remedy_where_the_finding_would_stay(policy):
+    entry = planned(DEADLOCK, policy=policy)
+    assert entry.remedies == ()
+    assert any("driver-545-23-08-p2p-deadlock wants driver.min: 580.65.06, and unhang_policy wants" in one.why for one in entry.refused)
+
+
+def test_a_pin_says_nothing_of_a_rule_that_reads_what_it_does_not_bring():
+    wrong = finding("driver-545-from-ubuntu", DRIVER["remedy"])
+    entry = planned(wrong, policy={"driver": {"version": "535.309.01"}})
+    assert entry.remedies == ()
+
+
 def test_a_policy_that_cannot_be_used_refuses_the_host():
     entry = planned(NUMA, policy={"driver": {"versoin": "580.1"}})
     assert entry.remedies == ()
