@@ -1,4 +1,4 @@
-"""Runs one program of the node: argv, an explicit environment, a deadline, and an end for all that it started.
+"""Runs one program of the node: argv, an explicit environment, a deadline, and an end for all that it started. Nothing else of the node's side starts one.
 
 The program gets a session of its own, so that its deadline ends its children with it; what left that session (a service that was started) goes on.
 An answer never takes more memory than its limit. A service that keeps the program's output open is not waited for once the program itself has ended.
@@ -17,7 +17,7 @@ from .named_tuple import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENVIRONMENT = {"PATH": FOLDERS, "LC_ALL": "C", "HOME": "/"}
@@ -104,6 +104,16 @@ def run_process(
         is_missing=is_missing,
         is_cut=captured.is_cut,
     )
+
+
+def start_apart(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Callable[[], bool]:
+    """Starts a program in a session of its own, which nothing here ends, and says whether it has ended each time that it is asked. Its output goes nowhere.
+
+    For a package manager without systemd: it has to survive the deadline, and whoever started it. Raises OSError.
+    """
+    nowhere = subprocess.DEVNULL
+    child = subprocess.Popen(list(argv), stdin=nowhere, stdout=nowhere, stderr=nowhere, env={**ENVIRONMENT, **(variables or {})}, start_new_session=True)
+    return lambda: child.poll() is not None
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

@@ -53,3 +53,21 @@ def test_no_import_points_up(top, order):
     upward = {f"{name} -> {other}" for name, other in pairs if layers[part(other)] >= layers[part(name)]}
     assert unplaced == set(), "say where it belongs"
     assert "\n".join(sorted(upward)) == ""
+
+
+def test_one_module_of_the_node_starts_programs():
+    trees = modules(HOME / "module_utils" / "unhang_node")
+    starts = {
+        name
+        for name, tree in trees.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Import) and any(one.name == "subprocess" for one in node.names))
+        or (isinstance(node, ast.ImportFrom) and node.module == "subprocess")
+        or (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "os"
+            and node.attr.startswith(("system", "popen", "spawn", "exec"))
+        )
+    }
+    assert starts == {"process"}

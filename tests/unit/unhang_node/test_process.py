@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang_node.process import ProgramFailed, demand_success, output_of, run_process
+from unhang_node.process import FOLDERS, ProgramFailed, demand_success, output_of, run_process, start_apart
 
 PATIENT_S = 120  # how long a test waits for what happens at once on an idle machine
 
@@ -117,3 +117,20 @@ def test_a_failure_is_one_line_with_the_last_words():
 
 def test_bytes_that_are_no_text_are_replaced():
     assert shell("printf '\\377x'").stdout == "\ufffdx"
+
+
+def test_a_program_that_is_started_apart_has_a_session_of_its_own_and_is_not_ended_by_us(tmp_path):
+    done, told = tmp_path / "done", tmp_path / "told"
+    script = f"ps -o sid= -p $$ > {told}; echo $PATH:$LC_ALL:$MORE >> {told}; while [ ! -e {done} ]; do sleep 0.1; done"
+    ended = start_apart(["sh", "-c", script], {"MORE": "more"})
+    until = time.monotonic() + PATIENT_S
+    while (not told.exists() or len(told.read_text().splitlines()) < 2) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not ended()
+    session, environment = told.read_text().splitlines()
+    assert int(session) != os.getsid(0)
+    assert environment == f"{FOLDERS}:C:more"
+    done.touch()
+    while not ended() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert ended()

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from typing import Callable, Sequence, Tuple
 
-from ...process import ENVIRONMENT, run_process
+from ...process import ENVIRONMENT, run_process, start_apart
 from ..config.masking import mask_urls
 from ..files import STATE_FOLDER, place_of, read_text_or_none
 from .programs import QUIET
@@ -82,7 +81,7 @@ def run_apart(rootfs: str, commands: Sequence[Sequence[str]], deadline_s: float,
 
 def _run_one(work: str, command: Sequence[str], until: float, deadline_s: float) -> int:
     argv = ["/bin/sh", "-c", WRAPPER, work, *command]
-    ended = _start_unit(argv) if has_systemd() else _start_session(argv)
+    ended = _start_unit(argv) if has_systemd() else start_apart(argv, QUIET)
     code = _await_code(os.path.join(work, "code"), ended, until, deadline_s)
     while not ended() and time.monotonic() < until:  # the next command's unit has the same name
         time.sleep(PAUSE_S)
@@ -98,14 +97,6 @@ def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
         reason = f"no answer within {ASK_S} s" if result.timed_out else result.last_words[-300:]
         raise OSError(5, "systemd-run: " + reason, UNIT)
     return lambda: not is_at_work()
-
-
-def _start_session(argv: Sequence[str]) -> Callable[[], bool]:
-    """Where no systemd runs: not through run_process, which would end the package manager with its deadline, or with us."""
-    child = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(ENVIRONMENT, **QUIET), start_new_session=True
-    )
-    return lambda: child.poll() is not None
 
 
 def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s: float) -> int:
