@@ -31,15 +31,16 @@ def _row(row: Mapping[str, Any]) -> str:
 def _remedy(remedy: Mapping[str, Any]) -> str:
     parts = []
     if role := remedy.get("role"):
-        settings = ", ".join(f"{name}: {value}" for name, value in _flat(remedy.get("variables") or {}))
+        settings = ", ".join(f"{name}: {value}" for name, value in flat(remedy.get("variables") or {}))
         parts.append(f"role {role}" + (f" with {settings}" if settings else ""))
     return "; ".join([*parts, *([str(remedy["person"])] if remedy.get("person") else [])])
 
 
-def _flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """(path, value) of each key of a policy, as a person writes them."""
     for name, value in variables.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", str(value).lower() if isinstance(value, bool) else str(value)
 

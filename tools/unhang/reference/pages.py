@@ -1,4 +1,4 @@
-"""docs/rules.md, docs/facts.md and docs/causes.md, written from the catalogue: `make generated` writes them anew."""
+"""docs/rules.md, docs/facts.md, docs/causes.md and docs/runbooks.md, written from the catalogue: `make generated` writes them anew."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.rules import Rule
 from unhang.reference.causes import render_causes
+from unhang.reference.runbooks import render_runbooks
 from unhang.schemas.shapes import Shape, fact_shapes
 
 HOW = "(`make generated`); a test fails when it is stale."
@@ -142,7 +143,7 @@ def render_facts(catalogue: Catalogue) -> str:
     return "".join(parts)
 
 
-PAGES: dict[str, Callable[[Catalogue], str]] = {"rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes}
+PAGES: dict[str, Callable[[Catalogue], str]] = {"rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes, "runbooks.md": render_runbooks}
 
 
 def main(folder: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from unhang.diagnose.signatures import load_causes
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.reference.pages import PAGES, fact_paths, render_facts, render_rules, rules_by_fact
+from unhang.reference.runbooks import lines_of, render_runbooks
 
 DOCS = Path(__file__).resolve().parents[4] / "docs"
 CATALOGUE = load_catalogue()
@@ -59,3 +61,23 @@ def test_every_rule_is_found_under_a_fact(rule):
 )
 def test_facts_are_joined_with_the_rules_that_read_them(path, rule):
     assert rule in USED[path]
+
+
+@pytest.mark.parametrize("cause", sorted(load_causes()))
+def test_a_cause_has_a_run_book_with_all_its_parts(cause):
+    book = render_runbooks(CATALOGUE).partition(f"\n## {cause}\n")[2].partition("\n## ")[0]
+    parts = [book.find(f"\n**{name}") for name in ("What you see.**", "Why.**", "What decides it**", "What to do.**", "How to undo it.**")]
+    assert -1 not in parts and parts == sorted(parts)
+    assert len(book.partition("**How to undo it.**")[2].partition("\nSources: ")[0].strip()) > 40
+
+
+def test_what_one_sees_of_a_cause_are_lines_that_point_at_it_strongly_first():
+    rows = [
+        {"for": {"oom": "weak"}, "says": "no", "examples": {"match": ["a weak line"]}},
+        {"for": {"oom": "supporting"}, "says": "third", "examples": {"match": ["a supporting line"]}},
+        {"for": {"oom": "strong"}, "says": "second", "examples": {"match": ["x" * 500, "a strong line"]}},
+        {"for": {"oom": "decisive"}, "says": "first", "examples": {"match": ["a decisive line"]}},
+        {"for": {"disk_full": "decisive"}, "says": "no", "examples": {"match": ["another cause's line"]}},
+        {"says": "no", "examples": {"match": ["nobody's line"]}},
+    ]
+    assert lines_of("oom", rows) == [("first", "a decisive line"), ("second", "a strong line"), ("third", "a supporting line")]
