@@ -23,6 +23,7 @@ from unhang.diagnose.wording import Wording, load_wording
 
 SCHEMA = "unhang/diagnosis/1"
 MOST_COLLECT = 6
+MOST_ASKED = 5  # causes that are asked for, each by its most telling command first
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,9 @@ def _remarks(facts: Facts) -> list[dict[str, Any]]:
 
 def _collect(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]], ask: Sequence[str] = ()) -> list[str]:
     """What would decide: what the conclusion asks for first, then the lists of the first causes in turn, then the rest of what the conclusion asks for."""
-    lists = [rows[cause.id]["collect"] for cause in causes[:3]]
+    lists = [rows[cause.id]["collect"] for cause in causes[:MOST_ASKED]]
     mixed = [one[place] for place in range(max(map(len, lists), default=0)) for one in lists if place < len(one)]
-    return list(dict.fromkeys([*ask[:2], *mixed, *ask]))[:MOST_COLLECT]
+    return list(dict.fromkeys([*ask[: MOST_COLLECT - len(lists)], *mixed, *ask]))[:MOST_COLLECT]
 
 
 def render_json(diagnosis: Mapping[str, Any]) -> str:

@@ -13,8 +13,8 @@ from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import ABOVE_INFO
 
-STRONGEST = 0.9
-LESS = 0.1  # each further cause of a phase
+STRONGEST = 0.6
+LESS = 0.05  # each further cause of a phase
 USUAL = {
     "a job of several nodes hangs or fails before its ranks have met": ("wrong_interface", "firewall_ports", "ib_misconfig", "dns_hostname"),
     "a job of several nodes hangs once its ranks have met": ("ib_misconfig", "rank_desync_app", "nccl_bug"),

@@ -17,13 +17,14 @@ from unhang.diagnose.wording import HEALTHY, Wording, resembling
 
 MOST_CAUSES = 8
 LEAST_SCORE = 0.5
-LEAST_OF_WORDS = 0.1  # what words alone make likely fills the list up to FEW causes from here on
-FEW = 3
+LEAST_OF_WORDS = 0.05  # what words alone make likely fills the list up to FEW causes from here on
+FEW = 5
 FAR_BEHIND = 2.5  # a cause so far behind the first one is only mentioned
 CLEAR = 2.0  # a first cause so far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # shares of belief from which on the words are used
 FAMILY = "family-"  # ids of signatures that tell the part of a program only
 RESEMBLES = "resembles"  # id of what is believed because solved logs with that cause have words like these
+SURE_HEALTHY = 0.5
 BESIDE_CLEAR = 0.3  # the part of it that counts where a cause stands clear without it: too little to put another one first
 MOST_BY_WORDS = 3.0  # what words alone add, at most; set by leaving out one batch of logs after the other
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers")  # evidence that is itself the sign of a fault
@@ -103,7 +104,7 @@ def _of_words(facts: Facts, wording: Wording, *, trouble: bool) -> list[Evidence
     if not trouble and (not facts.events or facts.of("healthy_end") or facts.of("average_bandwidth")):
         return []
     near = resembling(facts.words, wording)
-    if not near or (near[0].cause == HEALTHY and not trouble):
+    if not near or (near[0].cause == HEALTHY and near[0].share >= SURE_HEALTHY and not trouble):
         return []
     return [
         Evidence(one.cause, MOST_BY_WORDS * one.share, f"solved logs with this cause have words like these: {', '.join(one.words)}", (), RESEMBLES)
