@@ -18,7 +18,7 @@ TOOLS = str(Path(__file__).parents[2] / "tools")
 
 
 def unhang(*words, cwd, **environ):
-    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "HOME": str(cwd), **environ}
+    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "HOME": str(cwd), "UNHANG_RUNS": "runs", **environ}
     return subprocess.run([sys.executable, "-m", "unhang", *words], cwd=cwd, env=settings, capture_output=True, timeout=240)
 
 

@@ -46,13 +46,15 @@ def outputs() -> dict[str, str]:
     from unhang.report.json import render_json
     from unhang.report.screen import render_screen
     from unhang.report.table import render_table
+    from unhang.triage.actions import Setting
 
+    here = Setting(inventories=("inventory/mycluster",))  # as run.json of these fleets has it
     made = {}
     for name, findings in cases().items():
         for width in (80, 100, 120, 200) if name == "five_situations" else (100,):
-            made[f"{name}.{width}.exit{exit_code(findings)}.txt"] = render_table(findings, width)
+            made[f"{name}.{width}.exit{exit_code(findings)}.txt"] = render_table(findings, width, setting_of=lambda cause: here)
     findings = cases()["five_situations"]
-    made[f"five_situations.ascii.exit{exit_code(findings)}.txt"] = render_table(findings, 100, plain=True)
+    made[f"five_situations.ascii.exit{exit_code(findings)}.txt"] = render_table(findings, 100, plain=True, setting_of=lambda cause: here)
     for name, findings in cases().items():
         for width in (80, 120) if name == "five_situations" else (80,):
             made[f"{name}.screen.{width}.exit{exit_code(findings)}.txt"] = render_screen(findings, width)

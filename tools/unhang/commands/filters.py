@@ -18,7 +18,9 @@ from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import node_paths
 from unhang.nodeset import expand_limit
 from unhang.report.filtering import Filter, narrowed
+from unhang.report.run import read_run
 from unhang.strict_json import read_bounded
+from unhang.triage.actions import Setting, command
 
 OPTIONS = ("host", "group", "rule", "severity")
 MAX_LIST_BYTES = 32 << 20
@@ -36,7 +38,17 @@ def add_filters(parser: argparse.ArgumentParser, title: str = "what is shown, an
 def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:
     """The findings that the options ask for. Raises UserError for a host, group, rule or severity that there is none of."""
     asked = asked_filter(folder, findings, arguments)
-    return findings if asked is None else narrowed(findings, asked)
+    if asked is None:
+        return findings
+    left = narrowed(findings, asked)
+    setting = planned_setting(folder, findings)
+    return {**left, "causes": [{**cause, "command": command(cause, setting)} for cause in left["causes"]]}
+
+
+def planned_setting(folder: Path, findings: Mapping[str, Any]) -> Setting:
+    """What the commands of a run's causes name, as findings.json has them."""
+    planned = "" if (findings.get("judged_by") or {}).get("policy") else str(findings["run"]["id"])
+    return Setting(run=planned, reachable=read_run(folder).get("inventory") is not None)
 
 
 def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Filter | None:

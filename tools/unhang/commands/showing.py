@@ -65,11 +65,11 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
     width, colour, plain = terminal_shape(sys.stdout, os.environ) if to_terminal else (PIPED_WIDTH, False, False)
     colour = {"always": True, "never": False}.get(arguments.color, colour)
     program = project.program_as_typed()
-    if arguments.verbose or arguments.format == "wide":
-        full = not (to_terminal and sys.stdout.isatty())
-        return render_table(findings, width, colour, plain=plain, full=full, run=arguments.run, program=program)
     here = setting_here(folder, findings, arguments.run)
     setting_of = _with_lists(folder, arguments.run, here)
+    if arguments.verbose or arguments.format == "wide":
+        full = not (to_terminal and sys.stdout.isatty())
+        return render_table(findings, width, colour, plain=plain, full=full, run=arguments.run, program=program, setting_of=setting_of)
     return render_screen(findings, width, colour, plain=plain, run=arguments.run, program=program, setting_of=setting_of, planned=bool(here.run))
 
 

@@ -19,7 +19,7 @@ from unhang.report import phrases
 from unhang.report.folding import hosts_of, item_label
 from unhang.text import visible
 
-COLUMNS = ("severity", "verdict", "host", "rule", "title", "where", "expected", "found", "do")
+COLUMNS = ("severity", "verdict", "host", "rule", "title", "where", "expected", "found", "do", "run")
 SARIF_LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": "note"}
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 
@@ -36,11 +36,25 @@ def render_csv(findings: Mapping[str, Any]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
+    commands = {
+        (rule, host): cause["command"] for cause in reversed(findings["causes"]) for rule in (cause["rule"], *cause["explains"]) for host in cause["nodes"]
+    }
     for one in findings["findings"]:
         for host in hosts_of(one) or ("",):
             told = (one["severity"], one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")), one["expected"], one["found"])
-            writer.writerow([_cell(visible(value)) for value in (*told, phrases.action(one))])
+            command = commands.get((one["rule"], host), "") if one["verdict"] == "fail" else ""
+            writer.writerow([_cell(visible(value)) for value in (*told, phrases.action(one), command)])
     return out.getvalue()
+
+
+def _commands(findings: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """(rule, host) -> the command of the gravest cause that accounts for it."""
+    found: dict[tuple[str, str], str] = {}
+    for cause in findings["causes"]:
+        for rule in (cause["rule"], *cause["explains"]):
+            for host in cause["nodes"]:
+                found.setdefault((rule, host), cause["command"])
+    return found
 
 
 def _cell(text: str) -> str:
@@ -60,7 +74,12 @@ def render_jsonl(findings: Mapping[str, Any]) -> str:
 def render_markdown(findings: Mapping[str, Any]) -> str:
     """Causes as a table for an issue or a chat."""
     counts = ", ".join(f"{len(hosts):,} {verdict}" for verdict, hosts in findings["node_verdicts"].items() if hosts)
-    lines = [f"Nodes: {counts or 'none'}", "", "| severity | nodes | cause | do | command |", "| --- | --- | --- | --- | --- |"]
+    lines = [
+        f"Nodes: {counts or 'none'}; {_plain(phrases.judged_by(findings))}",
+        "",
+        "| severity | nodes | cause | do | command |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     for cause in findings["causes"]:
         title = f"{_plain(cause['title'])} ({_plain(cause['rule'])})"
         cells = (cause["severity"], _plain(fold_hosts(cause["nodes"])), title, _plain(phrases.cause_action(cause)), f"`{_code(cause['command'])}`")
@@ -91,6 +110,8 @@ def render_junit(findings: Mapping[str, Any]) -> str:
     hosts = [host for among in verdicts.values() for host in among]
     unread = set(verdicts["unread"])
     suite = ElementTree.Element("testsuite", name="unhang", tests=str(len(hosts)))
+    properties = ElementTree.SubElement(suite, "properties")
+    ElementTree.SubElement(properties, "property", name="judged_by", value=phrases.judged_by(findings))
     for host in hosts:
         case = ElementTree.SubElement(suite, "testcase", classname="unhang.node", name=visible(host, 1024))
         for one in of_host.get(host, ()):
@@ -108,7 +129,12 @@ def render_sarif(findings: Mapping[str, Any]) -> str:
     """One SARIF log: a result for each failure, its nodes as logical locations."""
     rules = sorted({(one["rule"], one["title"]) for one in findings["findings"]})
     driver = {"name": "unhang", "rules": [{"id": rule, "shortDescription": {"text": title}} for rule, title in rules]}
-    log = {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": list(_results(findings))}]}
+    by = phrases.judged_by(findings)
+    log = {
+        "$schema": SARIF_SCHEMA,
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": list(_results(findings)), "properties": {"judgedBy": by}}],
+    }
     return json.dumps(log, ensure_ascii=True, indent=1) + "\n"
 
 

@@ -221,3 +221,14 @@ def waiver(finding: Mapping[str, Any]) -> str:
     by = f", by {visible(given['by'], 80)}" if given.get("by") else ""
     until = f" until {visible(given['until'], 40)}" if given.get("until") else ""
     return f"{visible(given.get('reason') or 'no reason given', 300)}{by}{until}"
+
+
+def judged_by(findings: Mapping[str, Any]) -> str:
+    """Which run this is, when it was read, and by which rules and policy it was judged."""
+    run, by = findings.get("run") or {}, findings.get("judged_by") or {}
+    when = visible(run.get("finished") or run.get("started") or "", 40).replace("T", " ").removesuffix("Z")
+    rules = f"{int((findings.get('catalogue') or {}).get('rules') or 0):,} rules"
+    own = f" (with {', '.join(visible(one, 120) for one in by['rules'])})" if by.get("rules") else ""
+    policy = f"policy {visible(by['policy'], 200)}" if by.get("policy") else "the inventory's policy"
+    read = f" of {when} UTC" if when else ""
+    return f"run {visible(run.get('id') or '?', 120)}{read}, judged {visible(run.get('judged') or '?', 40)} by {rules}{own} and {policy}"

@@ -15,6 +15,7 @@ from rich.text import Text
 from unhang.judge.rules import SEVERITIES
 from unhang.nodeset import fold_hosts, shortened
 from unhang.report import phrases
+from unhang.report.pasting import command_lines
 from unhang.report.table import PIPED_WIDTH, STYLES, printed
 from unhang.text import counted, visible
 from unhang.triage.actions import Setting, command
@@ -60,7 +61,7 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     verdicts = findings["node_verdicts"]
     counts = ", ".join(f"{len(verdicts[verdict]):,} {verdict}" for verdict in VERDICTS if verdicts[verdict])
     nodes = sum(map(len, verdicts.values()))
-    lines = [("", part, "dim") for part in _wrapped(judged_by(findings), width)]
+    lines = [("", part, "dim") for part in _wrapped(phrases.judged_by(findings), width)]
     told = f"{counted(nodes, 'node')}: {counts}" if nodes else phrases.NO_NODES
     lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
     lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(told, width))]
@@ -72,17 +73,6 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     if nodes and not findings["causes"]:
         lines += [("", f"nothing found on {shortened(fold_hosts(verdicts['healthy']), width - 20)}", "")] if len(verdicts["healthy"]) == nodes else []
     return [*lines, ("", "", "")]
-
-
-def judged_by(findings: Mapping[str, Any]) -> str:
-    """Which run this is, when it was read, and by which rules and policy it was judged."""
-    run, by = findings.get("run") or {}, findings.get("judged_by") or {}
-    when = visible(run.get("finished") or run.get("started") or "", 40).replace("T", " ").removesuffix("Z")
-    rules = f"{int((findings.get('catalogue') or {}).get('rules') or 0):,} rules"
-    own = f" (with {', '.join(visible(one, 120) for one in by['rules'])})" if by.get("rules") else ""
-    policy = f"policy {visible(by['policy'], 200)}" if by.get("policy") else "the inventory's policy"
-    read = f" of {when} UTC" if when else ""
-    return f"run {visible(run.get('id') or '?', 120)}{read}, judged {visible(run.get('judged') or '?', 40)} by {rules}{own} and {policy}"
 
 
 def _foot(findings: Mapping[str, Any], run: str, program: str, planned: bool) -> list[Line]:
@@ -164,7 +154,7 @@ def _block(cause: Mapping[str, Any], width: int, most: int, setting: Setting) ->
             lines[-1] = (lines[-1][0], _cut(lines[-1][1] + " " + done[most], width - LABEL), "dim")
     if named := phrases.devices(cause):
         lines.append(("  ticket", _cut(named, width - LABEL), "dim"))
-    pasted = _command_lines(visible(command(cause, setting), 4_000_000), width - LABEL)
+    pasted = command_lines(visible(command(cause, setting), 4_000_000), width - LABEL)
     return lines + [("  run" if not place else MORE, line, "dim") for place, line in enumerate(pasted)]
 
 
@@ -174,43 +164,6 @@ def _paragraph(label: str, text: str, style: str, width: int) -> list[Line]:
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, max(width, 20), break_long_words=False, break_on_hyphens=False) or [""]
-
-
-def _command_lines(text: str, width: int) -> list[str]:
-    r"""A command over several lines, each but the last ending in a backslash; nothing between quotes is broken."""
-    lines = [""]
-    for word in _with_values(_words(text)):
-        longer = f"{lines[-1]} {word}".strip()
-        if lines[-1] and len(longer) > width - 2:
-            lines[-1] += " \\"
-            lines.append("  " + word)
-        else:
-            lines[-1] = longer if len(lines) == 1 else f"{lines[-1]} {word}"
-    return lines
-
-
-def _with_values(words: Sequence[str]) -> list[str]:
-    """An option and its value as one word, so that they stay on one line."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1].startswith("-") and " " not in joined[-1] and not word.startswith("-"):
-            joined[-1] += f" {word}"
-        else:
-            joined.append(word)
-    return joined
-
-
-def _words(text: str) -> list[str]:
-    """Split at blanks outside quotes."""
-    words, quote = [""], ""
-    for letter in text:
-        if letter in "'\"" and quote in ("", letter):
-            quote = "" if quote else letter
-        if letter == " " and not quote:
-            words.append("")
-        else:
-            words[-1] += letter
-    return words
 
 
 def _cut(text: str, width: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console, RenderableType
@@ -18,7 +18,9 @@ from rich.text import Text
 from unhang.nodeset import broken, fold_hosts, shortened
 from unhang.report import phrases
 from unhang.report.folding import Fold, Unread, fold_findings, fold_unread
+from unhang.report.pasting import command_lines, commands_by_rule, commands_of
 from unhang.text import ascii_only, counted, visible
+from unhang.triage.actions import Setting
 
 PIPED_WIDTH = 100
 WIDE = 150  # from here on evidence and action stand beside expected and found
@@ -54,6 +56,7 @@ def render_table(
     full: bool = True,
     run: str = "runs/latest",
     program: str = "unhang",
+    setting_of: Callable[[Mapping[str, Any]], Setting] = lambda cause: Setting(),
 ) -> str:
     """A findings document as text.
 
@@ -63,16 +66,18 @@ def render_table(
     full      every host; else a set of hosts that would fill more than a few lines is shortened
     run       the run folder as the user would type it, for the last line
     program   unhang as the user would type it, likewise
+    setting_of  cause -> what its command needs to know
     """
     by_verdict: dict[str, list[Mapping[str, Any]]] = {"fail": [], "unknown": [], "waived": []}
     for finding in findings.get("findings") or []:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
     told = phrases.tally(findings, failed)
-    parts: list[RenderableType] = [Text(f"run {visible((findings.get('run') or {}).get('id') or '?')}", style="dim"), Text("")]
+    parts: list[RenderableType] = [Text(phrases.judged_by(findings), style="dim"), Text("")]
+    by_rule = commands_by_rule(findings)
     longest = 10**9 if full else 3 * width
     for fold in failed:
-        parts += [_finding(fold, width, longest), Text("")]
+        parts += [_finding(fold, width, longest), *_pasted(commands_of(fold, by_rule, setting_of), width), Text("")]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
     parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(told, f"{program} report {run}")
     return printed(parts, width, color, plain)
@@ -138,6 +143,12 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     block.add_row(title)
     block.add_row(Padding(body, (0, 0, 0, 2)))
     return block
+
+
+def _pasted(commands: Sequence[str], width: int) -> list[RenderableType]:
+    """The commands under a finding; none of their lines is wrapped, for a word that is broken is another word."""
+    lines = [("run" if not place else "", line) for one in commands for place, line in enumerate(command_lines(visible(one, 4_000_000), width - 12))]
+    return [Text.assemble((f"  {label:<10}", "dim"), line, no_wrap=True, overflow="ignore") for label, line in lines]
 
 
 def _found(fold: Fold) -> str:

@@ -73,6 +73,22 @@ def test_a_part_of_a_run_has_commands_for_that_part_alone(tmp_path, capsys):
     assert expand_limit(parsed(commands["a-role"])[1].host[0]) == ["gpu002", "gpu003"]
 
 
+def test_every_form_has_the_command_of_a_finding_for_the_nodes_that_are_shown(tmp_path, capsys):
+    folder = write_fleet(tmp_path / RUN, FEW)
+    for form in ("wide", "csv", "markdown", "json"):
+        main(["report", str(folder), "--host", "gpu[002-003]", "--rule", "a-role", "-o", form])
+        shown = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
+        assert re.search(r"unhang remediate \S+ --rule a-role --host '?gpu\S*\[002-003\]", shown), form
+
+
+def test_every_form_for_people_and_reports_says_by_what_it_was_judged(tmp_path, capsys):
+    folder = write_fleet(tmp_path / RUN, FEW, judged_by={"policy": "next.yml", "rules": ["own"]})
+    for form in ("table", "wide", "markdown", "junit", "sarif"):
+        main(["report", str(folder), "-o", form])
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"run {RUN} of 2026-03-02 03:14:31 UTC, judged 2026-03-02 by 87 rules (with own) and policy next.yml" in shown, form
+
+
 def test_nothing_is_to_be_rolled_out_of_findings_by_another_policy(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW, judged_by={"policy": "strict.yml", "rules": []})
     assert pasted(capsys, str(folder))["a-role"][-2:] == ["explain", "a-role"]

@@ -58,7 +58,9 @@ def test_no_golden_file_is_left_over():
 def test_no_line_is_wider_than_asked_and_no_word_is_lost(width):
     findings = five_situations.fleet()[0]
     text = render_table(findings, width)
-    assert max(map(len, text.splitlines())) <= width
+    pasted = {line for block in re.findall(r"^  run   (?:.*\\\n)*.*", text, re.MULTILINE) for line in block.splitlines()}
+    assert max(len(line) for line in text.splitlines() if line not in pasted) <= width
+    assert width < 80 or max(map(len, pasted)) <= width  # a command's words are never broken, however narrow the terminal is
     if width < 150:
         bare = re.sub(r"\s+", "", text)
         for finding in findings["findings"]:

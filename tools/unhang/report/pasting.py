@@ -1,0 +1,64 @@
+"""Commands of causes, as people copy them: which belongs to what is shown, and how a long one stands on several lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from unhang.report.folding import Fold
+from unhang.triage.actions import Setting, command
+
+MOST_COMMANDS = 2
+
+
+def commands_by_rule(findings: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """Rule -> the causes that account for its findings."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for cause in findings["causes"]:
+        for rule in (cause["rule"], *cause["explains"]):
+            found.setdefault(rule, []).append(cause)
+    return found
+
+
+def commands_of(fold: Fold, by_rule: Mapping[str, Sequence[Mapping[str, Any]]], setting_of: Callable[[Mapping[str, Any]], Setting]) -> list[str]:
+    """The commands of the causes that findings belong to, each once; by_rule as commands_by_rule gives it."""
+    hosts = set(fold.hosts)
+    causes = [one for one in by_rule.get(str(fold.example["rule"]), ()) if not one["nodes"] or hosts.intersection(one["nodes"])]
+    return list(dict.fromkeys(command(one, setting_of(one)) for one in causes[:MOST_COMMANDS]))
+
+
+def command_lines(text: str, width: int) -> list[str]:
+    r"""A command over several lines, each but the last ending in a backslash; nothing between quotes is broken."""
+    lines = [""]
+    for word in _with_values(_words(text)):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and len(longer) > width - 2:
+            lines[-1] += " \\"
+            lines.append("  " + word)
+        else:
+            lines[-1] = longer if len(lines) == 1 else f"{lines[-1]} {word}"
+    return lines
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    """An option and its value as one word, so that they stay on one line."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1].startswith("-") and " " not in joined[-1] and not word.startswith("-"):
+            joined[-1] += f" {word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _words(text: str) -> list[str]:
+    """Split at blanks outside quotes."""
+    words, quote = [""], ""
+    for letter in text:
+        if letter in "'\"" and quote in ("", letter):
+            quote = "" if quote else letter
+        if letter == " " and not quote:
+            words.append("")
+        else:
+            words[-1] += letter
+    return words
