@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
+import re
 import shutil
 from pathlib import Path
 
 import five_situations
 import fleets
 import hostile
+import large_fleet
 import pytest
 
-from unhang.report.html import render_html
+from unhang.report.html import render_html, render_page
+from unhang.report.run import summarise_node
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
 FLAGS = [
@@ -24,7 +29,7 @@ FLAGS = [
     "--disable-sync",
 ]
 ON_DEBIAN_AS_ROOT = os.geteuid() == 0 and "\nID=debian\n" in "\n" + Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else False
-SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+SIZES = {"desktop": (1400, 900), "phone": (390, 844)}
 
 # make test installs it where it can; there a missing browser is a failure and not a skip.
 pytestmark = [
@@ -48,6 +53,14 @@ def report(tmp_path_factory) -> Path:
     folder = fleets.write_run(tmp_path_factory.mktemp("report") / "run", *five_situations.fleet())
     (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
     return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    findings, nodes = large_fleet.fleet(1000)
+    page = tmp_path_factory.mktemp("large") / "report.html"
+    page.write_text(render_page(findings, {}, [summarise_node(node) for node in nodes]), encoding="utf-8")
+    return page
 
 
 class Visit:
@@ -224,6 +237,29 @@ def test_without_script_everything_can_still_be_opened(browser, report):
         assert visit.page.locator("article:target h3").inner_text() == "An NVLink is down"
 
 
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_axe_finds_nothing_serious_on_the_page(browser, report, size, scheme):
+    with Visit(browser, report, size, scheme) as visit:
+        visit.page.locator("#fleet a").nth(3).click()
+        visit.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        assert axe_finds(visit) == []
+
+
+def test_axe_finds_nothing_serious_on_the_map_of_a_large_fleet(browser, large):
+    with Visit(browser, large) as visit:
+        visit.page.locator("#fleet a").nth(3).click()
+        assert axe_finds(visit, "#fleet") == []
+
+
+def axe_finds(visit: Visit, part: str = "html") -> list[tuple[str, str]]:
+    from axe_playwright_python.base import AXE_FILE_PATH
+
+    visit.page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
+    answer = visit.page.evaluate("part => axe.run(part, { resultTypes: ['violations'] })", part)
+    assert len(answer["passes"]) > 10
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in answer["violations"] if one["impact"] in ("serious", "critical")]
+
+
 CONTRAST = """() => {
   const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const parse = color => {
@@ -259,10 +295,63 @@ def test_every_text_can_be_told_from_its_ground(browser, report, scheme):
         assert pairs > 5
 
 
-def test_print_shows_what_was_folded_away(browser, report, tmp_path):
+def test_print_shows_what_was_folded_away_when_all_is_asked_for(browser, report, tmp_path):
     with Visit(browser, report) as visit:
+        visit.page.get_by_label("Print everything").check()
         visit.page.emulate_media(media="print")
         visit.page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert visit.page.locator("article.info dl.facts").first.is_visible()
         assert not visit.page.get_by_label("Filter").is_visible()
-        assert visit.page.pdf(path=tmp_path / "page.pdf").startswith(b"%PDF")
+        assert pages(visit.page.pdf(path=tmp_path / "page.pdf", format="A4")) > 2
+
+
+def pages(pdf: bytes) -> int:
+    assert pdf.startswith(b"%PDF")
+    return len(re.findall(rb"/Type\s*/Page\b", pdf))
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["script", "no script"])
+def test_what_is_printed_is_a_summary_of_two_pages(browser, report, large, script):
+    for path in (report, large):
+        with Visit(browser, path, script=script) as visit:
+            visit.page.emulate_media(media="print")
+            assert visit.page.locator(".summary").get_by_text("Driver 545.23.08 deadlocks").is_visible()
+            assert not visit.page.locator("article.finding").first.is_visible()
+            assert 1 <= pages(visit.page.pdf(format="A4")) <= 2
+            assert 1 <= pages(visit.page.pdf(format="Letter")) <= 2
+
+
+def test_the_printed_summary_is_of_what_the_filter_left(browser, report):
+    with Visit(browser, report) as visit:
+        visit.page.get_by_label("Filter").fill("gpu004")
+        visit.page.emulate_media(media="print")
+        assert visit.page.locator(".summary .causes tbody tr:visible b").all_inner_texts() == ["An NVLink is down"]
+
+
+def test_what_is_shown_can_be_had_as_csv_and_json(browser, report):
+    with Visit(browser, report) as visit:
+        visit.page.get_by_label("Filter").fill("gpu[007-008]")
+        with visit.page.expect_download() as given:
+            visit.page.get_by_role("button", name="as CSV").click()
+        rows = list(csv.DictReader(given.value.path().read_text(encoding="utf-8").splitlines()))
+        assert [(row["host"], row["severity"], row["rule"], row["expected"]) for row in rows] == [
+            (host, "error", "rdma-port-down", "every port active") for host in ("gpu007", "gpu008")
+        ]
+        with visit.page.expect_download() as given:
+            visit.page.get_by_role("button", name="as JSON").click()
+        told = json.loads(given.value.path().read_text(encoding="utf-8"))
+        assert [node["node"] for node in told["nodes"]] == ["gpu007", "gpu008"]
+        assert told["nodes"][0]["driver"] == "570.133.20"
+        assert told["asked"]["q"] == "gpu[007-008]"
+        assert [finding["nodes"] for finding in told["findings"]] == [["gpu007", "gpu008"]]
+        assert visit.complaints == []
+        assert visit.blocked == []
+
+
+def test_a_command_is_copied_whole(browser, report):
+    with Visit(browser, report) as visit:
+        visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        command = visit.page.locator("article.critical dd.copied").first
+        command.get_by_role("button", name="Copy").click()
+        command.get_by_text("Copied", exact=True).wait_for()
+        assert visit.page.evaluate("navigator.clipboard.readText()") == command.locator("code").inner_text()

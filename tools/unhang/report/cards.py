@@ -61,7 +61,7 @@ def card_view(card: Card, place: int, drawn_hosts: Sequence[tuple[str, Collectio
         "ticket": "" if cause is None else phrases.devices(cause),
         "command": visible(command, LONGEST_COMMAND) if len(command) <= LONGEST_COMMAND else "",
         "command_left": len(command) > LONGEST_COMMAND,
-        "unfolded": first["severity"] == "critical" and place < MOST_UNFOLDED,
+        "unfolded": cause is not None and cause["severity"] == "critical" and place < MOST_UNFOLDED,
         "explains": views[1:],
     }
 

@@ -19,17 +19,20 @@ from markupsafe import Markup
 
 from unhang.nodeset import fold_hosts
 from unhang.report import phrases
-from unhang.report.cards import about_interconnect, card_view, cards_of, explained
+from unhang.report.cards import LONGEST_PLACE, about_interconnect, card_view, cards_of, explained
 from unhang.report.drawing import Drawing, Matrix, draw, matrix
 from unhang.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings
 from unhang.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread, hosts_of
 from unhang.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
 from unhang.report.topology import Topology, troubles
+from unhang.report.versions import Drift, drift
 from unhang.text import counted, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_DRAWINGS = 24
-SCRIPTS = ("model.js", "filter.js", "node.js", "page.js")  # one script, in this order
+SCRIPTS = ("model.js", "filter.js", "node.js", "export.js", "page.js")  # one script, in this order
+MOST_SUMMARISED, SUMMARY_PLACE = 12, 80  # causes on the printed summary, as model.js and report.css have it; characters of their hosts
+FIRMWARE = ("GSP firmware", "VBIOS", "NIC firmware", "BIOS")
 MOST_LINKS = 12  # findings of one node that its row leads to
 LONGEST_TEXT = 200_000  # folded host names of a large fleet; everything else is cut far earlier
 
@@ -89,6 +92,8 @@ def render_page(
     joined = _joined(nodes, folds, mapped)
     drawn = [(group.anchor, frozenset(group.hosts)) for group in joined[:MOST_DRAWINGS]]
     tally = phrases.tally(findings, folds)
+    views = [card_view(card, place, drawn, command_of or _command) for place, card in enumerate(cards)]
+    drifts = drift({node.host: node.versions for node in nodes})
     kinds = Counter(stands.kind for stands in told.values())
     return _page(
         header=_header(findings.get("run") or {}, run),
@@ -99,7 +104,10 @@ def render_page(
         worst=next(iter(tally.by_severity), "ok"),
         unread_words=phrases.node_counts(replace(tally, by_status={status: count for status, count in tally.by_status.items() if status != "ok"})),
         kinds={kind: kinds[kind] for kind in ("down", "unknown", "ok") if kinds[kind]},
-        cards=[card_view(card, place, drawn, command_of or _command) for place, card in enumerate(cards)],
+        run_id=visible((findings.get("run") or {}).get("id") or run_name, 120),
+        cards=views,
+        drifts=drifts,
+        summary=_summary(views, [one for one in drifts if one.drifts], mapped, run_name),
         folds=folds,
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
         waived=fold_findings(by_verdict["waived"]),
@@ -112,6 +120,12 @@ def render_page(
         tables=_tables(mapped, nodes, told, anchors, folds, {host: anchor for anchor, hosts in drawn for host in hosts}),
         legend=[(kind, KIND_WORDS[kind]) for kind in KINDS if kinds[kind]],
     )
+
+
+def _summary(cards: Sequence[dict[str, Any]], drifts: Sequence[Drift], mapped: Sequence[Panel], run_name: str) -> dict[str, Any]:
+    """What the printed summary of two pages has, the worst of each."""
+    placed = [{**card, "summary_place": phrases.hosts(card["fold"].hosts, SUMMARY_PLACE) if card["fold"].hosts else "the whole fleet"} for card in cards]
+    return {"cards": placed, "most": MOST_SUMMARISED, "drifts": drifts, "panels": mapped, "run_name": visible(run_name, 120)}
 
 
 def _command(cause: Mapping[str, Any]) -> str:
@@ -148,6 +162,7 @@ def _page(**view: Any) -> str:
         visible=visible,
         counted=counted,
         explained=explained,
+        hosts_of_version=lambda hosts: phrases.hosts(hosts, LONGEST_PLACE),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own two files, nothing from a node
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
@@ -199,7 +214,12 @@ def _tables(
 ) -> list[dict[str, Any]]:
     """A table for each panel of the map. drawn: host -> the drawing that shows it."""
     by_host = {node.host: node for node in nodes}
-    return [{"panel": panel, "rows": [_row(by_host[host], told[host], anchors[host], folds, drawn.get(host, "")) for host in panel.hosts]} for panel in mapped]
+    tables = []
+    for panel in mapped:
+        ordered = sorted(panel.hosts, key=lambda host: KINDS.index(told[host].kind))  # keeps the panel's order among equals
+        rows = [_row(by_host[host], told[host], anchors[host], folds, drawn.get(host, "")) for host in ordered]
+        tables.append({"panel": panel, "rows": rows, "troubled": told[ordered[0]].kind not in ("info", "unknown", "ok")})
+    return tables
 
 
 def _row(node: NodeSummary, stands: Standing, anchor: str, folds: Sequence[Fold], drawing: str) -> dict[str, Any]:
@@ -217,5 +237,5 @@ def _row(node: NodeSummary, stands: Standing, anchor: str, folds: Sequence[Fold]
         "links": [(number, str(folds[number - 1].example["severity"])) for number in links[:MOST_LINKS]],
         "more": len(links) - MOST_LINKS,
         "cuda": ", ".join(value for value in (node.versions.get("CUDA toolkit"), node.versions.get("torch")) if value),
-        "firmware": "; ".join(dict.fromkeys(value for name, value in node.versions.items() if "VBIOS" in name or "firmware" in name or name == "BIOS")),
+        "firmware": "; ".join(dict.fromkeys(f"{name.partition(',')[0]} {value}" for name, value in node.versions.items() if name.startswith(FIRMWARE))),
     }

@@ -221,7 +221,7 @@ def test_what_a_cause_accounts_for_stands_folded_under_it_with_one_command():
     articles = [(attrs["id"], "nested" in (attrs["class"] or "")) for tag, attrs in page.elements if tag == "article"]
     assert articles == [("f1", False), ("f2", False), ("f3", True)]
     assert "It accounts for 1 more finding" in page.said
-    assert page.said.count("unhang explain xid-fatal") == 1
+    assert page.said.count("Run unhang explain xid-fatal") == 1
     rows = {attrs["id"]: attrs["data-n"] for tag, attrs in page.elements if tag == "tr" and "data-n" in attrs}
     assert sorted(len((numbers or "").split()) for numbers in rows.values()) == [1, 2]
 

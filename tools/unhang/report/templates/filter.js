@@ -94,6 +94,15 @@ function wanted() {
   return { words: [...asked.filter(isHost), phrase].filter(Boolean), kinds };
 }
 
+// The printed summary has the causes that are shown.
+const summaryMore = byId("summary-more"), wholeMore = Array.from(summaryMore.childNodes);
+function summarise(now, active) {
+  const lines = all(".summary tr[data-card]");
+  for (const line of lines) line.hidden = byId(`f${line.dataset.card}`).hidden;
+  const more = lines.filter((line) => !line.hidden).length - MOST_SUMMARISED;
+  summaryMore.replaceChildren(...(active ? [more > 0 ? `and ${counted(more, "more cause")}` : ""] : wholeMore));
+}
+
 let chosen = null; // what is shown; null: everything
 function refilter() {
   const { words, kinds } = wanted(), { rows, cards, drawings } = model();
@@ -107,10 +116,11 @@ function refilter() {
   byId("no-match").textContent = `${line}.`;
   const left = [`${now.cards.size} of ${counted(cards.size, "finding")}`, `${now.rows.size} of ${counted(rows.length, "node")}`];
   if (drawings.length) left.push(`${drawings.filter((part) => !part.hidden).length} of ${counted(drawings.length, "drawing")}`);
+  summarise(now, active);
   byId("left").textContent = active ? `Left: ${left.join(", ")}` : "";
   byId("clear").hidden = !active;
   for (const button of all(".counts button")) button.setAttribute("aria-pressed", String(kinds.has(button.dataset.k)));
-  for (const part of all("details.nodes")) if (active && words.length && now.rows.size <= 200) part.open = !part.hidden;
+  for (const part of all("details.nodes")) if (active && now.rows.size <= 200) part.open = !part.hidden;
 }
 
 // In the query, so that the fragment stays free for what a link points to.

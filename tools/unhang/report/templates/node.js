@@ -31,6 +31,19 @@ function factsOf(row) {
   return list;
 }
 
+// Commands for one node; a name that a shell would read otherwise gets none.
+function commandsOf(row) {
+  const list = made("div", undefined, "node-commands");
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(row.name)) return list;
+  for (const words of [`unhang report ${document.body.dataset.run} --host ${row.name} -v`, `unhang history ${row.name}`]) {
+    const line = made("p", undefined, "copied"), code = made("code", words);
+    line.append(code);
+    copied(code);
+    list.append(line);
+  }
+  return list;
+}
+
 function nodeCard(row) {
   const card = made("section", undefined, `node-card ${row.kind}`), head = made("header"), close = made("button", "Close");
   card.id = "node";
@@ -42,6 +55,7 @@ function nodeCard(row) {
   card.append(head, made("p", row.part.cells[1].textContent));
   if (row.found.size) card.append(findingsOf(row));
   card.append(factsOf(row));
+  card.append(commandsOf(row));
   const drawing = row.drawing && byId(row.drawing);
   if (drawing) card.append(drawing.querySelector(".drawings").cloneNode(true));
   return card;
