@@ -77,7 +77,7 @@ def test_zsh_reads_the_specifications_of_each_command(zsh, name):
 def test_zsh_offers_values_and_takes_an_option_again_where_it_may_be_given_again(zsh):
     specifications = zsh("unhang", "audit", "")
     assert any(
-        one.startswith("(-o --format)--format[table") and one.endswith(":FORMAT:(table wide name csv json jsonl markdown html junit sarif)")
+        one.startswith("(-o --format)--format[table") and one.endswith(":FORMAT:(table wide name csv json jsonl markdown html junit sarif prometheus)")
         for one in specifications
     )
     assert any(one.startswith("*--inventory[") and one.endswith(":PATH:_files") for one in specifications)
