@@ -1,0 +1,176 @@
+"""Every command in README and docs is one that can be typed: its options are taken by its own parser, and what only reads is run on an audited fleet."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from page_commands import PROJECT, commands, scripts
+
+from unhang.cli import command_and_parser
+from unhang.nodeset import expand_limit
+from unhang.plan.role_remedies import ROLE_ORDER
+
+DEADLINE_S = 280
+COMMANDS = commands()
+OWN = [one for one in COMMANDS if one.program == "unhang"]
+PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.words[:2] == ("unhang", "playbook")]
+MADE = [one for one in COMMANDS if one.program == "make"]
+# What only reads files; everything else acts on nodes, and is run by the test named.
+READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare", "export")
+RUN_ELSEWHERE = {
+    "audit": "tests/plays/test_audit_command.py",
+    "collect": "tests/plays/test_installed_wheel.py",
+    "remediate": "tests/plays/test_remediate_command.py",
+    "preprovision": "tests/plays/test_preprovision_command.py",
+    "verify": "tests/plays/test_installed_wheel.py",
+    "smoke": "tests/torch/test_local.py",
+    "playbook": "tests/plays/test_installed_wheel.py",
+}
+# Programs of others, and ours that are built first: who runs them.
+OTHERS = {
+    **dict.fromkeys(("ansible", "ansible-inventory", "ansible-doc"), "Ansible's own"),
+    **dict.fromkeys(("cd", "cp", "export", "source"), "the shell and coreutils"),
+    "ansible-builder": "builds an image, for which nothing is here",
+    "ansible-galaxy": "fetches a collection, which is not to be had here",
+    "curl": "asks an AWX that is not here",
+    "kubectl": "asks a Kubernetes that is not here",
+    "podman": "no container engine is here; tests/packages/test_containerfile.py plays the steps",
+    "run": "CI itself",
+    "ssh-keygen": "OpenSSH",
+    "tier": "tests/unit/ci/test_ci_tiers.py",
+    "torchrun": "tests/torch/test_by_hand.py",
+}
+OUR_FILES = {
+    "unhang-quick.pyz": "tests/plays/test_quick_pyz.py",
+    "unhang-collect.pyz": "tests/unit/collector/test_pyz.py",
+    "unhang-offline.pyz": "tests/plays/test_offline_pyz.py",
+}
+
+
+def test_the_pages_hold_commands():
+    assert len(COMMANDS) > 60 and len(OWN) > 40 and len(PLAYBOOKS) > 5 and len(MADE) > 5
+
+
+@pytest.mark.parametrize("typed", OWN, ids=str)
+def test_its_options_are_those_that_the_command_takes(typed):
+    _, parser = command_and_parser(typed.words[1])
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            parser.parse_args(typed.words[2:])
+    except SystemExit as end:
+        assert end.code == 0, f"{typed}: {said.getvalue()}"
+
+
+@pytest.mark.parametrize("typed", PLAYBOOKS, ids=str)
+def test_its_playbook_is_there_and_ansible_takes_its_options_and_limit(typed):
+    from ansible.cli.playbook import PlaybookCLI
+
+    rest = typed.words[2:] if typed.program == "unhang" else typed.words[1:]
+    playbook = PROJECT / "playbooks" / f"{rest[0]}.yml" if typed.program == "unhang" else PROJECT / rest[0]
+    assert playbook.is_file(), typed
+    cli = PlaybookCLI(["ansible-playbook", str(playbook), *rest[1:]])
+    cli.parse()
+    limits = [value for name, value in itertools.pairwise(rest) if name == "--limit"]
+    assert [limit for limit in limits if "[" in limit and expand_limit(limit) != [limit]] == [], "Ansible reads a node set in its own way"
+    given = [value.partition("=") for name, value in itertools.pairwise(rest) if name == "-e"]
+    text = "".join(path.read_text() for path in (PROJECT / "playbooks").rglob("*.yml")) + "".join(
+        path.read_text() for path in (PROJECT / "roles").rglob("*.yml")
+    )
+    assert [name for name, _, _ in given if not re.search(rf"\b{re.escape(name)}\b", text)] == []
+    assert {role for name, _, value in given if name == "unhang_roles" for role in value.split(",")} <= {*ROLE_ORDER}
+
+
+@pytest.mark.parametrize("typed", MADE, ids=str)
+def test_make_has_that_target(typed):
+    done = subprocess.run(
+        ["make", "-n", "--no-print-directory", *typed.words[1:]], cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_other_program_is_one_that_somebody_has_or_builds():
+    rest = [one for one in COMMANDS if one not in (*OWN, *PLAYBOOKS, *MADE)]
+    unknown = [str(one) for one in rest if one.program not in OTHERS and not any(word in OUR_FILES for word in one.words) and "pytest" not in one.words]
+    assert unknown == []
+    assert [path for path in {*OUR_FILES.values(), *RUN_ELSEWHERE.values()} if not (PROJECT / path).is_file()] == []
+    for one in rest:
+        assert [word for word in one.words if word.startswith("tests/") and not (PROJECT / word).exists()] == [], one
+
+
+@pytest.mark.parametrize("name", RUN_ELSEWHERE)
+def test_what_acts_is_run_by_the_test_that_is_named(name):
+    assert f'"{name}"' in (PROJECT / RUN_ELSEWHERE[name]).read_text() or name in ("audit", "smoke")
+
+
+@pytest.mark.parametrize(("page", "text"), scripts(), ids=[page for page, _ in scripts()])
+def test_a_script_of_a_page_is_one_that_sh_reads(page, text):
+    done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), page
+
+
+def test_no_command_is_left_out():
+    assert {one.words[1] for one in OWN} <= {*READS, *RUN_ELSEWHERE}
+
+
+# ---- what reads, run
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with all that the pages name: an audited fleet of the demo's nodes in racks, logs, scripts."""
+    folder = tmp_path_factory.mktemp("pages")
+    racks = {"all": {"children": {"rack1": {"hosts": {"gpu[001:002]": {}}}, "rack2": {"hosts": {"gpu[003:008]": {}}}}}}
+    (folder / "racks.yml").write_text(yaml.safe_dump(racks))
+    command = ["audit", "-i", str(PROJECT / "inventory" / "demo"), "-i", "racks.yml", "--out", "runs", "-q"]
+    done = unhang(folder, *command)
+    assert done.returncode == 1, done.stderr
+    fixtures = PROJECT / "tests" / "fixtures"
+    logs = sorted((fixtures / "diagnose" / "acs_iommu").glob("*.log"))
+    for name in ("logs", "traces", "scripts", "k8s"):
+        (folder / name).mkdir()
+    for name in ("job.log", "dmesg.txt", "slurm-4711.out", "logs/rank0.log", "traces/rank0.log"):
+        shutil.copy(logs[0], folder / name)
+    for name in ("train.sh", "job.sh", "job.sbatch", "Dockerfile", "k8s/pod.yaml", "scripts/run.sh"):
+        (folder / name).write_text(
+            "export NCCL_P2P_DISABLE=1\n" if not name.endswith(("file", "yaml")) else "FROM debian\n" if name == "Dockerfile" else "kind: Pod\n"
+        )
+    shutil.copytree(next(iter(sorted((fixtures / "diagnose_batches" / "1").iterdir()))), folder / "DIR" / "case")
+    shutil.copy(next(iter((folder / "runs" / "latest" / "nodes").glob("gpu001.json"))), folder / "node.json")
+    shutil.copytree(PROJECT / "inventory" / "example", folder / "inventory" / "mycluster")
+    (folder / "mine").mkdir()
+    return folder
+
+
+def unhang(folder, *words):
+    """A finished `unhang` in that folder."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_"))}
+    environment = {**kept, "UNHANG_RUNS": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "unhang", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
+def is_here(folder, word):
+    """Whether a path of a command is one that was made here; a word that is no path always is."""
+    looks = "/" in word or word.endswith((".log", ".json", ".txt"))
+    return not looks or "://" in word or (folder / word).exists() or (folder / word).parent.is_dir() or word.startswith("-")
+
+
+@pytest.mark.parametrize("words", sorted({one.words[1:] for one in OWN if one.words[1] in READS}), ids=" ".join)
+def test_what_reads_ends_well_on_an_audited_fleet(place, words):
+    missing = [word for word in words[1:] if not is_here(place, word)]
+    if missing or "-i" in words:
+        pytest.skip(f"needs what is not made here: {' '.join(missing) or 'an inventory'}")
+    done = unhang(place, *words)
+    assert done.returncode in (0, 1, 3, 4), done.stdout[-500:] + done.stderr[-2000:]
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,78 @@
+"""The commands that README.md, docs/ and the pages of the roles tell a reader to type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """page: relative to the project; words: without comment, redirection and what follows a pipe; text: the line as it stands."""
+
+    page: str
+    words: tuple
+    text: str
+
+    def __str__(self):
+        return f"{self.page}: {' '.join(self.words)}"
+
+    @property
+    def program(self):
+        """Its name, without the way to it."""
+        return Path(self.words[0]).name
+
+
+def pages():
+    """Every page that a user reads."""
+    found = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *(PROJECT / "docs").rglob("*.md"), *(PROJECT / "roles").glob("*/README.md")]
+    return sorted(found)
+
+
+def commands():
+    """Each command of each page, once for each page."""
+    found = {}
+    for page in pages():
+        for _, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+            for line in lines_of(block):
+                words = words_of(line)
+                if words:
+                    name = str(page.relative_to(PROJECT))
+                    found[(name, words)] = Typed(name, words, line)
+    return list(found.values())
+
+
+def scripts():
+    """(page, text) of each block that is a script of its own."""
+    return [(str(page.relative_to(PROJECT)), block) for page in pages() for _, block in BLOCK.findall(page.read_text(encoding="utf-8")) if is_script(block)]
+
+
+def is_script(block):
+    """Whether a block is a script's text, and not what is typed."""
+    return block.lstrip().startswith("#!")
+
+
+def lines_of(block):
+    """Commands of a block: what stands behind a prompt where there is one, else every line; lines that go on joined. None of a script."""
+    if is_script(block):
+        return []
+    joined = re.sub(r"\\\n\s*", " ", block)
+    lines = [line.strip() for line in joined.splitlines()]
+    prompted = [line[2:] for line in lines if line.startswith("$ ")]
+    return prompted or [line for line in lines if line and not line.startswith("#")]
+
+
+def words_of(line):
+    """The words of a command, without settings before it, sudo, a comment, and what a shell does with its output."""
+    words = shlex.split(line, comments=True)
+    end = next((at for at, word in enumerate(words) if word in OPERATORS or word.startswith(("<(", ">("))), len(words))
+    words = words[:end] if end else words
+    while words and (re.fullmatch(r"[A-Z_]+=.*", words[0]) or words[0] == "sudo"):
+        words = words[1:]
+    return tuple(words)
