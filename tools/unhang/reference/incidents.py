@@ -27,7 +27,7 @@ Incidents that were collected later, and judged on the rules of the commit that 
 make stand in `tests/fixtures/incidents`, as a healthy node and what changes in it. *Found*: a finding names the fault, at most one step quieter
 than it deserves. *Half*: a finding points near it, or too quietly. *Not*: none does. Those that a node cannot show are not counted. All that have
 a rule by now are a test. A batch that was collected blind may hold incidents that the catalogue had met before, under another name: those are counted
-apart, and the measure is the last three columns. The batches up to 3 were looked through for such beforehand.
+apart, and the measure is the last three columns.
 
 """
 FRESH_TABLE = "| incident | at first sight | known now as, or why not |\n| --- | --- | --- |\n"
@@ -66,7 +66,8 @@ def _fresh(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _counted(number: int, batch: list[Mapping[str, Any]]) -> str:
     count = _by_sight(batch)
-    never_met = _by_sight([row for row in batch if not row.get("met_as")])
+    noted = any(row.get("met_as") for row in batch)
+    never_met = _by_sight([row for row in batch if not row.get("met_as")]) if noted else ["not noted", "", ""]
     return f"| {number} | {batch[0]['judged_at']} | {sum(count)} of {len(batch)} | {' | '.join(map(str, count))} | {' | '.join(map(str, never_met))} |\n"
 
 

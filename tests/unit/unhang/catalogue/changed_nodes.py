@@ -151,3 +151,18 @@ def found(case):
 @functools.cache
 def baseline(name):
     return frozenset(found_on_node(PLATFORMS[name]()))
+
+
+def found_anew(case):
+    """Ids of the rules that find something in a case which they do not find, or not with the same evidence, on the healthy node."""
+    nodes = documents(case)
+    healthy = _evidence(PLATFORMS[case["node"]]())
+    anew = {rule for document in nodes for rule, *_ in _evidence(document) - healthy}
+    return anew | (set(found_in_group(nodes)) if len(nodes) > 1 else set())
+
+
+def _evidence(document):
+    """{(rule id, item, evidence)} of what the node rules find on a document."""
+    world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
+    rules = [rule for rule in catalogue().rules if rule.scope == "node"]
+    return {(rule.id, one.item, repr(one.evidence)) for rule in rules for one in judge_rule(rule, world) if one.verdict == "fail"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from changed_nodes import catalogue, documents, found, schema_faults
+from changed_nodes import catalogue, documents, found_anew, schema_faults
 
 FIXTURES = Path(__file__).resolve().parents[4] / "tests" / "fixtures" / "incidents"
 CASES = {case["incident"]: case for file in sorted(FIXTURES.glob("batch-*.yml")) for case in yaml.safe_load(file.read_text())["cases"]}
@@ -28,7 +28,7 @@ def test_node_of_an_incident_is_one_that_the_collector_could_answer(incident):
 
 @pytest.mark.parametrize("incident", CASES)
 def test_incident_is_found_on_the_node_that_it_makes(incident):
-    told = found(CASES[incident])
+    told = found_anew(CASES[incident])
     assert any(rule.startswith(rules_of(name)) for name in ROWS[incident]["became"] for rule in told)
 
 

@@ -65,7 +65,12 @@ def with_release(document, table, row, version):
         return changed(document, {"nccl": version})
     if table == "driver_issues":
         return changed(document, {"driver": version, **({"facts": {"driver.loaded.flavour": row["flavours"][0]}} if row["flavours"] else {})})
-    part = {"torch": "torch.environments[0].torch", "aws-ofi-nccl": "network.efa.plugin", "efa-installer": "network.efa.installer"}.get(row["of"])
+    part = {
+        "torch": "torch.environments[0].torch",
+        "aws-ofi-nccl": "network.efa.plugin",
+        "efa-installer": "network.efa.installer",
+        "slurm": "node.slurm.version",
+    }.get(row["of"])
     if part and part.startswith("network"):
         return changed(document, {"facts": {"network.efa": {"plugin": "9.9.9", "installer": "9.9.9"}, part: version}})
     if part:
