@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import five_situations
 import fleets
 import hostile
+import large_fleet
 import pytest
 
 from unhang.errors import UserError
@@ -296,6 +297,14 @@ def test_a_thousand_nodes_stay_under_five_megabytes():
     text = render_page(fleets.document(findings, {"ok": 1000}), {}, [summarise_node(entry) for entry in nodes])
     assert len(text.encode()) < 5_000_000
     assert text.count('class="joined"') <= 24
+
+
+def test_a_page_of_ten_thousand_nodes_would_stay_under_eight_megabytes():
+    sizes = []
+    for count in (100, 300):
+        findings, nodes = large_fleet.fleet(count)
+        sizes.append(len(render_page(findings, {}, [summarise_node(entry) for entry in nodes]).encode()))
+    assert (sizes[1] - sizes[0]) / 200 < 700  # 10,000 nodes stay under 8 MB
 
 
 def test_topologies_are_drawn_for_troubled_nodes_and_one_of_each_group(five):
