@@ -6,8 +6,11 @@ import json
 import math
 import os
 import resource
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 from judge_cases import node, rule, sections, write_rules, write_run
@@ -252,3 +255,25 @@ def test_a_full_disk_is_told_and_the_findings_of_before_stand(run, capsys):
     assert "File too large" in capsys.readouterr().err
     assert (run / "findings.json").read_bytes() == before
     assert [entry.name for entry in run.iterdir() if entry.name.startswith(".")] == []
+
+
+@pytest.mark.timeout(300)
+def test_a_judge_that_is_stopped_by_hand_names_its_run_and_how_to_go_on(run, tmp_path):
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    os.mkfifo(rules / "never.yml")
+    command = [sys.executable, "-P", "-m", "unhang", "judge", str(run), "--rules", str(rules)]
+    options = {"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True}
+    with subprocess.Popen(command, **options) as judge:
+        try:
+            children = Path(f"/proc/{judge.pid}/task/{judge.pid}/children")
+            while not children.read_text():  # the child that judges, which waits at a pipe that nobody writes to
+                assert judge.poll() is None, judge.communicate()
+                time.sleep(0.1)
+            os.killpg(judge.pid, signal.SIGINT)  # as a terminal does
+            out, said = judge.communicate(timeout=240)
+        finally:
+            judge.kill()
+    assert (judge.returncode, out) == (2, "")
+    assert said.startswith("unhang: stopped by hand; judge it again with: ")
+    assert said.rstrip().endswith(f"judge {run}")

@@ -12,8 +12,8 @@ from unhang.ansible.playbook_command import as_typed, ask_the_rest, ended_early,
 from unhang.commands import judge
 from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on
-from unhang.commands.filters import add_filters
-from unhang.commands.showing import add_format
+from unhang.commands.filters import add_filters, check_filters
+from unhang.commands.showing import add_format, check_page
 from unhang.errors import UserError
 from unhang.history.place import LATER, OFF, SETTING
 from unhang.history.recording import keep_run
@@ -44,12 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 could not look."""
-    check_rules_and_policy([Path(one) for one in arguments.rules or []], arguments.policy)
+    rules = [Path(one) for one in arguments.rules or []]
+    check_rules_and_policy(rules, arguments.policy)
+    check_filters(arguments, rules)
+    check_page(arguments)
     folder = read_nodes(arguments, {LATER: "1"})
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the run callback has said why, and how to judge what was seen
     try:
         return judge.run(_judge_arguments(as_typed(folder), arguments))
+    except KeyboardInterrupt:
+        raise UserError(f"stopped by hand; every node was asked; judge what was seen with: {project.program_as_typed()} judge {as_typed(folder)}") from None
     finally:  # what cannot be judged has been read all the same
         if line := keep_run(folder, arguments.db):
             sys.stderr.write(f"unhang: {line}\n")

@@ -13,6 +13,7 @@ import msgspec
 
 from unhang.errors import UserError
 from unhang.given_files import irregular
+from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import MAX_NODE_BYTES
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import node_paths
@@ -33,6 +34,18 @@ def add_filters(parser: argparse.ArgumentParser, title: str = "what is shown, an
     told.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
     told.add_argument(*rule, action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
     told.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
+
+
+def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> None:
+    """What can be known of the filters before a node is asked. rules: folders of further rules. Raises UserError.
+
+    Which hosts and groups there are is the inventory's to say, and is known with the run.
+    """
+    for one in arguments.host:
+        named_hosts(one)
+    _check("--severity", [part for one in arguments.severity for part in _split("severity", one)], SEVERITIES, "a severity")
+    if asked := [part for one in arguments.rule for part in _split("rule", one)]:
+        _check("--rule", asked, [rule.id for rule in load_catalogue(rules).rules], "a rule of the catalogue")
 
 
 def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:

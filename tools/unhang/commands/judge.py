@@ -15,11 +15,12 @@ from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.given_nodes import is_document, run_of_documents
-from unhang.commands.showing import add_format, commands_here, show
+from unhang.commands.showing import add_format, check_page, commands_here, show
 from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.judge.values import printable
 from unhang.plan.plan_view import plan_view
+from unhang.project import program_as_typed
 from unhang.report.html import render_html
 from unhang.report.run import read_findings
 from unhang.rollout.status_view import rollout_view
@@ -50,6 +51,16 @@ def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 not the whole answer. Raises UserError when there is none."""
     arguments.run = _run(arguments.run)
     folder = run_folder.find_run(arguments.run)
+    check_page(arguments)
+    try:
+        return _judged(folder, arguments)
+    except KeyboardInterrupt:
+        if getattr(arguments, "is_record", False):
+            raise  # the audit says how to go on
+        raise UserError(f"stopped by hand; judge it again with: {program_as_typed()} judge {as_typed(folder)}") from None
+
+
+def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     today = _day(arguments.now)
     out = _findings_file(folder, arguments)
     head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out)

@@ -152,13 +152,16 @@ def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: P
 
 def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
     again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+    if played.stopped and not read_journal(folder).entries:
+        raise UserError(f"stopped by hand, before a node was touched; go on with: {again} --apply")
     if not read_journal(folder).entries:
         sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
     run_folder.write_atomically(folder / EVIDENCE, render_json(_status(folder, plan, arguments)))
     code = show(folder, plan, arguments)
     if (code and played.code < 0) or played.stopped:
-        raise UserError(f"ansible-playbook was ended; go on with: {again} --apply")
+        what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
+        raise UserError(f"{what}; go on with: {again} --apply; where each node stands: {again} --status")
     return code
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from unhang import project, run_folder
 from unhang.ansible.playbook_command import as_typed
 from unhang.commands.common_options import add_format_option, add_quiet
+from unhang.commands.filters import OPTIONS
 from unhang.errors import UserError
 from unhang.plan.plan_view import plan_view
 from unhang.report.exports import RENDERERS
@@ -41,13 +42,19 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", metavar="WHEN", help=words)
 
 
+def check_page(arguments: argparse.Namespace) -> None:
+    """Raises UserError for a page of a part of a run."""
+    given = [f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name)]
+    if arguments.format == "html" and given:
+        raise UserError(f"--format html shows a whole run, found {' '.join(given)}; leave that out, or choose another format")
+
+
 def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None, page: Path | None = None) -> None:
     """Writes a judged run in the format asked for to standard output, or whole to the file `out`. page: where html goes unless told: into the run folder."""
     if arguments.quiet:
         return
     given = Path(arguments.run)
-    if arguments.format == "html" and findings.get("filter"):
-        raise UserError(f"--format html shows a whole run, found {findings['filter']}; leave that out, or choose another format")
+    check_page(arguments)
     if arguments.format == "html":
         out = out or str(page or (given if given.is_dir() else folder) / "report.html")
         beside = given if given.is_file() else None
@@ -115,7 +122,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
     def setting_of(cause: Mapping[str, Any]) -> Setting:
         if not needs_list(cause):
             return fixed
-        path = (Path(run) if Path(run).is_dir() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
+        path = (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
             run_folder.write_atomically(path, "".join(f"{host}\n" for host in cause["nodes"]))

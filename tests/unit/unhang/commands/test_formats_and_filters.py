@@ -7,7 +7,7 @@ import io
 import json
 
 import pytest
-from test_pasted_commands import FEW, RUN, write_fleet
+from test_pasted_commands import FEW, MANY, RUN, write_fleet
 
 from unhang.cli import main
 
@@ -71,3 +71,27 @@ def test_rules_of_the_catalogue_are_narrowed_by_id_and_severity(capsys):
 def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
     assert main([word.format(script=script) for word in command] + ["--severity", "fatal"]) == 2
     assert "--severity: expected one of " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--severity", "eror"], "--severity: expected a severity, found 'eror'; did you mean error"),
+        (["--rule", "xid-fatale"], "--rule: expected a rule of the catalogue, found 'xid-fatale'; did you mean xid-fatal"),
+        (["--host", "gpu[001-"], "expected a node set such as gpu[001-016], found 'gpu[001-'"),
+        (["--host", "@{folder}/none"], "--host: expected a file of hosts at"),
+        (["--host", "gpu001", "-o", "html"], "--format html shows a whole run, found --host gpu001"),
+    ],
+)
+def test_an_audit_with_a_mistyped_filter_asks_no_node(tmp_path, capsys, words, problem):
+    inventory = tmp_path / "hosts"  # not there: whoever gets so far is told so
+    assert main(["audit", "-i", str(inventory), "--out", str(tmp_path / "runs"), *(word.format(folder=tmp_path) for word in words)]) == 2
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_hosts_that_are_too_many_for_a_line_stand_in_the_runs_own_folder_and_not_behind_latest(tmp_path, capsys):
+    write_fleet(tmp_path / RUN, MANY)
+    (tmp_path / "latest").symlink_to(RUN)
+    text = shown(capsys, "report", tmp_path / "latest", "--rule", "a-role", code=1)
+    assert f"--host @{tmp_path / RUN}/limits/a-role-" in text
