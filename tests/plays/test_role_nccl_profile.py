@@ -61,6 +61,16 @@ def test_check_mode_writes_nothing_then_it_is_applied_then_nothing_is_left_to_do
     assert left == {path: content for path, content in before.items() if content is not None}
 
 
+@pytest.mark.parametrize("arguments", [[], ["--check"]])
+def test_a_node_that_is_read_elsewhere_is_refused_also_in_a_preview(node, tmp_path, arguments):
+    before = tree(node.root)
+    refused = node(*arguments, unhang_rootfs=[str(tmp_path / "recorded"), str(tmp_path / "layer")])
+    assert refused.code != 0
+    assert f"found that its facts come from {tmp_path}/recorded, {tmp_path}/layer (unhang_rootfs): it is a recorded node or an image" in refused.said
+    assert tree(node.root) == before
+    assert node(*arguments, unhang_rootfs=[str(tmp_path / "layer"), str(node.root)]).code == 0
+
+
 def test_a_setting_that_does_not_exist_stops_the_role_before_it_writes(node):
     before = tree(node.root)
     refused = node(policy={"nccl": {"settings": {"NCCL_TIMEOUT": "1200000"}}})
