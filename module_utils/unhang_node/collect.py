@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .context import ReadSource
-    from .probe import Answer
+    from .probe import SourceResult
     from .section import SourcePiece
 
     Source = tuple[str, ReadSource, tuple[str, ...], dict[str, tuple[str, ...]]]
@@ -130,7 +130,7 @@ def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str
     chosen = [source for source in SOURCES if wanted & (set(source[2]) | set(source[3]))]
     sections: dict[str, dict[str, Any]] = {}
 
-    def merge(answers: list[Answer]) -> None:
+    def merge(answers: list[SourceResult]) -> None:
         sections.update((name, _section(name, chosen, answers)) for name in SECTIONS if name in wanted)
 
     pairs = [(name, read) for name, read, _, _ in chosen]
@@ -190,7 +190,7 @@ def choose_sections(subset: Iterable[str]) -> frozenset[str]:
     return frozenset((added | set(MINIMUM)) - (excluded - named))
 
 
-def _section(name: str, chosen: list[Source], answers: list[Answer]) -> dict[str, Any]:
+def _section(name: str, chosen: list[Source], answers: list[SourceResult]) -> dict[str, Any]:
     own, others, adds = None, [], {}
     for index, (source, _, sections, extra) in enumerate(chosen):
         if name in sections:
@@ -201,7 +201,7 @@ def _section(name: str, chosen: list[Source], answers: list[Answer]) -> dict[str
     return merge_section(name, own, others, adds)
 
 
-def _report_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[Answer]) -> None:
+def _report_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[SourceResult]) -> None:
     """A child that cannot even exit is reported in the sections that it read."""
     for index, answer in enumerate(answers):
         for name in chosen[index][2]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .probe import Answer
+    from .probe import SourceResult
     from .section import UnreadRow
 
 MOST_UNREAD = 512
@@ -23,10 +23,10 @@ LATER_WINS = {("driver", "mismatch"), ("driver", "mismatch_text")}
 INDEX = re.compile(r"\[(\d+)\]")
 
 
-def merge_section(name: str, own: Answer | None, others: list[Answer], adds: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+def merge_section(name: str, own: SourceResult | None, others: list[SourceResult], adds: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """One section of the document.
 
-    own: Answer of the source that decides the status, or None; others: Answers that add fields, each with `adds[answer.name]`, the fields that it
+    own: SourceResult of the source that decides the status, or None; others: SourceResults that add fields, each with `adds[answer.name]`, the fields that it
     should have added: those that it could not are named in probe.unread.
     """
     section, unread, spent_ms = {"probe": {"status": "ok", "duration_ms": 0.0, "error": None, "unread": []}}, [], 0.0
@@ -50,7 +50,7 @@ def merge_section(name: str, own: Answer | None, others: list[Answer], adds: dic
     return section
 
 
-def _outcome(name: str, answer: Answer) -> tuple[str | None, str | None]:
+def _outcome(name: str, answer: SourceResult) -> tuple[str | None, str | None]:
     """(status, error) of the section by its own source."""
     pieces = [piece for piece in answer.pieces if piece.section == name]
     for piece in pieces:
@@ -63,7 +63,7 @@ def _outcome(name: str, answer: Answer) -> tuple[str | None, str | None]:
     return answer.status, answer.error
 
 
-def _missing(name: str, answer: Answer, fields: tuple[str, ...], section: dict[str, Any]) -> list[UnreadRow]:
+def _missing(name: str, answer: SourceResult, fields: tuple[str, ...], section: dict[str, Any]) -> list[UnreadRow]:
     """Rows for the fields that another source should have added and did not."""
     failed = next(((piece.status, piece.error) for piece in answer.pieces if piece.section == name and piece.status), None)
     status, error = failed or (answer.status or "error", answer.error)

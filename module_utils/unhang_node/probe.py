@@ -50,7 +50,7 @@ class Piece:
         self.duration_ms = duration_ms
 
 
-class Answer:
+class SourceResult:
     """What one source answered: pieces in the order in which they came, then how it ended (status and one line, as in probe)."""
 
     def __init__(self, name: str) -> None:
@@ -64,7 +64,7 @@ class Answer:
 
 class _Child:
     def __init__(self, name: str, limits: tuple[float, float]) -> None:
-        self.answer = Answer(name)
+        self.answer = SourceResult(name)
         self.mark = Mark()
         self.limits = limits
         self.pid = 0  # 0: not started
@@ -82,13 +82,13 @@ def run_sources(
     silence_s: float = 4.0,
     deadline_s: float = 15.0,
     meanwhile: Callable[[], None] | None = None,
-    then: Callable[[list[Answer]], None] | None = None,
-) -> list[Answer]:
-    """[Answer] in the order of `sources`, a list of (name, read).
+    then: Callable[[list[SourceResult]], None] | None = None,
+) -> list[SourceResult]:
+    """[SourceResult] in the order of `sources`, a list of (name, read).
 
     read(context) yields (section, fields or exception, unread rows), with a fourth item where more pieces of that section follow.
     meanwhile: called once the first source has been started, before the others; then: called with the answers while the children are still closing
-    their files. A child that outlives SIGKILL is named in its Answer's survivor, at the latest on return.
+    their files. A child that outlives SIGKILL is named in its SourceResult's survivor, at the latest on return.
     No source makes this take longer than its deadline (plus what its marks were allowed) and two short graces. Raises nothing of a source's making.
     """
     children = []

@@ -52,9 +52,9 @@ class ActionModule(ActionBase):
         return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind}
 
     def _answer(self, conductor, host, given, task_vars):
-        from unhang.ansible.rollouts import answer_of, order_of
+        from unhang.ansible.rollouts import order_of, step_result
 
-        status, evidence = conductor.answer(order_of(given["order"]), answer_of(given["status"], given["evidence"] or {}))
+        status, evidence = conductor.record(order_of(given["order"]), step_result(given["status"], given["evidence"] or {}))
         return {"status": status, "msg": f"{host}: {given['order']['step']} {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"}
 
     def _end(self, conductor, host, given, task_vars):

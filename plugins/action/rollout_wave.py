@@ -22,7 +22,7 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
         from unhang.errors import UserError
-        from unhang.rollout.telling import wave_line
+        from unhang.rollout.wave_line import wave_line
 
         options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
         options |= {"max_failed": {"type": "str", "default": "0"}}

@@ -31,7 +31,7 @@ from unhang.plan.plan_document import Plan, Wave, write_plan  # noqa: E402
 from unhang.rollout.conductor import begin, utc_now  # noqa: E402
 from unhang.rollout.journal import JOURNAL  # noqa: E402
 from unhang.rollout.journal_text import render_entry  # noqa: E402
-from unhang.rollout.steps import BEGUN, DONE, STEPS, Answer, Entry, Order  # noqa: E402
+from unhang.rollout.steps import BEGUN, DONE, STEPS, Entry, Order, StepResult  # noqa: E402
 from unhang.schemas.configuration import hash_of_sections  # noqa: E402
 
 LAST_WAVE = 50
@@ -107,7 +107,7 @@ def step_of(rollout: dict[str, Any], host: str, step: str, anew: bool) -> tuple[
     order, asked = worker(lambda: rollouts.conductor_of(rollout).ask(host, step, {}, "0"), anew)
     if order is None:
         return None
-    _, answered = worker(lambda: rollouts.conductor_of(rollout).answer(order, Answer("ok", evidence_of(host, step))), anew)
+    _, answered = worker(lambda: rollouts.conductor_of(rollout).record(order, StepResult("ok", evidence_of(host, step))), anew)
     started = time.process_time()
     rollouts.conductor_of(rollout).standing()
     return asked + answered + (0.0 if anew else time.process_time() - started), time.monotonic() - wall

@@ -6,7 +6,7 @@ import datetime
 
 from unhang.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
 from unhang.rollout.conductor import Conductor, begin
-from unhang.rollout.steps import STEPS, Answer
+from unhang.rollout.steps import STEPS, StepResult
 
 HOSTS = ("a", "b", "c")
 GROUPS = {"rack1": ["b", "c"]}
@@ -69,4 +69,4 @@ class Recorded(Conductor):
             if step == until:
                 return
             evidence = {key: value.format(host=host) if isinstance(value, str) else value for key, value in EVIDENCE[step].items()}
-            self.answer(order, Answer("failed", {"why": "it broke"}) if step == failing else Answer("ok", evidence))
+            self.record(order, StepResult("failed", {"why": "it broke"}) if step == failing else StepResult("ok", evidence))

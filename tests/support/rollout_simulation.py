@@ -12,7 +12,7 @@ from unhang.rollout import brake, machine
 from unhang.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import Standing, standing_of
-from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, ROLLOUT, STEPS, TOGETHER, Answer, Entry, Order, Target
+from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
 
 RUN = "20261120T070000Z-0123456789"
 AT = "2026-11-20T07:00:00Z"
@@ -138,13 +138,13 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
         if order in going:
             put(Entry(AT, order.host, order.step, BEGUN, order.token, {"boot_id": order.boot_id}))
         yield
-    answers = {host: Answer("failed", {"why": why}) for host, why in refused.items()}
+    results = {host: StepResult("failed", {"why": why}) for host, why in refused.items()}
     if going:
         for part in case.world.carry_out(going, RUN, case.plan.targets):
-            answers |= part
+            results |= part
             yield
     for order in orders:
-        status, evidence = case.rules.judge(order, answers[order.host], case.plan.targets[order.host])
+        status, evidence = case.rules.judge(order, results[order.host], case.plan.targets[order.host])
         put(Entry(AT, order.host, order.step, status, order.token, evidence))
         yield
 

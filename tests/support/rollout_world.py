@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from unhang.rollout.steps import Answer, Order, Target
+from unhang.rollout.steps import Order, StepResult, Target
 
 FAULTS = (
     "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails", "vanishes before its reboot", "vanishes during its reboot",
@@ -69,9 +69,9 @@ class World:
             node.holder, node.token = "elsewhere", node.token + 1
             self.note("taken over", node.host)
 
-    def carry_out(self, orders: list[Order], run: str, targets: dict[str, Target]) -> Iterator[dict[str, Answer]]:
+    def carry_out(self, orders: list[Order], run: str, targets: dict[str, Target]) -> Iterator[dict[str, StepResult]]:
         """Yields {} between the parts of an act, in which a controller may die, and at last the answers of all hosts."""
-        answers: dict[str, Answer] = {}
+        answers: dict[str, StepResult] = {}
         if orders[0].step == "smoke_together":
             yield {}
             yield self._together(orders)
@@ -89,11 +89,11 @@ class World:
         yield answers
 
     # What stands in front of each act on a node: it answers, and its number is not higher.
-    def _refuses(self, node: Node, order: Order) -> Answer | None:
+    def _refuses(self, node: Node, order: Order) -> StepResult | None:
         if not node.up:
-            return Answer("silent", {"why": "unreachable"})
+            return StepResult("silent", {"why": "unreachable"})
         if order.token != node.token or node.holder is None:
-            return Answer("fenced", {"why": f"the node's number is {node.token}", "holder": node.holder})
+            return StepResult("fenced", {"why": f"the node's number is {node.token}", "holder": node.holder})
         return None
 
     def _crash(self, node: Node, at: str) -> None:
@@ -113,27 +113,27 @@ class World:
     def _lock(self, node: Node, order: Order, run: str):
         yield
         if not node.up:
-            return Answer("silent", {"why": "unreachable"})
+            return StepResult("silent", {"why": "unreachable"})
         if "lock cannot be written" in node.faults:
-            return Answer("failed", {"why": "No space left on device"})
+            return StepResult("failed", {"why": "No space left on device"})
         if node.holder not in (None, run):
-            return Answer("failed", {"why": f"found run {node.holder} at work", "holder": {"run": node.holder}})
+            return StepResult("failed", {"why": f"found run {node.holder} at work", "holder": {"run": node.holder}})
         node.holder, node.token = run, node.token + 1
         self.note("lock", node.host, run)
-        return Answer("ok", {"fencing": node.token, "boot_id": node.boot_id})
+        return StepResult("ok", {"fencing": node.token, "boot_id": node.boot_id})
 
     def _drain(self, node: Node, order: Order, run: str):
         yield
         if refused := self._refuses(node, order):
             return refused
         if "drain refused" in node.faults:
-            return Answer("failed", {"why": "access denied"})
+            return StepResult("failed", {"why": "access denied"})
         if "scheduler gone" in node.faults:
-            return Answer("failed", {"why": "slurmctld does not answer"})
+            return StepResult("failed", {"why": "slurmctld does not answer"})
         if node.drained_by is None:
             node.drained_by = f"unhang {run}"
             self.note("drain", node.host, run)
-        return Answer("ok", {"drained": True, "owned": node.drained_by == f"unhang {run}", "by": node.drained_by, "reason": "x", "jobs": list(node.jobs)})
+        return StepResult("ok", {"drained": True, "owned": node.drained_by == f"unhang {run}", "by": node.drained_by, "reason": "x", "jobs": list(node.jobs)})
 
     def _wait(self, node: Node, order: Order, run: str):
         yield
@@ -141,21 +141,21 @@ class World:
             return refused
         if "a job that never ends" not in node.faults:
             node.jobs = []
-        return Answer("ok", {"jobs": list(node.jobs)})
+        return StepResult("ok", {"jobs": list(node.jobs)})
 
     def _save(self, node: Node, order: Order, run: str):
         yield
-        return self._refuses(node, order) or Answer("ok", {})
+        return self._refuses(node, order) or StepResult("ok", {})
 
     def _apply(self, node: Node, order: Order, run: str):
         yield
         if refused := self._refuses(node, order):
             return refused
         if "says ok and does nothing" in node.faults:
-            return Answer("ok", {"boot_id": node.boot_id, "needs_reboot": False})
+            return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": False})
         if node.trial and not node.trial_done:
             if order.reboots_left < 1:
-                return Answer("failed", {"why": "no reboot left", "boot_id": node.boot_id})
+                return StepResult("failed", {"why": "no reboot left", "boot_id": node.boot_id})
             self.note("change", node.host, list(node.jobs))
             node.installed = (node.wants[0], node.installed[1])
             yield
@@ -166,7 +166,7 @@ class World:
                 self.note("boot", node.host, "trial")
                 node.boot += 1
                 node.installed = ("k1", node.installed[1])
-                return Answer("failed", {"why": "the new kernel did not come up", "boot_id": node.boot_id})
+                return StepResult("failed", {"why": "the new kernel did not come up", "boot_id": node.boot_id})
             self._boots(node, "trial")
             yield
         if refused := self._refuses(node, order):
@@ -176,16 +176,16 @@ class World:
         yield
         if "apply vanishes" in node.faults:
             node.up = False
-            return Answer("silent", {"why": "unreachable"})
+            return StepResult("silent", {"why": "unreachable"})
         if "apply hangs" in node.faults:
-            return Answer("silent", {"why": "no answer in 1800 s"})
+            return StepResult("silent", {"why": "no answer in 1800 s"})
         if refused := self._refuses(node, order):
             return refused
         if "apply fails" in node.faults:
-            return Answer("failed", {"why": "apt: held broken packages", "boot_id": node.boot_id})
+            return StepResult("failed", {"why": "apt: held broken packages", "boot_id": node.boot_id})
         self._crash(node, "apply")
         node.installed = (node.installed[0], node.wants[1])
-        return Answer("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
+        return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
 
     def _reboot(self, node: Node, order: Order, run: str, kind: str = "reboot"):
         if "vanishes before its reboot" in node.faults:
@@ -203,11 +203,11 @@ class World:
             return refused
         if "vanishes after its reboot" in node.faults:
             node.up = False
-        return Answer("ok", {"boot_id": node.boot_id, "running": {"kernel": node.running[0], "driver": node.running[1]}})
+        return StepResult("ok", {"boot_id": node.boot_id, "running": {"kernel": node.running[0], "driver": node.running[1]}})
 
-    def _verdict(self, node: Node, order: Order, good: bool) -> Answer:
+    def _verdict(self, node: Node, order: Order, good: bool) -> StepResult:
         self.note("verdict", node.host, (order.step, good, node.boot))
-        return Answer("ok", {"healthy": good, "boot_id": node.boot_id})
+        return StepResult("ok", {"healthy": good, "boot_id": node.boot_id})
 
     def _audit(self, node: Node, order: Order, run: str):
         yield
@@ -225,8 +225,8 @@ class World:
             self.note("drained by somebody else", node.host)
         return self._verdict(node, order, "smoke fails" not in node.faults)
 
-    def _together(self, orders: list[Order]) -> dict[str, Answer]:
-        answers, asked = dict[str, Answer](), list[tuple[Node, Order]]()
+    def _together(self, orders: list[Order]) -> dict[str, StepResult]:
+        answers, asked = dict[str, StepResult](), list[tuple[Node, Order]]()
         for order in orders:
             node = self.nodes[order.host]
             refused = self._refuses(node, order)
@@ -244,15 +244,15 @@ class World:
         if refused := self._refuses(node, order):
             return refused
         if "rollback fails" in node.faults:
-            return Answer("failed", {"why": "a package is gone", "boot_id": node.boot_id})
+            return StepResult("failed", {"why": "a package is gone", "boot_id": node.boot_id})
         if "rollback vanishes" in node.faults:
             node.up = False
-            return Answer("silent", {"why": "unreachable"})
+            return StepResult("silent", {"why": "unreachable"})
         self.note("change", node.host, list(node.jobs))
         if "rollback says ok and does nothing" not in node.faults:
             node.installed, node.trial_done = ("k1", "d1"), False
         yield
-        return Answer("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
+        return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
 
     def _reboot_back(self, node: Node, order: Order, run: str):
         return self._reboot(node, order, run, "rollback")
@@ -268,21 +268,21 @@ class World:
         if refused := self._refuses(node, order):
             return refused
         if "scheduler gone at the end" in node.faults:
-            return Answer("failed", {"why": "slurmctld does not answer"})
+            return StepResult("failed", {"why": "slurmctld does not answer"})
         if node.drained_by in (None, f"unhang {run}"):
             node.drained_by = f"unhang {run}"
             self.note("kept", node.host, order.why)
         yield
         node.holder = None
         self.note("unlock", node.host)
-        return Answer("ok", {})
+        return StepResult("ok", {})
 
     def _release(self, node: Node, order: Order, run: str):
         yield
         if refused := self._refuses(node, order):
             return refused
         if "scheduler gone at the end" in node.faults:
-            return Answer("failed", {"why": "slurmctld does not answer"})
+            return StepResult("failed", {"why": "slurmctld does not answer"})
         owned = node.drained_by == f"unhang {run}"
         if owned:
             self.note("undrain", node.host, (node.drained_by, node.boot))
@@ -291,4 +291,4 @@ class World:
         node.holder = None
         self.note("unlock", node.host)
         held = f"drained by {node.drained_by}" if node.drained_by else ""
-        return Answer("ok", {"drained": node.drained_by is not None, "owned": False, "held": held})
+        return StepResult("ok", {"drained": node.drained_by is not None, "owned": False, "held": held})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from unhang_node.merging import fold_unread, merge_section
-from unhang_node.probe import Answer, Piece
+from unhang_node.probe import Piece, SourceResult
 
 
 def answer(name, *pieces, status="ok", error=None, duration_ms=7.0):
-    made = Answer(name)
+    made = SourceResult(name)
     made.pieces = [Piece(section, fields, list(rows), None, None, 1.0, more) for section, fields, rows, more in pieces]
     made.status, made.error, made.duration_ms = status, error, duration_ms
     return made

@@ -9,7 +9,7 @@ from typing import Any
 
 from unhang.plan.plan_document import FILE, Plan, read_plan
 from unhang.rollout.conductor import Conductor, Followed
-from unhang.rollout.steps import Answer, Order
+from unhang.rollout.steps import Order, StepResult
 
 DRAIN_WAIT_S = 3600  # roles/drain/defaults/main.yml
 
@@ -65,9 +65,9 @@ def order_of(document: Mapping[str, Any]) -> Order:
     return Order(host, step, int(document["token"]), str(boot) if boot else None, left, why)
 
 
-def answer_of(status: str, evidence: Mapping[str, Any]) -> Answer:
+def step_result(status: str, evidence: Mapping[str, Any]) -> StepResult:
     """An answer without Ansible's own types of text."""
-    return Answer(str(status), _plain(evidence))
+    return StepResult(str(status), _plain(evidence))
 
 
 def _plain(value: Any) -> Any:

@@ -21,9 +21,9 @@ from unhang.commands.previewing import run_preview, told_line
 from unhang.commands.rollout_display import following
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
+from unhang.plan.description import describe_totals
 from unhang.plan.plan_document import FILE, Plan, read_plan
 from unhang.plan.planning import PlanOptions
-from unhang.plan.telling import told_totals
 from unhang.report.json import render_json
 from unhang.report.table import terminal_shape
 from unhang.rollout.journal import read_journal
@@ -104,7 +104,7 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
         raise UserError(f"expected a run folder beside --{given}, for which a plan is made, found {beside}")
     folder = run_folder.find_run(arguments.plan).resolve()
     plan = make_plan(folder, PlanOptions(), arguments)
-    sys.stderr.write(f"unhang: planned: {told_totals(plan)}\n")
+    sys.stderr.write(f"unhang: planned: {describe_totals(plan)}\n")
     return folder, plan
 
 

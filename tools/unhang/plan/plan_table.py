@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 
+from unhang.plan.description import DescribedWaves, describe_limits, describe_person_rules, describe_persons, describe_refusals, describe_totals, describe_waves
 from unhang.plan.plan_document import Plan
-from unhang.plan.telling import ToldWaves, told_limits, told_person_rules, told_persons, told_refusals, told_totals, told_waves
 from unhang.text import visible
 
 LABEL = 12
@@ -17,16 +17,16 @@ def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole
 
     whole: the command that shows what a person has to look at; its rules alone are named here. "" shows it.
     """
-    lines = [f"plan of run {visible(plan.run.id)}, judged on {plan.day}", *_row("limits", told_limits(plan), width), ""]
-    for told in told_waves(plan):
+    lines = [f"plan of run {visible(plan.run.id)}, judged on {plan.day}", *_row("limits", describe_limits(plan), width), ""]
+    for told in describe_waves(plan):
         lines += _waves(told, width)
-    lines += _section("refused", told_refusals(plan), width)
-    lines += _persons(told_person_rules(plan), width, whole) if whole else _section("for a person", told_persons(plan), width)
-    lines += _wrapped(told_totals(plan), "", width) + (["", f"next: {next_step}"] if next_step else [])
+    lines += _section("refused", describe_refusals(plan), width)
+    lines += _persons(describe_person_rules(plan), width, whole) if whole else _section("for a person", describe_persons(plan), width)
+    lines += _wrapped(describe_totals(plan), "", width) + (["", f"next: {next_step}"] if next_step else [])
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _waves(told: ToldWaves, width: int) -> Iterator[str]:
+def _waves(told: DescribedWaves, width: int) -> Iterator[str]:
     first, _, rest = told.name.partition(" ")
     yield f"{first.upper()} {rest}: {told.nodes}"
     for one in told.groups:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
+from unhang.plan.description import describe_limits, describe_persons, describe_refusals, describe_totals, describe_waves
 from unhang.plan.plan_document import FILE, read_plan
-from unhang.plan.telling import told_limits, told_persons, told_refusals, told_totals, told_waves
 
 
 def plan_view(folder: Path) -> dict[str, Any] | None:
@@ -18,5 +18,5 @@ def plan_view(folder: Path) -> dict[str, Any] | None:
         plan = read_plan(folder)
     except UserError as problem:
         return {"fault": str(problem).partition(": ")[2], "limits": "", "totals": "", "waves": [], "refused": {}, "person": {}}
-    told = {"waves": told_waves(plan), "refused": told_refusals(plan), "person": told_persons(plan)}
-    return {"fault": "", "limits": told_limits(plan), "totals": f"Of findings judged on {plan.day}: {told_totals(plan)}", **told}
+    told = {"waves": describe_waves(plan), "refused": describe_refusals(plan), "person": describe_persons(plan)}
+    return {"fault": "", "limits": describe_limits(plan), "totals": f"Of findings judged on {plan.day}: {describe_totals(plan)}", **told}

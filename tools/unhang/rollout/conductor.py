@@ -17,7 +17,7 @@ from unhang.rollout import brake, journal, machine
 from unhang.rollout.brake import Limits
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import Standing
-from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Answer, Entry, Order, Target
+from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Entry, Order, StepResult, Target
 from unhang.rollout.targets import limits_of, target_of, waves_of
 from unhang.run_folder import file_stem, read_node
 from unhang.schemas.configuration import hash_of_sections
@@ -94,11 +94,11 @@ class Conductor:
         self._put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why, **until}))
         return order
 
-    def answer(self, order: Order, answer: Answer) -> tuple[str, dict[str, Any]]:
+    def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
         """(status, evidence) as they were written down. Raises UserError, OSError."""
-        if order.step in ("reboot", "audit") and answer.status == "ok":
-            answer = Answer("ok", {**answer.evidence, "running": self._running(order.host)})
-        status, evidence = machine.judge(order, answer, self.target(order.host))
+        if order.step in ("reboot", "audit") and result.status == "ok":
+            result = StepResult("ok", {**result.evidence, "running": self._running(order.host)})
+        status, evidence = machine.judge(order, result, self.target(order.host))
         self._put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
         return status, evidence
 

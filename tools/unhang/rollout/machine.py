@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unhang.rollout.node_state import NodeState, is_resting
-from unhang.rollout.steps import DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, Answer, Order, Target
+from unhang.rollout.steps import DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, Order, StepResult, Target
 
 MOST_BOOTS_BACK = 1
 
@@ -87,12 +87,12 @@ def may_act(order: Order) -> str | None:
     return None
 
 
-def judge(order: Order, answer: Answer, target: Target) -> tuple[str, dict[str, Any]]:
+def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[str, Any]]:
     """(status, evidence) of the entry that ends a step. What a node says of itself counts by its evidence alone: ok without it has failed."""
-    evidence = dict(answer.evidence)
-    if answer.status in (SILENT, FENCED):
-        return answer.status, evidence
-    why = None if answer.status == "ok" else str(evidence.get("why") or "no reason given")
+    evidence = dict(result.evidence)
+    if result.status in (SILENT, FENCED):
+        return result.status, evidence
+    why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
     why = why or _missing(order, evidence) or CHECKS.get(order.step, _nothing)(order, evidence, target)
     if why:
         return FAILED, evidence | {"why": why}

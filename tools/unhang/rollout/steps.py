@@ -71,7 +71,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepResult:
     """What came of an order. status: ok, failed, silent (unreachable, hung) or fenced (the node has a higher number); evidence: what was seen."""
 
     status: str

@@ -8,11 +8,11 @@ import pytest
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import NodeDocument, to_fragment
+from unhang.plan.description import describe_minutes
 from unhang.plan.disruption import kind_of, minutes, minutes_at_least
 from unhang.plan.host_plan import plan_for_host
 from unhang.plan.plan_document import HostPlan, Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.plan.planning import knowledge_of
-from unhang.plan.telling import told_minutes
 
 DAY = "2026-11-20"
 KNOWLEDGE = knowledge_of(load_catalogue(), DAY)
@@ -127,8 +127,8 @@ def test_where_a_step_was_not_measured_the_others_say_how_long_it_takes_at_least
     )
     run, limits = PlannedRun("r", "2026-11-20T07:00:00Z", None), PlanLimits(2, 0, 3, 86400)
     waves = (Wave("canary 1", ("a", "b")), Wave("wave 1", ("c",)))
-    assert told_minutes(Plan(run, "2026-11-20", limits, entries, waves)) == "at least 5.5 minutes for all waves, without waiting for jobs"
-    assert told_minutes(Plan(run, "2026-11-20", limits, entries, waves[1:])) == "3 minutes for all waves, without waiting for jobs"
+    assert describe_minutes(Plan(run, "2026-11-20", limits, entries, waves)) == "at least 5.5 minutes for all waves, without waiting for jobs"
+    assert describe_minutes(Plan(run, "2026-11-20", limits, entries, waves[1:])) == "3 minutes for all waves, without waiting for jobs"
 
 
 def test_what_only_a_person_repairs_is_in_no_wave_and_named():

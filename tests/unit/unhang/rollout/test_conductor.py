@@ -13,9 +13,9 @@ from unhang.errors import UserError
 from unhang.rollout import journal
 from unhang.rollout.conductor import Conductor, begin
 from unhang.rollout.journal import Superseded, read_journal
-from unhang.rollout.steps import Answer, Entry
+from unhang.rollout.steps import Entry, StepResult
 from unhang.rollout.targets import limits_of, target_of
-from unhang.rollout.telling import wave_line
+from unhang.rollout.wave_line import wave_line
 
 WHO = {"by": "ops@ctl"}
 
@@ -63,7 +63,7 @@ def test_a_step_is_in_the_journal_before_it_is_done_and_after(conductor):
     assert conductor.ask("a", "drain", GROUPS, "0") is None
     order = conductor.ask("a", "lock", GROUPS, "0")
     assert [entry.status for entry in read_journal(conductor.folder).entries] == ["begun", "begun"]
-    assert conductor.answer(order, Answer("ok", {"fencing": 7, "boot_id": "a-boot"}))[0] == "done"
+    assert conductor.record(order, StepResult("ok", {"fencing": 7, "boot_id": "a-boot"}))[0] == "done"
     assert conductor.ask("a", "lock", GROUPS, "0") is None
     assert conductor.ask("a", "drain", GROUPS, "0").token == 7
 
@@ -104,17 +104,17 @@ def test_a_plan_for_hosts_that_are_gone_touches_nothing(tmp_path):
 
 def test_what_is_too_long_for_the_journal_is_cut(conductor):
     order = conductor.ask("a", "lock", GROUPS, "0")
-    conductor.answer(order, Answer("failed", {"why": "x" * 100_000, "holder": {"run": "y" * 100_000}}))
+    conductor.record(order, StepResult("failed", {"why": "x" * 100_000, "holder": {"run": "y" * 100_000}}))
     assert len(read_journal(conductor.folder).entries[-1].evidence["why"]) == 2000
 
 
 def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
     for step, evidence in (("lock", {"fencing": 7, "boot_id": "a-boot"}),):
-        conductor.answer(conductor.ask("a", step, GROUPS, "0"), Answer("ok", evidence))
+        conductor.record(conductor.ask("a", step, GROUPS, "0"), StepResult("ok", evidence))
     conductor.begin_wave(["a"], GROUPS, "0")
     order = replace(conductor.ask("a", "drain", GROUPS, "0"), step="release", why="not proved healthy among the canaries: x")
     journal.append(conductor.folder, conductor.epoch, Entry("2026-11-21T00:00:00Z", "a", "release", "begun", 7, {"why": order.why}))
-    conductor.answer(order, Answer("ok", {"drained": False, "owned": False}))
+    conductor.record(order, StepResult("ok", {"drained": False, "owned": False}))
     assert conductor.ending("a") == (
         False, "a withdrawn: nothing was changed on it, and it was given back as it was (not proved healthy among the canaries: x)",
     )  # fmt: skip

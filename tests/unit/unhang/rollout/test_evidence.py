@@ -6,14 +6,14 @@ import pytest
 
 from unhang.rollout.evidence import drain_evidence, first_state, groups_of_kinds, rest_of, smoke_evidence
 from unhang.rollout.machine import judge
-from unhang.rollout.steps import DONE, FAILED, Answer, Order, Target
+from unhang.rollout.steps import DONE, FAILED, Order, StepResult, Target
 
 JOB = {"id": "4711", "user": "alice", "state": "RUNNING", "ends": ""}
 OURS = {"drained": True, "by": "root", "reason": "unhang r1: x", "jobs": [], "owned": True}
 
 
 def status_of(step, evidence, status="ok"):
-    return judge(Order("gpu001", step, 1, "b1", 1), Answer(status, evidence), Target("gpu001"))[0]
+    return judge(Order("gpu001", step, 1, "b1", 1), StepResult(status, evidence), Target("gpu001"))[0]
 
 
 @pytest.mark.parametrize(

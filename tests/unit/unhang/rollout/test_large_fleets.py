@@ -14,7 +14,7 @@ from unhang.errors import UserError
 from unhang.plan.plan_document import FILE, Plan, Wave, write_plan
 from unhang.rollout import conductor
 from unhang.rollout.conductor import begin
-from unhang.rollout.steps import STEPS, Answer
+from unhang.rollout.steps import STEPS, StepResult
 
 WAVE = 5
 
@@ -40,7 +40,7 @@ def play(rollout, hosts):
         for host in hosts:
             order = conductor_of(rollout).ask(host, step, {}, "0")
             if order is not None:
-                conductor_of(rollout).answer(order, Answer("ok", {**EVIDENCE[step], "boot_id": f"{host}-boot", "needs_reboot": False}))
+                conductor_of(rollout).record(order, StepResult("ok", {**EVIDENCE[step], "boot_id": f"{host}-boot", "needs_reboot": False}))
     return {conductor_of(rollout).standing().node(host).state for host in hosts}
 
 

@@ -7,7 +7,7 @@ import pytest
 from unhang.rollout.machine import judge, may_act, next_order
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import replay
-from unhang.rollout.steps import BEGUN, DONE, FAILED, ROLLOUT, STEPS, Answer, Entry, Order, Target
+from unhang.rollout.steps import BEGUN, DONE, FAILED, ROLLOUT, STEPS, Entry, Order, StepResult, Target
 
 AT, HOST = "2026-11-20T07:00:00Z", "gpu001"
 TARGET = Target(HOST, "b1", 1, {"driver": "580.95.05"})
@@ -27,22 +27,22 @@ GOOD = {
 }
 
 
-def journal(*answers):
-    """The first controller's entries. answers: (step, what came of it), None for one that was begun and has no end."""
+def journal(*results):
+    """The first controller's entries. results: (step, what came of it), None for one that was begun and has no end."""
     entries = [Entry(AT, "", ROLLOUT, BEGUN, 1)]
-    for step, answer in answers:
+    for step, result in results:
         order = next_order(replay(entries).node(HOST), TARGET, 1)
         assert order is not None
         assert order.step == step
         entries.append(Entry(AT, HOST, step, BEGUN, order.token, {"boot_id": order.boot_id}))
-        if answer is not None:
-            status, evidence = judge(order, answer, TARGET)
+        if result is not None:
+            status, evidence = judge(order, result, TARGET)
             entries.append(Entry(AT, HOST, step, status, order.token, evidence))
     return entries
 
 
 def well(*steps):
-    return [(step, Answer("ok", GOOD[step])) for step in steps]
+    return [(step, StepResult("ok", GOOD[step])) for step in steps]
 
 
 def after(entries, *more):
@@ -64,7 +64,7 @@ def test_a_node_that_is_proved_goes_through_every_step_and_is_given_back():
 @pytest.mark.parametrize("bad", FORWARD[4:9])
 def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
     steps = FORWARD[: FORWARD.index(bad)]
-    entries = journal(*well(*steps), (bad, Answer("failed", {"why": "it broke"})), *well(*BACK))
+    entries = journal(*well(*steps), (bad, StepResult("failed", {"why": "it broke"})), *well(*BACK))
     node = replay(entries).node(HOST)
     assert (node.state, node.why) == ("kept", f"{bad}: it broke")
     assert node.out_of_service
@@ -72,7 +72,8 @@ def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
 
 @pytest.mark.parametrize("bad", BACK)
 def test_a_node_that_is_not_brought_back_is_lost(bad):
-    failed = [*well(*FORWARD[:6]), ("audit", Answer("failed", {"why": "it broke"})), *well(*BACK[: BACK.index(bad)]), (bad, Answer("failed", {"why": "worse"}))]
+    back = BACK[: BACK.index(bad)]
+    failed = [*well(*FORWARD[:6]), ("audit", StepResult("failed", {"why": "it broke"})), *well(*back), (bad, StepResult("failed", {"why": "worse"}))]
     node = replay(journal(*failed, *([] if bad == "keep" else well("keep")))).node(HOST)
     assert (node.state, node.why) == ("lost", f"audit: it broke; {bad}: worse")
     assert node.lost
@@ -101,7 +102,7 @@ def test_a_reboot_that_was_ordered_is_ordered_for_the_same_boot_again_and_counte
 
 
 def test_a_reboot_beyond_the_plan_is_not_made():
-    entries = journal(*well(*FORWARD[:4]), ("apply", Answer("ok", {"boot_id": "b2", "needs_reboot": True})))  # its trial boot was the one of the plan
+    entries = journal(*well(*FORWARD[:4]), ("apply", StepResult("ok", {"boot_id": "b2", "needs_reboot": True})))  # its trial boot was the one of the plan
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert order.step == "reboot"
     assert "expected a reboot that the plan allows, found none left" in may_act(order)
@@ -123,20 +124,20 @@ def test_a_reboot_beyond_the_plan_is_not_made():
     ],
 )
 def test_ok_without_the_evidence_has_failed(step, evidence, found):
-    status, kept = judge(Order(HOST, step, 4, "b1", 1), Answer("ok", evidence), TARGET)
+    status, kept = judge(Order(HOST, step, 4, "b1", 1), StepResult("ok", evidence), TARGET)
     assert status == FAILED
     assert found in kept["why"]
 
 
 def test_a_node_that_somebody_else_drained_is_given_back_without_a_change():
-    entries = journal(*well("lock"), ("drain", Answer("ok", {"drained": True, "owned": False, "by": "ops", "reason": "dimm"})))
+    entries = journal(*well("lock"), ("drain", StepResult("ok", {"drained": True, "owned": False, "by": "ops", "reason": "dimm"})))
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert order.step == "release"
     assert "expected a node that nobody else has drained, found ops: dimm" in order.why
 
 
 def test_a_node_that_has_booted_since_the_plan_is_given_back_without_a_change():
-    entries = journal(("lock", Answer("ok", {"fencing": 4, "boot_id": "b9"})))
+    entries = journal(("lock", StepResult("ok", {"fencing": 4, "boot_id": "b9"})))
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert (order.step, "found b9: audit the node and make a new plan" in order.why) == ("release", True)
 
@@ -147,12 +148,12 @@ def test_a_plan_that_is_not_good_for_the_node_any_more_touches_nothing():
 
 
 def test_nothing_is_asked_of_a_node_that_did_not_answer_until_the_next_controller():
-    entries = journal(*well(*FORWARD[:4]), ("apply", Answer("silent", {"why": "unreachable"})))
+    entries = journal(*well(*FORWARD[:4]), ("apply", StepResult("silent", {"why": "unreachable"})))
     assert next_order(replay(entries).node(HOST), TARGET, 1) is None
     assert after(entries).step == "lock"
 
 
 def test_a_node_that_another_run_has_taken_is_left_to_it_for_good():
-    entries = journal(*well(*FORWARD[:4]), ("apply", Answer("fenced", {"why": "its number is 9"})))
+    entries = journal(*well(*FORWARD[:4]), ("apply", StepResult("fenced", {"why": "its number is 9"})))
     assert replay(entries).node(HOST).state == "taken over"
     assert after(entries) is None

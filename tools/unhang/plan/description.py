@@ -1,4 +1,4 @@
-"""A plan told to people, whatever shows it: equal waves and equal nodes folded into one. Values in, values out."""
+"""A plan described for people, whatever shows it: equal waves and equal nodes folded into one. Values in, values out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Alike:
 
 
 @dataclass(frozen=True)
-class ToldWaves:
+class DescribedWaves:
     """One wave, or several that follow each other and do the same: `canary 1`, `wave 2 to 9`."""
 
     name: str
@@ -33,27 +33,27 @@ class ToldWaves:
     groups: tuple[Alike, ...]
 
 
-def told_waves(plan: Plan) -> list[ToldWaves]:
+def describe_waves(plan: Plan) -> list[DescribedWaves]:
     """All waves in order."""
-    return [_told(plan, waves) for waves in _equal_waves(plan)]
+    return [_described(plan, waves) for waves in _equal_waves(plan)]
 
 
-def told_refusals(plan: Plan) -> dict[str, str]:
+def describe_refusals(plan: Plan) -> dict[str, str]:
     """Why -> hosts, those of most hosts first."""
     return _folded((entry.host, visible(one.why)) for entry in plan.hosts for one in entry.refused)
 
 
-def told_persons(plan: Plan) -> dict[str, str]:
+def describe_persons(plan: Plan) -> dict[str, str]:
     """What somebody has to look at, with its rule -> hosts, those of most hosts first."""
     return _folded((entry.host, f"{visible(one.what)} ({one.rule})") for entry in plan.hosts for one in entry.person)
 
 
-def told_person_rules(plan: Plan) -> dict[str, str]:
+def describe_person_rules(plan: Plan) -> dict[str, str]:
     """Rules that are left to a person -> hosts that have just these, those of most hosts first."""
     return _folded((entry.host, ", ".join(sorted({one.rule for one in entry.person}))) for entry in plan.hosts if entry.person)
 
 
-def told_totals(plan: Plan) -> str:
+def describe_totals(plan: Plan) -> str:
     """How much there is to do, in one line."""
     planned = [one for one in plan.hosts if one.remedies]
     forward = sum(one.step != "rollback" for entry in planned for one in entry.reboots)
@@ -61,11 +61,11 @@ def told_totals(plan: Plan) -> str:
     waves = f"{counted(len(plan.waves), 'wave')} over {counted(len(planned), 'node')}" if planned else "no role has anything to repair"
     refused, person = (sum(bool(rows) for rows in found) for found in ((one.refused for one in plan.hosts), (one.person for one in plan.hosts)))
     text = f"{waves}; {counted(forward, 'reboot')} at most, and {back:,} more if every node is rolled back; "
-    text += f"{told}; " if (told := told_minutes(plan)) else ""
+    text += f"{minutes}; " if (minutes := describe_minutes(plan)) else ""
     return text + f"something is refused on {counted(refused, 'node')}; a person has to look at {counted(person, 'node')}"
 
 
-def told_limits(plan: Plan) -> str:
+def describe_limits(plan: Plan) -> str:
     """What the waves keep to, in one line."""
     limits = plan.limits
     parts = [f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out of service at once"]
@@ -81,7 +81,7 @@ def told_limits(plan: Plan) -> str:
 
 
 def _equal_waves(plan: Plan) -> list[list[Wave]]:
-    """Waves that follow each other and do the same to equally many nodes, told together."""
+    """Waves that follow each other and do the same to equally many nodes, as one group."""
     alike = [(len(wave.hosts), wave.is_canary, sorted({_what_happens(plan.by_host[host]) for host in wave.hosts})) for wave in plan.waves]
     grouped: list[list[Wave]] = []
     for number, wave in enumerate(plan.waves):
@@ -96,13 +96,13 @@ def _what_happens(entry: HostPlan) -> tuple[str, ...]:
     return (*_roles(entry), *_reboots(entry), _minutes(entry))
 
 
-def _told(plan: Plan, waves: Sequence[Wave]) -> ToldWaves:
+def _described(plan: Plan, waves: Sequence[Wave]) -> DescribedWaves:
     """The waves' hosts, those to which the same happens together."""
     alike: dict[tuple[str, ...], list[HostPlan]] = {}
     for entry in (plan.by_host[host] for wave in waves for host in wave.hosts):
         alike.setdefault(_what_happens(entry), []).append(entry)
     several = len(waves) > 1
-    return ToldWaves(
+    return DescribedWaves(
         waves[0].name + (f" to {waves[-1].name.split()[-1]}" if several else ""),
         counted(len(waves[0].hosts), "node") + (" each" if several else ""),
         tuple(_alike(entries) for entries in alike.values()),
@@ -139,7 +139,7 @@ def _minutes(entry: HostPlan) -> str:
     return "unknown, for not every step was measured" + (f"; at least {entry.minutes_at_least:g} a node" if entry.minutes_at_least else "")
 
 
-def told_minutes(plan: Plan) -> str:
+def describe_minutes(plan: Plan) -> str:
     """How long the waves take one after the other, each as long as its slowest node; "" where nothing is known. Waiting for jobs is not in it."""
     entries = [[plan.by_host[host] for host in wave.hosts] for wave in plan.waves]
     total = sum(max(one.minutes_at_least if one.minutes is None else one.minutes for one in wave) for wave in entries)
