@@ -37,7 +37,7 @@ INSIDE = "home"  # the folder in the archive that is unpacked
 
 def build(target: Path, _pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. Nothing in it is compiled for a Python, so none is asked."""
-    files = {**own_sources(), **packed_catalogue(), **packages()}
+    files = {**own_sources(), **own_data(), **packed_catalogue(), **packages()}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     inside = {f"{INSIDE}/{name}": content for name, content in files.items()}
     entry = (PARTS / "entry.py").read_text("utf-8").replace("@DIGEST@", digest)
@@ -154,6 +154,11 @@ def _members(node: ast.expr) -> Iterable[ast.expr]:
         yield from _members(node.right)
     else:
         yield node
+
+
+def own_data() -> dict[str, bytes]:
+    """JSON files that modules read from beside themselves, such as the words of solved logs."""
+    return {f"unhang/{path.relative_to(ROOTS['unhang']).as_posix()}": path.read_bytes() for path in sorted(ROOTS["unhang"].rglob("*.json"))}
 
 
 def packed_catalogue() -> dict[str, bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 CUT_AT = 600
@@ -125,3 +126,14 @@ def _in_word(letter: str) -> bool:
 def counted(number: int, one: str, many: str | None = None) -> str:
     """`1 node`, `2 nodes`, `1,024 nodes`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def brief(value: Any) -> str:
+    """A fact in a line: nothing, a text as it is, few values of a list; what is longer is cut by whoever prints it."""
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(brief(one) for one in value[:6]) + (f" and {len(value) - 6} more" if len(value) > 6 else "")
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {brief(one)}" for key, one in list(value.items())[:6]) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

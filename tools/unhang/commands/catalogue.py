@@ -11,7 +11,7 @@ from typing import Any
 
 from unhang.catalogue.tables import date_fault, stale
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, takes
-from unhang.commands.history_showing import show_rows
+from unhang.commands.row_showing import show_rows
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.examples import check_examples

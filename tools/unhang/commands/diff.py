@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from unhang import project
 from unhang.commands.fail_on import add_fail_on
-from unhang.commands.history_showing import Row, add_history_options, history_file, show_rows
+from unhang.commands.history_showing import add_history_options, history_file
+from unhang.commands.row_showing import Row, show_rows
 from unhang.errors import UserError
 from unhang.history.changes import CHANGED, NEW, Changes, changes_between
 from unhang.history.database import reading

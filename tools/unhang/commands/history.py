@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from unhang.commands.history_showing import Row, add_history_options, history_file, show_rows
+from unhang.commands.history_showing import add_history_options, history_file
+from unhang.commands.row_showing import Row, show_rows
 from unhang.errors import UserError
 from unhang.history.beginnings import Beginning, Event, Holding, beginnings, events, holding, names_of
 from unhang.history.database import reading

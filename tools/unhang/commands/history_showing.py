@@ -1,26 +1,14 @@
-"""What `unhang runs`, `diff` and `history` share: where the history is, how to show it, examples in the help."""
+"""What `unhang runs`, `diff` and `history` share: where the history is, its options, examples in the help."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import io
-import json
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.commands.row_showing import FORMATS
 from unhang.errors import UserError
-from unhang.history.beginnings import shown
 from unhang.history.place import OFF, SETTING, database_file
-from unhang.report.table import terminal_shape
-from unhang.text import ascii_only, visible
-
-FORMATS = ("table", "name", "csv", "json", "jsonl")
-Row = Mapping[str, Any]
 
 
 def add_history_options(parser: argparse.ArgumentParser, names: str, examples: str) -> None:
@@ -37,40 +25,3 @@ def history_file(arguments: argparse.Namespace) -> Path:
     if file is None:
         raise UserError(f"expected a history, found {SETTING}={OFF}; name one with --db FILE")
     return file
-
-
-def show_rows(arguments: argparse.Namespace, table: Callable[[int], Sequence[str]], rows: Sequence[Row], columns: Sequence[str], name: str) -> None:
-    """table: width -> lines; rows: for the other formats, with the keys `columns`; name: the column of --format name, in which a list is several names."""
-    if arguments.quiet:
-        return
-    if arguments.format == "table":
-        width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = "".join(f"{line.rstrip()}\n" for line in table(width))
-        text = ascii_only(text) if plain else text
-    elif arguments.format == "json":
-        text = json.dumps(list(rows), ensure_ascii=True, indent=1) + "\n"
-    elif arguments.format == "jsonl":
-        text = "".join(json.dumps(row, ensure_ascii=True, separators=(",", ":")) + "\n" for row in rows)
-    elif arguments.format == "csv":
-        text = _csv(rows, columns)
-    else:
-        names = [one for row in rows for one in (row[name] if isinstance(row[name], (list, tuple)) else [row[name]])]
-        text = "".join(f"{visible(one, 1024)}\n" for one in dict.fromkeys(names) if one)
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_cell(row.get(name)) for name in columns])
-    return out.getvalue()
-
-
-def _cell(value: Any) -> str:
-    """As a spreadsheet takes it for text: hosts apart by blanks, no formula."""
-    words = " ".join(map(str, value)) if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value) else shown(value)
-    text = "" if value is None else visible(words, 30_000)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, takes
-from unhang.commands.history_showing import show_rows
+from unhang.commands.row_showing import show_rows
 from unhang.errors import UserError
 from unhang.lint.checks import PLATFORMS, Context
 from unhang.lint.linting import SEVERITIES, lint, render_json, render_table

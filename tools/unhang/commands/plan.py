@@ -15,7 +15,7 @@ from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet
 from unhang.commands.filters import add_filters, asked_filter
-from unhang.commands.history_showing import show_rows
+from unhang.commands.row_showing import show_rows
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue

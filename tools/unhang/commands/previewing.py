@@ -17,7 +17,7 @@ from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, play_into
 from unhang.ansible.preview_events import PREVIEW_ENV
 from unhang.ansible.run_files import NOT_LATEST_ENV
-from unhang.commands.history_showing import show_rows
+from unhang.commands.row_showing import show_rows
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
 from unhang.plan.plan_document import Plan

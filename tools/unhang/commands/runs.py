@@ -10,7 +10,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from unhang import project, run_folder
-from unhang.commands.history_showing import add_history_options, history_file, show_rows
+from unhang.commands.history_showing import add_history_options, history_file
+from unhang.commands.row_showing import show_rows
 from unhang.errors import UserError
 from unhang.history.database import reading
 from unhang.history.pruning import RunOnDisk, runs_on_disk, to_prune

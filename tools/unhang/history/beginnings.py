@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from unhang.history.changes import FactChange, fact_changes, finding_changes, parsed
 from unhang.judge.run_input import natural
+from unhang.text import brief
 
 _SPANS = """
 SELECT f.from_run, f.to_run, f.ended, severity, verdict, place, hosts.name, found,
@@ -130,16 +131,5 @@ def events(connection: sqlite3.Connection, host: str) -> list[Event]:
 
 def _of_host(connection: sqlite3.Connection, before: int, now: int, host: str) -> list[tuple[str, str]]:
     found = [(one.change, f"{one.severity}: {one.title} [{one.rule}]") for one in finding_changes(connection, before, now, host)]
-    changed = [("fact", f"{one.fact}: {shown(one.before)} -> {shown(one.now)}") for one in fact_changes(connection, before, now, host)]
+    changed = [("fact", f"{one.fact}: {brief(one.before)} -> {brief(one.now)}") for one in fact_changes(connection, before, now, host)]
     return [*changed, *found]
-
-
-def shown(value: Any) -> str:
-    """A fact in a line: nothing, a text as it is, few values of a list; what is longer is cut by whoever prints it."""
-    if value is None:
-        return "none"
-    if isinstance(value, list):
-        return ", ".join(shown(one) for one in value[:6]) + (f" and {len(value) - 6} more" if len(value) > 6 else "")
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {shown(one)}" for key, one in list(value.items())[:6]) + "}"
-    return str(value).lower() if isinstance(value, bool) else str(value)

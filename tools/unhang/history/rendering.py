@@ -6,13 +6,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from unhang.history.beginnings import Beginning, Event, Holding, shown
+from unhang.history.beginnings import Beginning, Event, Holding
 from unhang.history.changes import Changes, FactChange, FoundChange
 from unhang.history.run_rows import RunRow
 from unhang.history.watched import EndingWaiver, Flapping, OwnPast
 from unhang.nodeset import fold_hosts, shortened
 from unhang.report.folding import item_label
-from unhang.text import counted, visible
+from unhang.text import brief, counted, visible
 
 LABEL = 10
 LONGEST_NODES = 44
@@ -68,7 +68,7 @@ def _fact(one: FactChange, width: int) -> list[str]:
 
 
 def _changed(fact: str, before: Any, now: Any) -> str:
-    return f"{visible(fact, 160)}: {visible(shown(before), LONGEST_VALUE)} -> {visible(shown(now), LONGEST_VALUE)}"
+    return f"{visible(fact, 160)}: {visible(brief(before), LONGEST_VALUE)} -> {visible(brief(now), LONGEST_VALUE)}"
 
 
 def render_beginnings(rule: str, title: str, found: Sequence[Beginning], width: int) -> list[str]:
