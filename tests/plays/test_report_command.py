@@ -105,7 +105,14 @@ def test_a_locale_without_utf8_gets_ascii(runs):
 )
 def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
     ours, theirs = pty.openpty()
-    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "COLUMNS": "80", "PYTHONUTF8": "1", **environ}
+    settings = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": TOOLS,
+        "COLUMNS": "80",
+        "PYTHONUTF8": "1",
+        "UNHANG_RUNS": "runs",
+        **environ,
+    }
     with subprocess.Popen(
         [sys.executable, "-m", "unhang", "report"], cwd=runs, env=settings, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
     ) as process:
