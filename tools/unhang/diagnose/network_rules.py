@@ -12,6 +12,14 @@ from unhang.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
+_NO_WAY = (
+    "nccl-connect-no-route",
+    "nccl-connect-timed-out",
+    "nccl-connect-refused",
+    "gloo-cannot-connect",
+    "any-network-unreachable",
+    "any-connection-refused",
+)
 
 
 def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
@@ -38,6 +46,40 @@ def two_interfaces_lead_to_one_network(facts: Facts) -> Iterator[Evidence]:
             why = f"{' and '.join(sorted(by_interface)[:3])} both lead to {network}"
             yield Evidence("wrong_interface", WEIGHTS["decisive"], why, tuple(by_interface.values())[:2], "one-network-two-interfaces")
             return
+
+
+def hosts_meet_in_different_networks(facts: Facts) -> Iterator[Evidence]:
+    """The interfaces that NCCL chose on two hosts have addresses of different private networks, and connections between them fail."""
+    failed = [event for event in facts.events if event.signature.fact in ("connect_retried", "socket_failed") or event.signature.id in _NO_WAY]
+    by_network: dict[str, Event] = {}
+    for event in facts.of("bootstrap"):
+        by_network.setdefault(_private_network(event.fields["address"] or ""), event)
+    by_network.pop("", None)
+    hosts = {event.prefix.host for event in by_network.values()}
+    if failed and len(by_network) > 1 and len(hosts) > 1:
+        why = f"ranks of different hosts meet over {' and '.join(sorted(by_network)[:2])}, and connections between them fail"
+        yield Evidence("wrong_interface", STRONG, why, (*list(by_network.values())[:2], failed[0]), "different-networks")
+
+
+def _private_network(address: str) -> str:
+    """The first two numbers of a private address, three of 192.168; "" for any other."""
+    parts = address.split(".")
+    if len(parts) != 4 or not all(part.isdigit() for part in parts):
+        return ""
+    if parts[:2] == ["192", "168"]:
+        return ".".join(parts[:3])
+    return ".".join(parts[:2]) if parts[0] == "10" or (parts[0] == "172" and 16 <= int(parts[1]) < 32) else ""
+
+
+def hosts_use_different_plugins(facts: Facts) -> Iterator[Evidence]:
+    """Ranks of one job name different networks: a plugin is found on some hosts only, and the two sides do not understand each other."""
+    by_name: dict[str, Event] = {}
+    for event in facts.of("network_used"):
+        by_name.setdefault((event.fields["value"] or "").strip(), event)
+    hosts = {event.prefix.host for event in by_name.values()}
+    if len(by_name) > 1 and len(hosts) > 1 and None not in hosts:
+        why = f"hosts of one job use different networks: {', '.join(sorted(by_name)[:3])}"
+        yield Evidence("net_plugin_not_loaded", STRONG, why, tuple(by_name.values())[:2], "different-plugins")
 
 
 def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:

@@ -34,6 +34,14 @@ def one_gpu_per_task_and_no_ipc(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("unsupported_p2p_geforce", -STRONG, why, (single[0],), "one-gpu-per-task")
 
 
+def one_gpu_per_task_and_shared_memory(facts: Facts) -> Iterator[Evidence]:
+    """Each task sees its own GPU only, so NCCL takes host memory between GPUs of a node that have NVLink or peer access."""
+    single, detour = facts.of("one_gpu_per_task"), [event for event in facts.of("transport") if " via SHM" in event.text]
+    if single and detour and not any(" via P2P" in event.text for event in facts.of("transport")):
+        why = "each task sees one GPU only, so ranks of a node go through host memory"
+        yield Evidence("container_gpu_access", STRONG, why, (single[0], detour[0]), "one-gpu-per-task-shm")
+
+
 def geforce_and_gpudirect(facts: Facts) -> Iterator[Evidence]:
     """GeForce cards have no GPUDirect RDMA: their memory cannot be registered with an adapter, whatever module is loaded."""
     refused = [event for event in facts.events if event.signature.id == "nccl-ib-registration-bad-address" and not event.quoted]

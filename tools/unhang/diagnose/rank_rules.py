@@ -133,11 +133,23 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
         )
 
 
+def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
+    """Several ranks hang or fail, and all processes hold memory of one and the same GPU: none had chosen its own."""
+    rows = facts.of("compute_app")
+    pids = {event.fields["pid"] or event.fields["pid2"] for event in rows}
+    gpus = {event.fields["bus"] or event.fields["bus2"] for event in rows}
+    if len(pids) > 1 and len(gpus) == 1 and (facts.world_size or 2) > 1 and (hang_signs(facts) or facts.first_error):
+        why = f"{len(pids)} processes hold GPU {next(iter(gpus))}, and none holds another one"
+        yield Evidence("rank_device_mapping", STRONG, why, tuple(rows[:2]), "all-on-one-gpu")
+
+
 def processes_hold_the_first_gpu_too(facts: Facts) -> Iterator[Evidence]:
     """Processes that work on a GPU of their own and hold a context on another one, which is the same for all: that GPU runs out of memory first."""
     by_pid: dict[str, dict[str, Event]] = {}
     for event in facts.of("gpu_process"):
         by_pid.setdefault(event.fields["pid"] or "", {}).setdefault(event.fields["index"] or "", event)
+    for event in facts.of("compute_app"):
+        by_pid.setdefault(event.fields["pid"] or event.fields["pid2"] or "", {}).setdefault(event.fields["bus"] or event.fields["bus2"] or "", event)
     doubled = [held for held in by_pid.values() if len(held) > 1]
     common = set.intersection(*(set(held) for held in doubled)) if doubled else set()
     if len(doubled) > 1 and len(common) == 1:
