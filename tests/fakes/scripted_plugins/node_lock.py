@@ -1,0 +1,16 @@
+"""The lock of a node of tests/support/scripted_rollout.py: ours, unless the host's faults say that another run has taken it."""
+
+from __future__ import annotations
+
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    """Answers as the module node_lock does."""
+
+    def run(self, tmp=None, task_vars=None):
+        """{acquired, holder}."""
+        super().run(tmp, task_vars)
+        if "taken over" in task_vars["faults"]:
+            return {"failed": True, "acquired": False, "holder": {"run": "another"}, "msg": "expected the lock of this run, found another's"}
+        return {"changed": False, "acquired": False, "holder": {"run": "this"}}

@@ -1,0 +1,75 @@
+"""A node of tests/support/scripted_rollout.py: does a step as a healthy node would, or as one of its faults says: `KIND STEP`.
+
+fails: the task fails; unreachable: the connection is lost; hangs: no answer before the task's own time limit; lies: says ok and has done nothing;
+unhealthy: not proved; wrong driver, wrong kernel: comes up with the old one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+
+NEW = {"driver": "535.309.01", "kernel": "6.8.0-57-generic"}
+OLD = {"driver": "545.23.08", "kernel": "6.8.0-51-generic"}
+PROOFS = ("audit", "smoke_alone", "smoke_together", "audit_back")
+
+
+class ActionModule(ActionBase):
+    """One step of one node."""
+
+    def run(self, tmp=None, task_vars=None):
+        """{evidence}."""
+        super().run(tmp, task_vars)
+        options = {"step": {"required": True}, "order": {"type": "dict"}, "faults": {"type": "list", "elements": "str"}, "nodes": {"type": "path"}}
+        _, given = self.validate_argument_spec(argument_spec=options)
+        host, step, folder = str(task_vars["inventory_hostname"]), given["step"], Path(given["nodes"])
+        with (folder / "acts").open("a") as acts:
+            acts.write(f"{host} {step}\n")
+        kinds = {one.rpartition(" ")[0] for one in given["faults"] if one.rpartition(" ")[2] == step}
+        if "fails" in kinds:
+            raise AnsibleActionFail(f"{step} broke")
+        if "unreachable" in kinds:
+            raise AnsibleConnectionFailure("no route to host")
+        if "hangs" in kinds:
+            time.sleep(600)
+        return {"changed": False, "evidence": _evidence(host, step, kinds, folder)}
+
+
+def _evidence(host, step, kinds, folder):
+    boot, running = _boot_of(host, folder)
+    if "lies" in kinds:
+        return {"boot_id": boot} if step == "reboot" else {}
+    if step in ("reboot", "reboot_back"):
+        running = {name: OLD[name] if step == "reboot_back" or f"wrong {name}" in kinds else NEW[name] for name in NEW}
+        boot = f"{host}-boot-{int(boot.rpartition('-')[2]) + 1}"
+        _write(host, folder, boot, running)
+    more = {
+        "lock": {"fencing": 7},
+        "drain": {"drained": True, "owned": True, "jobs": []},
+        "wait": {"jobs": ["a job"] if "a job stays" in kinds else []},
+        "apply": {"needs_reboot": True, "saved_state": "s1"},
+        "roll_back": {"needs_reboot": running != OLD},
+        "release": {"drained": False, "owned": False, "held": ""},
+        **{proof: {"healthy": "unhealthy" not in kinds, "why": "bandwidth" if "unhealthy" in kinds else ""} for proof in PROOFS},
+    }
+    return {"boot_id": boot, **more.get(step, {})}
+
+
+def _boot_of(host, folder):
+    """(boot id, {driver, kernel} that run)."""
+    [path] = folder.glob(f"runs/*/nodes/{host}.json")
+    found = json.loads(path.read_text())["facts"]["sections"]
+    return found["node"]["boot_id"], {"driver": found["driver"]["loaded"]["version"], "kernel": found["kernel"]["release"]}
+
+
+def _write(host, folder, boot, running):
+    """As the audit reads it again."""
+    [path] = folder.glob(f"runs/*/nodes/{host}.json")
+    document = json.loads(path.read_text())
+    sections = document["facts"]["sections"]
+    sections["node"]["boot_id"], sections["driver"]["loaded"]["version"], sections["kernel"]["release"] = boot, running["driver"], running["kernel"]
+    path.write_text(json.dumps(document))

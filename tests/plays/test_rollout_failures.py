@@ -1,0 +1,99 @@
+"""Each kind of failure at several places of a batch, by the playbook: every node ends in its named state, and nothing behind the batch in flight is touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from scripted_rollout import prepare, roll_out
+
+# What a node does -> how it ends. Nothing was changed on it, or it was brought back; the first and the last stand at the ends of the batch.
+COUNTED = {
+    "unreachable lock": "no answer",
+    "fails lock": "refused",
+    "fails drain": "withdrawn",
+    "a job stays wait": "withdrawn",
+    "fails apply": "kept",
+    "hangs apply": "kept",
+    "lies apply": "kept",
+    "lies reboot": "kept",
+    "unhealthy smoke_alone": "kept",
+    "wrong kernel reboot": "kept",
+    "wrong driver reboot": "kept",
+}
+# Changed, and not brought back.
+LOST = {
+    "taken over, fails apply": "taken over",
+    "unreachable apply": "no answer",
+    "unhealthy audit, fails roll_back": "lost",
+    "unhealthy smoke_together, unreachable reboot_back": "no answer",
+    "unreachable audit": "no answer",
+    "unreachable reboot": "no answer",
+}
+
+
+def one_each(kinds):
+    """{host: faults}: a node for each kind of failure."""
+    return {f"bad{number:02d}": kind.split(", ") for number, kind in enumerate(kinds)}
+
+
+def in_a_batch(folder, kinds, healthy, **variables):
+    """A rollout with a canary, a batch that has each kind of failure once with healthy nodes in its middle, and one node behind them."""
+    bad = one_each(kinds)
+    batch = [*list(bad)[: len(bad) // 2], *healthy, *list(bad)[len(bad) // 2 :]]
+    return roll_out(prepare(folder, [["canary"], batch, ["behind"]]), {**bad, **healthy}, **variables)
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """One failure fewer is allowed than there are: the brake holds only when it counts each."""
+    healthy = {"good1": [], "good2": ["fails release"]}
+    return in_a_batch(tmp_path_factory.mktemp("counted"), COUNTED, healthy, unhang_max_failed=len(COUNTED) - 1)
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory):
+    """Any number of failures is allowed."""
+    return in_a_batch(tmp_path_factory.mktemp("lost"), LOST, {"good1": []}, unhang_max_failed="100%")
+
+
+def once(done):
+    """Whether no step was carried out twice on a node."""
+    return set(Counter((done.folder / "acts").read_text().splitlines()).values()) == {1}
+
+
+def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
+    ends = dict(zip(one_each(COUNTED), COUNTED.values(), strict=True))
+    assert counted.states() == {"canary": "released", "good1": "released", "good2": "not released", **ends}
+    assert all(counted.why(host) for host in ends)
+    assert counted.played.code != 0
+    assert once(counted)
+
+
+def test_the_brake_counts_each_kind_of_failure_and_touches_nothing_behind_the_batch(counted):
+    brake = f"wave 2: nothing new is begun, not proved healthy: {', '.join(list(one_each(COUNTED))[:8])} and 3 more; at most 10 may be"
+    assert brake in counted.played.said
+    assert "behind" not in (counted.folder / "acts").read_text()
+
+
+def test_what_failed_before_it_was_changed_is_given_back_and_what_was_changed_is_brought_back(counted):
+    kept = sorted(host for host, state in counted.states().items() if state == "kept")
+    assert sorted(counted.acts("keep")) == sorted(counted.acts("roll_back")) == sorted(counted.acts("audit_back")) == kept
+    assert sorted(counted.acts("release")) == sorted({"canary", "good1", "good2", *(host for host, state in counted.states().items() if state == "withdrawn")})
+    ran_new = [host for host, kind in one_each(COUNTED).items() if kind[0] in ("unhealthy smoke_alone", "wrong kernel reboot", "wrong driver reboot")]
+    assert counted.acts("reboot_back") == ran_new
+
+
+def test_a_node_that_is_not_brought_back_stops_everything_however_many_failures_are_allowed(lost):
+    ends = dict(zip(one_each(LOST), LOST.values(), strict=True))
+    assert lost.states() == {"canary": "released", "good1": "released", **ends}
+    assert f"wave 2: nothing new is begun, not brought back, or no answer after it was changed: {', '.join(ends)}" in lost.played.said
+    assert "behind" not in (lost.folder / "acts").read_text()
+    assert once(lost)
+
+
+def test_one_canary_that_fails_stops_everything_wherever_it_stands_in_its_batch(tmp_path):
+    done = roll_out(prepare(tmp_path, [["bad", "good"], ["behind"]]), {"bad": ["fails save"]}, unhang_max_failed="100%")
+    assert done.states() == {"bad": "withdrawn", "good": "released"}
+    assert "wave 1: nothing new is begun, not proved healthy among the canaries: bad" in done.played.said
+    assert "behind" not in (done.folder / "acts").read_text()
