@@ -19,6 +19,7 @@ from unhang.errors import UserError
 from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 
 RUNS_ENV = "UNHANG_RUNS"  # the folder of the run folders, wherever it is read or written
+SHORTEST_ID = 8  # of the beginning of an id: a day
 LONGEST_DOCUMENT = 64 * 1024 * 1024
 
 
@@ -77,8 +78,9 @@ def list_runs(runs: Path) -> list[Path]:
 
 
 def find_run(named: str | Path, runs: Path | None = None) -> Path:
-    """A run folder by its path, by its id, or as "latest"; runs/ID means the same in every folder. runs: where to look, runs_folder() unless told.
+    """A run folder by its path, by its id or the beginning of one, or as "latest"; runs/ID means the same in every folder.
 
+    runs: where to look, runs_folder() unless told.
     Raises UserError.
     """
     runs = runs_folder() if runs is None else runs
@@ -86,6 +88,11 @@ def find_run(named: str | Path, runs: Path | None = None) -> Path:
     for folder in (Path(named), runs / named, *beside):
         if (folder / "run.json").is_file():
             return folder.resolve()
+    begun = [run for run in list_runs(runs) if len(str(named)) >= SHORTEST_ID and run.name.startswith(str(named))]
+    if len(begun) == 1:
+        return begun[0].resolve()
+    if begun:
+        raise UserError(f"expected a run, found {len(begun)} that begin with {named}: {', '.join(run.name for run in begun[-3:])}")
     known = [run.name for run in list_runs(runs)][-3:]
     hint = f"the newest are {', '.join(known)}" if known else "there is none yet, make one with: unhang audit"
     raise UserError(f"expected a run folder (one that holds run.json), found none at {named}; {hint}")

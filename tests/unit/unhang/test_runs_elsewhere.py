@@ -13,6 +13,7 @@ import pytest
 from judge_cases import node, write_run
 
 from unhang.cli import main
+from unhang.errors import UserError
 from unhang.run_folder import find_run, latest_run, runs_folder, write_atomically
 
 ID = "20261120T043323Z-a8229f1434"
@@ -126,3 +127,14 @@ def _with_files_of_at_most(size_bytes, act):
         act()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_run_is_found_by_the_beginning_of_its_id_when_it_is_the_only_one(elsewhere):
+    assert find_run(ID[:15]) == elsewhere / ID
+    other = elsewhere / f"{ID[:15]}-other"
+    other.mkdir()
+    (other / "run.json").write_text("{}")
+    with pytest.raises(UserError, match=f"expected a run, found 2 that begin with {ID[:15]}"):
+        find_run(ID[:15])
+    with pytest.raises(UserError, match="found none at 2"):
+        find_run("2")

@@ -11,13 +11,14 @@ from unhang.history.changes import Changes, FactChange, FoundChange
 from unhang.history.run_rows import RunRow
 from unhang.history.watched import EndingWaiver, Flapping, OwnPast
 from unhang.nodeset import fold_hosts, shortened
-from unhang.report.folding import item_label
+from unhang.report.folding import SEVERITIES, fold_items, item_label
 from unhang.text import brief, counted, visible
 
 LABEL = 10
 LONGEST_NODES = 44
 LONGEST_VALUE = 80
 MOST_TOGETHER = 4
+_ITEMS = "\0"  # where the things stand in a line; no text of a node has it, for visible() escapes it
 _HEAD = ("RUN", "STARTED (UTC)", "NODES", "CRITICAL", "ERROR", "WARNING", "UNREAD", "HEALTHY", "LIMIT")
 
 
@@ -110,14 +111,22 @@ def render_host(host: str, held: Sequence[Holding], happened: Sequence[Event], p
     lines = [f"{visible(host, 200)}: {counted(len(held), 'finding')} now", ""]
     for event in happened:
         lines += _labelled(_when(event.started), f"{event.what}: {visible(event.text, 400)}", width, 18)
+    lines += [] if happened else ["nothing has changed since the history first saw it"]
     lines += ["", *(["holds now"] if held else [])]
-    for one in held:
-        place = f", {visible(item_label(one.place), 80)}" if one.place else ""
-        waived = ", waived" if one.verdict == "waived" else ""
-        lines += _labelled(
-            f"since {_when(one.started)[:10]}", f"{one.severity}{waived}: {visible(one.title, 200)}{place} [{visible(one.rule, 120)}]", width, 18
-        )
+    for (since, told), places in _alike(held).items():
+        items = fold_items(places)
+        lines += _labelled(f"since {since}", told.replace(_ITEMS, f": {items}" if items else "", 1), width, 18)
     return [*lines, *_pasts(pasts, width)]
+
+
+def _alike(held: Sequence[Holding]) -> dict[tuple[str, str], list[str]]:
+    """(day, line) -> things, of findings that differ in the thing alone; the worst first."""
+    told: dict[tuple[str, str], list[str]] = {}
+    for one in sorted(held, key=lambda one: SEVERITIES.index(one.severity) if one.severity in SEVERITIES else len(SEVERITIES)):
+        waived = ", waived" if one.verdict == "waived" else ""
+        line = f"{one.severity}{waived}: {visible(one.title, 200)}{_ITEMS} [{visible(one.rule, 120)}]"
+        told.setdefault((_when(one.started)[:10], line), []).append(item_label(one.place))
+    return told
 
 
 def render_watched(flapping: Sequence[Flapping], waivers: Sequence[EndingWaiver], pasts: Sequence[OwnPast], runs: int, days: int, width: int) -> list[str]:

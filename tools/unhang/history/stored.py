@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ LONGEST_PLACE = 1000
 MOST_BANDWIDTH_ROWS = 200
 NOTHING = b"{}"  # a section that is there no longer
 INVALID, MISSING = "invalid", "missing"
+_IN_A_LIST = re.compile(r"[a-z_][a-z0-9_.]*\[[0-9]{1,9}\].*", re.DOTALL)  # faults.events[3], a fact and not a file
 Digests = dict[str, bytes | None]  # section -> digest; None: it was read, and there is none. A section that could not be read is not in it
 
 
@@ -183,13 +185,21 @@ def _verdicts(given: _Findings) -> Verdicts:
         if one.verdict == "unknown":
             unknown.update((host, one.rule) for host in hosts)
             continue
-        problem = Problem(one.rule, one.severity, one.verdict, one.scope, _canonical(one.where or {}), _canonical(one.waiver or {}))
+        problem = Problem(one.rule, one.severity, one.verdict, one.scope, _canonical(lasting_place(one.where)), _canonical(one.waiver or {}))
         found.update(((host, problem), one.found[:LONGEST_FOUND]) for host in hosts)
     return Verdicts(
         given.run.judged, given.judged_by.policy or "", {name: len(hosts) for name, hosts in given.node_verdicts.items()},
         frozenset(given.node_verdicts.get("unread", ())), {one.rule: one.title for one in given.findings}, found, frozenset(unknown),
         frozenset(given.totals_by_rule), frozenset(given.catalogue.stopped),
     )  # fmt: skip
+
+
+def lasting_place(where: Any) -> Any:
+    """What names a thing from run to run: not where it stands in a list or in a file or log, which moves when another comes or goes."""
+    if not isinstance(where, dict):
+        return where or {}
+    named = {name: value for name, value in where.items() if name != "line" and not (name == "path" and _IN_A_LIST.fullmatch(str(value)))}
+    return named or where
 
 
 def _canonical(value: Any) -> str:

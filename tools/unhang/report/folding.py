@@ -19,6 +19,8 @@ SEVERITIES = ("critical", "error", "warning", "info")
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and nothing that is counted here has more
 _INDEX = re.compile(r"\[\d+\]")
+_FACT = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")  # faults.events[0], which says nothing to those who do not know the document
+_TABLE_ROW = re.compile(r"tables\.[a-z0-9_]+[.\[](?P<row>.+?)\]?")
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,23 @@ def item_label(item: Mapping[str, Any] | None) -> str:
         return f"GPU {number} link {item['link']}" if isinstance(item.get("link"), int) else f"GPU {number}"
     if isinstance(item.get("a"), int) and isinstance(item.get("b"), int):
         return f"GPU {item['a']} to GPU {item['b']}"
-    for key in ("name", "path", "interface", "environment", "pci_address", "uuid", "value"):
-        if item.get(key) is not None:
-            return str(item[key])
-    return ", ".join(f"{key} {value}" for key, value in item.items() if isinstance(value, (str, int)))
+    given = {key: value for key, value in item.items() if not (key == "path" and _FACT.fullmatch(str(value)))}
+    for key in ("name", "path", "interface", "environment"):
+        if given.get(key) is not None:
+            return str(given[key])
+    if given.get("pci_address") is not None:
+        return f"PCI {given['pci_address']}"
+    for key in ("uuid", "value"):
+        if given.get(key) is not None:
+            return str(given[key])
+    told = ", ".join(f"{key} {value}" for key, value in given.items() if isinstance(value, (str, int)))
+    return told or _fact_label(str(item.get("path", "")))
+
+
+def _fact_label(path: str) -> str:
+    """Of a row of a table its id, which `unhang explain` takes; of a fact that has no other name its path."""
+    row = _TABLE_ROW.fullmatch(path)
+    return row["row"] if row else path
 
 
 def hosts_of(finding: Mapping[str, Any]) -> tuple[str, ...]:

@@ -161,3 +161,16 @@ def test_a_folder_goes_when_it_is_both_old_and_beyond_the_count(tmp_path, keep, 
     for day in (1, 2, 3, 4, 5):
         fleet.run({"a": facts()}, day=day)
     assert [int(one.folder.name[6:8]) for one in to_prune(runs_on_disk(tmp_path / "runs"), keep, before)] == going
+
+
+def test_what_a_rule_holds_against_many_things_of_a_node_is_one_line(tmp_path, capsys):
+    fleet = Fleet(tmp_path)
+    gpus = [finding("bad", "gpu1", where={"index": gpu}) for gpu in range(8)]
+    record(fleet.run({"gpu1": facts()}, [*gpus, finding("worse", "gpu1", severity="critical")]), tmp_path / "history.db")
+    assert cli.main(["history", "gpu1", "--db", str(tmp_path / "history.db")]) == 0
+    shown = capsys.readouterr().out
+    assert "nothing has changed since the history first saw it" in shown
+    assert [line[18:] for line in shown.splitlines() if line.startswith("since")] == [
+        "critical: What worse says [worse]",
+        "error: What bad says: GPU 0-7 [bad]",
+    ]

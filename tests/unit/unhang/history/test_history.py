@@ -228,3 +228,15 @@ def test_what_a_node_says_is_stored_as_it_is_and_never_run(fleet):
     fleet.stored({nasty: facts("580")}, [])
     changes = between(fleet)
     assert told(changes) == ([("resolved", "bad", nasty)], [("driver.loaded.version", nasty, "580", nasty)])
+
+
+def test_a_fault_that_moves_in_its_list_is_the_same_fault(fleet):
+    """Another event came before it, and the kernel log shows a later line of it: neither is new."""
+    first = {"path": "faults.events[0]", "code": 79, "pci_address": "0000:0b:00.0", "line": "[5.1] NVRM: Xid"}
+    moved = {**first, "path": "faults.events[3]", "line": "[9.7] NVRM: Xid"}
+    setting = {"path": "environment.settings[1]", "name": "NCCL_ALGO", "file": "/etc/nccl.conf", "line": 3}
+    fleet.stored({"a": facts()}, [finding("bad", "a", where=first), finding("worse", "a", where=setting)])
+    fleet.stored({"a": facts()}, [finding("bad", "a", where=moved), finding("worse", "a", where={**setting, "path": "environment.settings[4]", "line": 9})])
+    assert told(between(fleet)) == ([], [])
+    fleet.stored({"a": facts()}, [finding("bad", "a", where={**moved, "pci_address": "0000:0c:00.0"}), finding("worse", "a", where={"path": "odd[1]"})])
+    assert told(between(fleet, 2, 3))[0] == [("new", "bad", "a"), ("new", "worse", "a"), ("resolved", "bad", "a"), ("resolved", "worse", "a")]

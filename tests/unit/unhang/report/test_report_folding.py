@@ -91,6 +91,12 @@ def test_items_are_folded_like_hosts(labels, folded):
         ({"a": 0, "b": 1}, "GPU 0 to GPU 1"),
         ({"name": "mlx5_0"}, "mlx5_0"),
         ({"odd": 1}, "odd 1"),
+        ({"path": "/opt/env/lib"}, "/opt/env/lib"),
+        ({"path": "faults.events[0]", "code": 79, "pci_address": "0000:0b:00.0", "line": "NVRM: Xid"}, "PCI 0000:0b:00.0"),
+        ({"path": "faults.events[12]", "kind": "hung_task"}, "kind hung_task"),
+        ({"path": "tables.nccl_issues.communicators-leak"}, "communicators-leak"),
+        ({"path": "tables.xid_levels[79]"}, "79"),
+        ({"path": "network.interfaces[2]"}, "network.interfaces[2]"),
     ],
 )
 def test_an_item_has_the_name_that_people_use(where, label):
