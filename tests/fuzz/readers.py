@@ -7,6 +7,7 @@ import json
 import pickle
 import random
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -104,7 +105,7 @@ def _change(noise: random.Random, holder: Any, key: Any) -> None:
         for _ in range(noise.choice((3, 120))):
             holder[key] = {"x": holder[key]}
     else:
-        holder[key] = noise.choice(ODD_VALUES)
+        holder[key] = deepcopy(noise.choice(ODD_VALUES))  # a later change of it is of this case alone
 
 
 def case(name: str, number: int) -> bytes:

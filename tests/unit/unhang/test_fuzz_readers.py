@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from fuzz.readers import READERS, case, fault_of
+from fuzz.readers import ODD_VALUES, READERS, case, fault_of
 
 CORPUS = Path(__file__).resolve().parents[2] / "fuzz" / "corpus"
 SLOW = ("log", "lint", "yaml")  # tests/plays/test_damaged_logs.py gives the first two twelve thousand cases of their own
@@ -28,6 +28,13 @@ def test_a_case_is_the_same_each_time_and_keeps_the_structure():
     assert case("node", 7) == case("node", 7) != case("node", 8)
     whole = [data for data in (case("policy", number) for number in range(100)) if _is_json(data)]
     assert len(whole) > 50
+
+
+def test_a_case_does_not_depend_on_those_before_it():
+    later = case("node", 1400)
+    for number in range(1400):
+        case("node", number)
+    assert case("node", 1400) == later and [None] in ODD_VALUES and {"": None} in ODD_VALUES
 
 
 def test_an_error_that_no_reader_announces_is_seen(monkeypatch):
