@@ -11,6 +11,7 @@ short_description: Bring a node back to what it was before a role changed it
 version_added: "0.1.0"
 description:
   - Undoes the saved state O(id), and first all that were saved after it, for they stand on what it left.
+  - Waits for the package manager's lock, and refuses packages that cannot come back, before it touches anything.
   - Lifts the holds that were set, then brings back values of the running system, the default boot entry, packages, files with mode and owner, and the
     holds that were there.
   - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services that were started, and modes of GPUs. Each comes back

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 
 from unhang_node.change.files import STATES
+from unhang_node.change.journal.running_values import Change, keep_running
 from unhang_node.change.journal.saved_states import keep_selections
+from unhang_node.change.package.saved import write_saved
 
 CONF, PROFILE, UNIT = "/etc/nccl.conf", "/etc/profile.d/unhang-nccl.sh", "/etc/systemd/system/ray.service.d/50-unhang-nccl.conf"
 FIRST, SECOND = {"A": "1"}, {"A": "2", "B": "3"}
@@ -242,3 +245,41 @@ class TestHolds:
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
         keep_selections(str(held), state_id, {"nvidia-driver-545": "hold", "nvidia-driver-546": "install"})
         assert not restore(held).get("failed")
+
+
+HELD_LOCK = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('taken', flush=True); sys.stdin.read()"
+PARAMETER = "/proc/sys/net/ipv4/tcp_rmem"
+
+
+def tuned(folder, package):
+    """A role that has set a kernel parameter and changed a package. Gives the state's folder on the node."""
+    plant(folder, {PARAMETER: "2\n", "/proc/sys/kernel/random/boot_id": "one\n", "/var/lib/dpkg/status": dpkg_status({"half": "2"})})
+    state_id = saved(folder, "begun", role="gpu_driver", run="r")["id"]
+    keep_running(str(folder), state_id, [Change(kind="sysctl", name="net.ipv4.tcp_rmem", value="1", wanted="2")])
+    row = {"name": "half", "architecture": "amd64", "before": "1", "after": "2", "deb": None, "held": False, "automatic": False, "config_files": True}
+    write_saved(str(folder), f"{STATES}/{state_id}", {"manager": "dpkg", "packages": [{**row, **package}], "status": "done"})
+    conf(folder, FIRST, state_id)
+    saved(folder, "finished", id=state_id)
+
+
+def test_a_package_manager_that_stays_taken_leaves_everything_as_it_was(node):
+    """Whoever has the lock is waited for first: a node is not left half way with its values put back and its packages not."""
+    tuned(node, {"before": None})
+    plant(node, {"/var/lib/dpkg/lock-frontend": ""})
+    before = files(node)
+    with subprocess.Popen([sys.executable, "-c", HELD_LOCK, str(node / "var/lib/dpkg/lock-frontend")], stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout.readline() == "taken\n"
+        answer = restore(node, lock_timeout_s=0)
+        other.stdin.close()
+    assert answer["failed"]
+    assert f"found /var/lib/dpkg/lock-frontend (pid {other.pid}: " in answer["msg"]
+    assert files(node) == before
+
+
+def test_a_package_that_cannot_come_back_is_refused_before_a_value_is_put_back(node):
+    tuned(node, {})
+    before = files(node)
+    answer = restore(node)
+    assert answer["failed"]
+    assert "half 1 was not kept; nothing was touched" in answer["msg"]
+    assert files(node) == before

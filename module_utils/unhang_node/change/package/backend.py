@@ -34,6 +34,8 @@ class Backend(NamedTuple):
     apply_change: Callable[[PackagePlan], ChangeResult]
     close_plan: Callable[[PackagePlan], None]
     """Removes what the simulation and the change needed."""
+    wait_until_free: Callable[[str, float], None]
+    """(rootfs, timeout in s): returns once no other process has the package manager."""
     restore: Callable[[RestoreRequest], List[Row]]
     """Rows of what was brought back, or would be."""
     changed_since: Callable[[RestoreRequest], List[str]]

@@ -11,7 +11,7 @@ from typing import List, Sequence
 from ..files import STATES
 from ..journal.saved_states import read_states
 from .backend import RestoreRequest
-from .managers import backend_named
+from .managers import backend_named, backend_of
 from .restore_plan import known_versions
 from .saved import read_saved
 from .values import Row
@@ -34,6 +34,11 @@ def changed_since(rootfs: str, folders: Sequence[str], named: Sequence[str] = ()
         if request.saved:
             lines += [line for line in backend_named(str(request.saved.get("manager", "dpkg"))).changed_since(request) if line not in lines]
     return lines
+
+
+def wait_until_free(rootfs: str, timeout_s: float) -> None:
+    """Waits until no other process has the package manager. Raises Locked naming who has it, OSError."""
+    backend_of(rootfs).wait_until_free(rootfs, timeout_s)
 
 
 def _request(rootfs: str, folder: str, lock_timeout_s: float, check: bool, named: Sequence[str]) -> RestoreRequest:

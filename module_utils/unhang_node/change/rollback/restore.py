@@ -1,7 +1,8 @@
 """Brings a node back to a saved state: what newer states did is rolled back first, for they stand on it.
 
-Order: holds of ours are lifted, values of the running system while what is installed fits them, boot entry, packages, files, then holds as they were. Each step
-is a comparison with what was saved, so that a rollback which was cut off is done again from its start.
+Order: the package manager is waited for, and what cannot come back is refused, while nothing is touched yet. Then holds of ours are lifted, values of the
+running system come back while what is installed fits them, then boot entry, packages, files, and holds as they were. Each step is a comparison with what was
+saved, so that a rollback which was cut off is done again from its start.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ..journal.saved_states import (
 from ..package.held_groups import NotPossible, dpkg_name
 from ..package.managers import backend_of
 from ..package.pin import read_packages
-from ..package.restore import changed_since, restore_packages
+from ..package.restore import changed_since, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
 from .running_values import LoadPynvml, Row, plan_running, put_back, read_again, rows_of_rereaders
 
@@ -152,14 +153,17 @@ def apply_restore(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_p
 
 def preview_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> RollbackResult:
     """RollbackResult, as it would be."""
-    return _restore_others(rootfs, plan, lock_timeout_s, check=True)
+    return _restore_others(rootfs, plan, lock_timeout_s, _due_packages(rootfs, plan, lock_timeout_s), check=True)
 
 
 def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml) -> RollbackResult:
+    due = _due_packages(rootfs, plan, lock_timeout_s)
+    if due or plan.unhold_first or plan.hold:
+        wait_until_free(rootfs, lock_timeout_s)
     if plan.unhold_first:
         backend_of(rootfs).set_holds(rootfs, [], plan.unhold_first, lock_timeout_s)
     left = put_back(rootfs, plan.running, load_pynvml)
-    result = _restore_others(rootfs, plan, lock_timeout_s, check=False)
+    result = _restore_others(rootfs, plan, lock_timeout_s, due, check=False)
     if result.waits_for:
         return result._replace(manual=left)
     if plan.files:
@@ -176,11 +180,19 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
     return result._replace(manual=left + read_again(plan.reread))
 
 
-def _restore_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, check: bool) -> RollbackResult:
-    """What those parts undo that have files of their own in a state's folder."""
-    folders = ["{}/{}".format(STATES, state["id"]) for state in plan.states]
+def _folders(plan: RollbackPlan) -> list[str]:
+    return ["{}/{}".format(STATES, state["id"]) for state in plan.states]
+
+
+def _due_packages(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> list[Any]:
+    """Rows of what comes back. Raises ValueError for what cannot, OSError. Changes nothing."""
+    return [row for folder in _folders(plan) for row in restore_packages(rootfs, folder, lock_timeout_s, True, plan.named)]
+
+
+def _restore_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, due: Sequence[Any], check: bool) -> RollbackResult:
+    """What those parts undo that have files of their own in a state's folder. due: packages that come back."""
+    folders = _folders(plan)
     boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
-    due = [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, True, plan.named)]
     waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
     if due and waits_for:
         return RollbackResult(boot=boot, packages=due if check else [], waits_for=waits_for[-1])

@@ -6,7 +6,7 @@ from ..backend import Backend
 from .change import apply_change, close_plan, plan_change
 from .holds import plan_holds
 from .offers import read_offers
-from .restore import changed_since, restore
+from .restore import changed_since, restore, wait_until_free
 from .selections import select_packages
 
 APT = Backend(
@@ -14,6 +14,7 @@ APT = Backend(
     plan_change=plan_change,
     apply_change=apply_change,
     close_plan=close_plan,
+    wait_until_free=wait_until_free,
     restore=restore,
     changed_since=changed_since,
     read_offers=read_offers,

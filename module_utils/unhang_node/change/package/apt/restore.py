@@ -30,12 +30,17 @@ def changed_since(request: RestoreRequest) -> List[str]:
     return list(kept_as_is(request.saved, read_installed(request.rootfs), request.known, request.named).values())
 
 
+def wait_until_free(rootfs: str, timeout_s: float) -> None:
+    """Waits for an earlier change of ours, then for whoever has a lock of apt or dpkg. Raises Locked, OSError."""
+    wait_for_earlier(timeout_s)
+    wait_for_locks(rootfs, timeout_s)
+
+
 def restore(request: RestoreRequest) -> List[Row]:
     """[{name, action, before, after}] of what was brought back, or would be. Raises ValueError, OSError."""
     rootfs, folder, lock_timeout_s, check = request.rootfs, request.folder, request.lock_timeout_s, request.check
     if not check:
-        wait_for_earlier(lock_timeout_s)
-        wait_for_locks(rootfs, lock_timeout_s)
+        wait_until_free(rootfs, lock_timeout_s)
     installed = read_installed(rootfs)
     staying = kept_as_is(request.saved, installed, request.known, request.named)
     saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
