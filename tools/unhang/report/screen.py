@@ -19,6 +19,7 @@ from unhang.report.pasting import command_lines
 from unhang.report.table import PIPED_WIDTH, STYLES, printed
 from unhang.text import counted, visible
 from unhang.triage.actions import Setting, command
+from unhang.triage.best_action import best_action
 from unhang.triage.causes import VERDICTS
 
 LINES = 40
@@ -26,6 +27,9 @@ LABEL = 10  # columns of `CRITICAL  `
 LONGEST_NODES = 40
 MOST_DO = 2  # lines of what to do, where there is room
 VERDICT_STYLES = {"critical": "bold red", "error": "bold red", "warning": "bold yellow", "unread": "bold magenta", "healthy": "bold green"}
+# What a verdict means for the jobs of a node.
+SERVICE = {"critical": "keep jobs off now", "error": "repair next", "warning": "can wait", "unread": "look why"}
+NARROW = 70  # columns; below it the nodes themselves need all of the line
 Line = tuple[str, str, str]  # label, text, style; without a label the line starts at the left
 MORE = " "  # the label of a line that goes on under a label
 
@@ -65,14 +69,24 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     told = f"{counted(nodes, 'node')}: {counts}" if nodes else phrases.NO_NODES
     lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
     lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(told, width))]
-    lines += [
-        (verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2), VERDICT_STYLES[verdict])
-        for verdict in VERDICTS
-        if verdicts[verdict] and verdict != "healthy"
-    ]
+    for verdict, words in SERVICE.items():
+        ending = f": {words}" if width >= NARROW else ""
+        if verdicts[verdict]:
+            lines.append((verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2 - len(ending)) + ending, VERDICT_STYLES[verdict]))
+    lines += [("", part, "") for part in _wrapped(_best(findings["causes"]), width) if part]
     if nodes and not findings["causes"]:
         lines += [("", f"nothing found on {shortened(fold_hosts(verdicts['healthy']), width - 20)}", "")] if len(verdicts["healthy"]) == nodes else []
     return [*lines, ("", "", "")]
+
+
+def _best(causes: Sequence[Mapping[str, Any]]) -> str:
+    """Which one action mends most."""
+    best = best_action(causes)
+    if best is None:
+        return ""
+    what = f"role {visible(best.role, 80)}" if best.role else f"what [{visible(best.rules[0], 120)}] asks for"
+    of = f" of {len(best.rules)} causes" if len(best.rules) > 1 else ""
+    return f"one action mends most: {what} on {shortened(fold_hosts(best.nodes), LONGEST_NODES)}: {counted(best.findings, 'finding')}{of}"
 
 
 def _foot(findings: Mapping[str, Any], run: str, program: str, planned: bool) -> list[Line]:

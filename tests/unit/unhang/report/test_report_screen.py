@@ -61,6 +61,16 @@ def test_each_node_is_counted_once_in_words_that_say_nodes():
     assert counts["unread"] == 20
 
 
+def test_it_says_which_nodes_have_to_leave_service_which_can_wait_and_what_mends_most():
+    found = [finding("even", "n1", "critical"), finding("xx", "n2", "warning"), finding("odd", "n3", "error"), finding("odds3", "n2", "error")]
+    shown = render_screen(fleets.document([*found, finding("node-unreachable", "n9", "error")], {"ok": 4, "unreachable": 1}), 80)
+    assert "\ncritical  n1: keep jobs off now\nerror     n[2-3]: repair next\nunread    n9: look why\n" in shown
+    assert "one action mends most: role host_tuning on n[2-3]: 2 findings of 2 causes" in shown
+    narrow = render_screen(fleet(10_000, 12, 20, 900), 40)
+    assert "keep jobs off now" not in narrow
+    assert all(re.fullmatch(r"gpu\d{5}|gpu\[.*|…", one) for one in re.findall(r"^(?:critical|unread)  (\S+?)(?:,|$)", narrow, re.MULTILINE))
+
+
 def test_no_set_of_nodes_is_broken_inside_a_number():
     sets = re.findall(r"gpu\[[^\]]*\]", render_screen(fleet(10_000, 12, 20, 900), 80))
     assert len(sets) > 10
