@@ -117,7 +117,7 @@ class ActionModule(ActionBase):
         """{stdout, stderr, rc} of a command on the node. Raises AnsibleConnectionFailure."""
         return self._low_level_execute_command(line, in_data=content)
 
-    def _told(self, program, **given):
+    def _run_program(self, program, **given):
         """The answer of one of our programs. Raises Trouble."""
         output = self._ask(programs.program_line(self._python), programs.program_text(program, given))
         answer = programs.answered(output.get("stdout", ""))
@@ -139,7 +139,7 @@ class ActionModule(ActionBase):
             return {}
         work = json.loads(path.read_text(encoding="utf-8"))
         name = work.get("payload", PAYLOAD)
-        put = self._told(programs.PLACE, name=name, payload=programs.packed((FILES / name).read_bytes()), plan=work["plan"])
+        put = self._run_program(programs.PLACE, name=name, payload=programs.packed((FILES / name).read_bytes()), plan=work["plan"])
         place = str(put.get("place"))
         if "unhang-smoke-" not in place or not place.startswith("/"):
             raise Trouble("answered with no folder of its own")
@@ -179,7 +179,7 @@ class ActionModule(ActionBase):
             last = time.monotonic() > until
             try:
                 with within(LOOK_S + ANSWER_S):
-                    answer = self._told(programs.ANSWER, last=last, **asked)
+                    answer = self._run_program(programs.ANSWER, last=last, **asked)
             except (AnsibleConnectionFailure, Trouble):
                 lost_since = lost_since or time.monotonic()
                 if time.monotonic() - lost_since > self.reconnect_s:
@@ -197,7 +197,7 @@ class ActionModule(ActionBase):
         problem = None
         try:
             with within(ANSWER_S):
-                problem = self._told(programs.REMOVE, place=started["place"], job=started["job"]).get("problem")
+                problem = self._run_program(programs.REMOVE, place=started["place"], job=started["job"]).get("problem")
         except (AnsibleError, Trouble) as trouble:
             problem = str(trouble)
         if problem:

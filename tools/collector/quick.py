@@ -65,8 +65,12 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
 def entry_source() -> str:
     """The collector's entry, which starts another command; under a Python that is too old it drains nobody either."""
     text = (HERE / "__main__.py").read_text("utf-8")
-    told = any_of("--as") + " and " + any_of("kubernetes").replace("any(", "not any(")
-    for old, new in (("unhang_node.command", "unhang_quick.command"), ("unhang-collect", "unhang-quick"), ("sys.exit(2)", f"sys.exit(0 if {told} else 2)")):
+    for_scheduler = any_of("--as") + " and " + any_of("kubernetes").replace("any(", "not any(")
+    for old, new in (
+        ("unhang_node.command", "unhang_quick.command"),
+        ("unhang-collect", "unhang-quick"),
+        ("sys.exit(2)", f"sys.exit(0 if {for_scheduler} else 2)"),
+    ):
         if text.count(old) < 1:
             raise SystemExit(f"{HERE / '__main__.py'}: expected {old}, found none; tools/collector/quick.py replaces it")
         text = text.replace(old, new)

@@ -146,8 +146,8 @@ def assemble(folder: Path = PARTS, last: str = LAST) -> str:
     check(parts)
     check_used(parts)
     row = ordered(parts, last)
-    told = folder / ("__init__.py" if last == LAST else f"{last}.py")
-    about = ast.get_docstring(ast.parse(told.read_text("utf-8")), clean=False) or ""
+    stated = folder / ("__init__.py" if last == LAST else f"{last}.py")
+    about = ast.get_docstring(ast.parse(stated.read_text("utf-8")), clean=False) or ""
     unformatted = "" if last == LAST else "# fmt: off\n"  # parts keep their lines; the smoke test's file is excepted by pyproject.toml
     head = f'"""{about.rstrip()}\n\n{NOTE}\n"""\n\n{unformatted}from __future__ import annotations\n\n' + "\n".join(_merged(row))
     text = head + "\n\n" + "\n\n\n".join(f"{_heading(part)}\n\n{part.text}" for part in row) + "\n"

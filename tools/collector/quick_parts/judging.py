@@ -71,12 +71,12 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
         if rule_ids is not None and rule.id not in rule_ids:
             continue
         for judged in judge_rule(rule, world):
-            told = {"rule": rule.id, "severity": rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
-            told.update(where=judged.item, items=judged.items)
+            finding = {"rule": rule.id, "severity": rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
+            finding.update(where=judged.item, items=judged.items)
             if judged.verdict in ("fail", "unknown"):
                 texts = words(rule, world, judged, items_of(rule, world))
-                told.update(expected=texts.get("expected", ""), found=texts.get("found", ""), do=texts.get("remedy.person", ""))
-            found.append(told)
+                finding.update(expected=texts.get("expected", ""), found=texts.get("found", ""), do=texts.get("remedy.person", ""))
+            found.append(finding)
     return found
 
 

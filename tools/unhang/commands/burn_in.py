@@ -59,7 +59,7 @@ def plan_of(arguments: argparse.Namespace) -> dict[str, Any]:
 def show_progress(_: str, event: Event) -> None:
     """One event: what a person wants to know meanwhile, on standard error."""
     if event["e"] == "progress":
-        told = f"unhang: burn-in, {event['seconds']} s: {event['ready']} of {event['workers']} GPUs at work, {event['results']} results, {event['wrong']} wrong"
-        print(told, file=sys.stderr, flush=True)
+        line = f"unhang: burn-in, {event['seconds']} s: {event['ready']} of {event['workers']} GPUs at work, {event['results']} results, {event['wrong']} wrong"
+        print(line, file=sys.stderr, flush=True)
     elif event["e"] == "wrong":
         print(f"unhang: burn-in: GPU {event['gpu']}: wrong result in {event['what']}", file=sys.stderr, flush=True)

@@ -14,8 +14,8 @@ FORMAT_WORDS = {"csv": "", "json": "", "jsonl": "", "markdown": "", "junit": "",
 
 def add_format_option(parser: argparse.ArgumentParser, formats: Sequence[str], words: Mapping[str, str] | None = None) -> None:
     """formats: the allowed ones, the default first; words: what one is, where its name does not say it."""
-    told = {**FORMAT_WORDS, **(words or {})}
-    described = [f"{name} ({'default' if not place else told.get(name, '')})".removesuffix(" ()") for place, name in enumerate(formats)]
+    meanings = {**FORMAT_WORDS, **(words or {})}
+    described = [f"{name} ({'default' if not place else meanings.get(name, '')})".removesuffix(" ()") for place, name in enumerate(formats)]
     parser.add_argument("-o", "--format", choices=tuple(formats), default=formats[0], metavar="FORMAT", help=", ".join(described))
 
 

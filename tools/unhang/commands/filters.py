@@ -29,11 +29,11 @@ MAX_LIST_BYTES = 32 << 20
 
 def add_filters(parser: argparse.ArgumentParser, title: str = "what is shown, and what counts for the exit code", rule: Sequence[str] = ("--rule",)) -> None:
     """Adds the options. Each may be given again, and takes several with commas. title: of their part of the help; rule: names of --rule."""
-    told = parser.add_argument_group(title)
-    told.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one a line")
-    told.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
-    told.add_argument(*rule, action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
-    told.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
+    group = parser.add_argument_group(title)
+    group.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one a line")
+    group.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
+    group.add_argument(*rule, action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
+    group.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
 
 
 def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> None:
@@ -76,8 +76,8 @@ def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.
         hosts = of_groups if hosts is None else hosts & of_groups
     _check("--rule", given["rule"], findings["totals_by_rule"], "a rule that was judged in this run")
     _check("--severity", given["severity"], SEVERITIES, "a severity")
-    told = " ".join(f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name))
-    return Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), told)
+    typed = " ".join(f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name))
+    return Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), typed)
 
 
 def named_hosts(given: str) -> Sequence[str]:

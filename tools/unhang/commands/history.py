@@ -62,8 +62,8 @@ def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Answe
     if name in rules:
         return _of_rule(connection, name)
     near = difflib.get_close_matches(name, [*hosts, *rules], 1)
-    told = f"did you mean {near[0]}?" if near else "a rule is known once it found something; unhang explain NAME says what one is about"
-    raise UserError(f"expected a node or rule of the history, found none named {name!r}; {told}")
+    advice = f"did you mean {near[0]}?" if near else "a rule is known once it found something; unhang explain NAME says what one is about"
+    raise UserError(f"expected a node or rule of the history, found none named {name!r}; {advice}")
 
 
 def _of_rule(connection: sqlite3.Connection, name: str) -> _Answer:

@@ -94,7 +94,7 @@ def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], ar
         return limits
     found = {str(one["rule"]) for one in findings["findings"] if one["verdict"] == "fail" and asked.takes(one)}
     if not found:
-        raise UserError(f"expected findings to plan for, found none of {asked.told} in {as_typed(folder)}")
+        raise UserError(f"expected findings to plan for, found none of {asked.typed} in {as_typed(folder)}")
     rules = sorted(found) if asked.rules or asked.severities else ()
     return replace(limits, only=[*limits.only, *rules], hosts=asked.hosts)
 

@@ -94,8 +94,8 @@ def refuse_bad_nodes(folder: Path, nodes: Mapping[str, Mapping[str, Any]], polic
     lines = [f"  {row['severity']}: {row['rule']}: {visible(row['title'], 200)} ({fold_hosts(row.get('hosts') or [row['host']])})" for row in found]
     more = [f"  and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
     options = " ".join(f"--accept {rule}" for rule in dict.fromkeys(row["rule"] for row in found))
-    told = "\n".join([*lines[:MOST_SHOWN], *more])
-    raise UserError(f"expected nodes that the catalogue finds good, found:\n{told}\nmend them first, choose others with --limit, or add: {options}")
+    shown = "\n".join([*lines[:MOST_SHOWN], *more])
+    raise UserError(f"expected nodes that the catalogue finds good, found:\n{shown}\nmend them first, choose others with --limit, or add: {options}")
 
 
 def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[dict[str, Any]]:

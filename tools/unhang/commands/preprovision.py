@@ -44,7 +44,7 @@ STEPS = {
     "Smoke test, together": "smoke test, together",
     "Say what was decided": "decide",
 }
-SMOKE_STEPS = [name for name, told in STEPS.items() if "smoke" in told]
+SMOKE_STEPS = [name for name, meaning in STEPS.items() if "smoke" in meaning]
 VERDICTS = {PASSED: PASS, FAILED: FAIL, NOT_PROVED: UNKNOWN}
 BANNER = re.compile(r"TASK \[(?:\w+ : )?(.*)\] \**$")
 MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
@@ -108,7 +108,7 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
     command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
-    steps = {name: told for name, told in STEPS.items() if (name != BURN_IN or arguments.burn_in) and not (arguments.quick and name in SMOKE_STEPS)}
+    steps = {name: meaning for name, meaning in STEPS.items() if (name != BURN_IN or arguments.burn_in) and not (arguments.quick and name in SMOKE_STEPS)}
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
         played = play_into([*command, *limit, "-e", json.dumps(variables), *arguments.ansible], home, folder, partial(show_step, steps))

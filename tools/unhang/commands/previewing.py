@@ -33,16 +33,16 @@ CALLBACK = "unhang_preview"
 FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
 
 
-def told_line(line: str) -> str:
+def shown_line(line: str) -> str:
     """One line of Ansible's output as it is told while a playbook runs; "" for what the table or the journal tells, and for what nobody waits for."""
     found = FATAL.match(line)
     if not found:
         return ""
     try:
-        said = str(json.loads(f'"{found["msg"]}"', strict=False))
+        message = str(json.loads(f'"{found["msg"]}"', strict=False))
     except ValueError:
-        said = found["msg"]  # no JSON, so told as it stands
-    return f"unhang: {visible(found['host'] + ': ' + said.removeprefix(found['host'] + ' '), 300)}"
+        message = found["msg"]  # no JSON, so told as it stands
+    return f"unhang: {visible(found['host'] + ': ' + message.removeprefix(found['host'] + ' '), 300)}"
 
 
 def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
@@ -70,15 +70,15 @@ def _environment(home: Path, results: Path) -> dict[str, str]:
 
 def _line(verbose: bool) -> Callable[[str], None]:
     """What is done with each line that Ansible prints: a node that fails is told once, the rest is in the table."""
-    said: set[str] = set()
+    shown: set[str] = set()
 
-    def tell(line: str) -> None:
-        text = line if verbose else told_line(line)
-        if verbose or (text and text not in said):
-            said.add(text)
+    def report(line: str) -> None:
+        text = line if verbose else shown_line(line)
+        if verbose or (text and text not in shown):
+            shown.add(text)
             print(text, file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 def _show(preview: dict[str, Any], played: Played, again: str, arguments: argparse.Namespace) -> None:

@@ -17,7 +17,7 @@ from unhang.commands.common_options import add_examples, add_format_option, add_
 from unhang.commands.filters import OPTIONS, add_filters
 from unhang.commands.plan import make_plan
 from unhang.commands.previewing import FORMATS as PREVIEW_FORMATS
-from unhang.commands.previewing import run_preview, told_line
+from unhang.commands.previewing import run_preview, shown_line
 from unhang.commands.rollout_display import following
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
@@ -147,7 +147,7 @@ def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: P
     if arguments.verbose:
         return play_into(command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True), more)
     with following(folder, plan, sys.stderr) as note:
-        return play_into(command, home, new_run, lambda line: note(told) if (told := told_line(line)) else None, more)
+        return play_into(command, home, new_run, lambda line: note(shown) if (shown := shown_line(line)) else None, more)
 
 
 def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:

@@ -87,12 +87,12 @@ def _compare(group: str, nranks: int, members: Sequence[tuple[str, Call]]) -> di
     newest = max((call for _, call in members), key=lambda call: call.number)
     behind = {name: call for name, call in members if call.number < newest.number}
     ahead = [(name, call) for name, call in members if name not in behind]
-    told: dict[str, list[str]] = {}
+    by_call: dict[str, list[str]] = {}
     for name, call in ahead:
-        told.setdefault(f"{call.op} of {call.count} elements, datatype {call.datatype}", []).append(name)
+        by_call.setdefault(f"{call.op} of {call.count} elements, datatype {call.datatype}", []).append(name)
     return {
         "group": group or None, "nranks": nranks, "number": newest.number, "op": newest.op, "file": newest.file, "line": newest.line, "text": newest.text,
-        "ranks": sorted((name for name, _ in ahead), key=_order), "calls": told if len(told) > 1 else {},
+        "ranks": sorted((name for name, _ in ahead), key=_order), "calls": by_call if len(by_call) > 1 else {},
         "behind": [_stopped(name, behind[name]) for name in sorted(behind, key=_order)[:64]],
     }  # fmt: skip
 

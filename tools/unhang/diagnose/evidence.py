@@ -34,7 +34,7 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
         plain = [event for event in events if not event.quoted]
         factor = 1.0 if plain else QUOTED_COUNTS
         signature = events[0].signature
-        lines = tuple(_telling(plain or events))
+        lines = tuple(_of_different_ranks(plain or events))
         why = signature.says if plain else f"{signature.says} (in a quotation)"
         for cause, word in signature.for_.items():
             yield Evidence(cause, weights[word] * factor, why, lines, name, signature.sources)
@@ -42,7 +42,7 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
             yield Evidence(cause, -weights[word] * factor, why, lines, name, signature.sources)
 
 
-def _telling(events: Iterable[Event]) -> Iterator[Event]:
+def _of_different_ranks(events: Iterable[Event]) -> Iterator[Event]:
     """The first few lines, of different hosts and ranks where there are."""
     seen = set()
     for event in events:

@@ -82,8 +82,8 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
 
 def said_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file; where all that went wrong stands behind ">", the whole log was pasted as a quotation and is meant."""
-    telling = [event for event in events if event.signature.kind in ("error", "symptom", "healthy")]
-    if not any(event.quoted for event in telling) or any(not event.quoted for event in telling):
+    failures = [event for event in events if event.signature.kind in ("error", "symptom", "healthy")]
+    if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
         return events
     return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
 

@@ -45,23 +45,23 @@ def killed_first(facts: Facts) -> Event | None:
 
 def first_failure(facts: Facts) -> Event | None:
     """The first process or host that failed by itself; None where an error that tells its cause stands before it, or beside it."""
-    telling = [event for event in facts.events if _tells_its_cause(event)]
-    places = {(event.file, event.line) for event in telling}
+    with_cause = [event for event in facts.events if _names_its_cause(event)]
+    places = {(event.file, event.line) for event in with_cause}
     ended = [
         event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
     ]
-    explained = _explained_by_hardware(facts, telling)
+    explained = _explained_by_hardware(facts, with_cause)
     for event in sorted(ended, key=lambda one: (one.file, one.line)):
         if (event.file, event.line) in explained:
             continue
-        if not any(comes_before(other, event) for other in [*telling, *ended] if other is not event):
+        if not any(comes_before(other, event) for other in [*with_cause, *ended] if other is not event):
             return event
     return None
 
 
-def _explained_by_hardware(facts: Facts, telling: Sequence[Event]) -> set[tuple[str, int]]:
+def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tuple[str, int]]:
     """Places where a CUDA kernel failed, in a job on whose hardware the kernel's log speaks; that log may stand anywhere."""
-    if not any(HARDWARE & set(event.signature.for_) for event in telling):
+    if not any(HARDWARE & set(event.signature.for_) for event in with_cause):
         return set()
     return {(event.file, event.line) for event in facts.events if event.signature.id == "cuda-kernel-failed"}
 
@@ -78,7 +78,7 @@ def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
     return rank is not None and event.prefix.time_s is None and rank not in {one.rank for one in facts.timeouts}
 
 
-def _tells_its_cause(event: Event) -> bool:
+def _names_its_cause(event: Event) -> bool:
     signature = event.signature
     spoken = signature.program.startswith("people")
     return signature.kind == "error" and not (event.quoted or event.source or spoken) and bool({"decisive", "strong"} & set(signature.for_.values()))

@@ -18,7 +18,7 @@ from unhang.diagnose.wording import HEALTHY, Wording, words_in
 from unhang.strict_yaml import load_yaml
 
 FEWEST = 2  # a word of one log alone says nothing about others
-TELLING = ("decisive", "strong", "supporting")
+SPEAKING_FOR = ("decisive", "strong", "supporting")
 Solved = tuple[str, frozenset[str]]
 
 
@@ -57,7 +57,7 @@ def solved_by_signatures(signatures: Iterable[Signature]) -> Iterator[Solved]:
     """(cause, words) of each example of the signatures that speak for a cause aloud."""
     for signature in signatures:
         for cause, word in signature.for_.items():
-            if word in TELLING:
+            if word in SPEAKING_FOR:
                 for line in signature.examples["match"]:
                     yield cause, frozenset(words_in(line.encode()))
 

@@ -53,11 +53,11 @@ def _oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
     for group in (facts.flights or {}).get("groups", []):
         if group["calls"]:
-            told = "; ".join(f"{what}: ranks {', '.join(map(str, ranks[:8]))}" for what, ranks in list(group["calls"].items())[:4])
+            calls = "; ".join(f"{what}: ranks {', '.join(map(str, ranks[:8]))}" for what, ranks in list(group["calls"].items())[:4])
             yield Evidence(
                 "rank_desync_app",
                 WEIGHTS["decisive"],
-                f"flight recorder: collective {group['seq']} of group {group['group']} differs: {told}",
+                f"flight recorder: collective {group['seq']} of group {group['group']} differs: {calls}",
                 (),
                 "recorders-differ",
             )
@@ -87,8 +87,8 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
     for one in facts.calls:
         places = tuple({name: place[name] for name in ("file", "line", "text")} for place in (*one["behind"][:4], one))
         if one["calls"]:
-            told = "; ".join(f"{what}: ranks {', '.join(ranks[:8])}" for what, ranks in list(one["calls"].items())[:4])
-            why = f"NCCL's trace: call {one['number']} differs: {told}"
+            calls = "; ".join(f"{what}: ranks {', '.join(ranks[:8])}" for what, ranks in list(one["calls"].items())[:4])
+            why = f"NCCL's trace: call {one['number']} differs: {calls}"
             yield Evidence("rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places[-1:])
         elif one["behind"] and hangs:
             behind = ", ".join(f"{rank['rank']} (at {rank['op']} {rank['number']})" for rank in one["behind"][:8])

@@ -116,6 +116,6 @@ def redacted(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
     """The diagnosis document with names masked."""
     facts = diagnosis["facts"]
     hosts = [*facts["hosts"], *(one["node"] for one in facts.get("nodes", []) if one.get("node")), *(one["host"] for one in facts.get("audited", []))]
-    told = [diagnosis["inputs"], facts, *(cause[side] for cause in diagnosis["causes"] for side in ("evidence", "against")), diagnosis["remarks"]]
-    masked: dict[str, Any] = Mask([*hosts, *dict.fromkeys(name for one in told for name in hosts_in(one))]).value(diagnosis)
+    shown = [diagnosis["inputs"], facts, *(cause[side] for cause in diagnosis["causes"] for side in ("evidence", "against")), diagnosis["remarks"]]
+    masked: dict[str, Any] = Mask([*hosts, *dict.fromkeys(name for one in shown for name in hosts_in(one))]).value(diagnosis)
     return masked

@@ -53,63 +53,63 @@ def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
 
 def facts_in_words(facts: Mapping[str, Any]) -> list[str]:
     """One line for each fact that is known, with where it stands."""
-    told = [*_what_happened(facts), *_job(facts), *_measured(facts)]
-    return told or ["no error, no time-out and no fact about the job was recognised"]
+    lines = [*_what_happened(facts), *_job(facts), *_measured(facts)]
+    return lines or ["no error, no time-out and no fact about the job was recognised"]
 
 
 def _what_happened(facts: Mapping[str, Any]) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     first = facts["first_error"]
     if first:
         who = ", ".join(part for part in (first["time"], first["host"], f"rank {first['rank']}" if first["rank"] is not None else None) if part)
-        told.append(f"first error: {shortened(first['text'], 240)} [{visible(first['file'], 80)}:{first['line']}{'; ' + who if who else ''}]")
+        lines.append(f"first error: {shortened(first['text'], 240)} [{visible(first['file'], 80)}:{first['line']}{'; ' + who if who else ''}]")
     for one in facts["collectives"][:8]:
         size = f", {one['numel']:,} elements" if one["numel"] else ""
         seq = f" #{one['seq']}" if one["seq"] is not None else ""
         ranks = f" on ranks {_ranges(one['ranks'])}" if one["ranks"] else ""
-        told.append(
+        lines.append(
             f"timed out: {one['op']}{seq}{size}, limit {one['timeout_ms'] / 1000:g} s{ranks} [{visible(one['lines'][0]['file'], 80)}:{one['lines'][0]['line']}]"
         )
     ranks = facts["ranks"]
     if ranks["world_size"]:
         arrived = f", reporting: {_ranges(ranks['arrived'])}" if ranks["arrived"] else ""
         missing = f", not heard of: {_ranges(ranks['not_arrived'])}" if ranks["not_arrived"] and ranks["arrived"] else ""
-        told.append(f"ranks: {ranks['world_size']}{arrived}{missing}")
-    return told
+        lines.append(f"ranks: {ranks['world_size']}{arrived}{missing}")
+    return lines
 
 
 def _job(facts: Mapping[str, Any]) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     if facts["hosts"]:
-        told.append(f"hosts: {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}")
-    told += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
-    told += [f"{name}: {_values(values)}" for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"])) if values]
+        lines.append(f"hosts: {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}")
+    lines += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
+    lines += [f"{name}: {_values(values)}" for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"])) if values]
     network = facts["network"]
-    told += [
+    lines += [
         f"{name}: {_values(network[key])}" for name, key in (("network", "chosen"), ("adapters", "devices"), ("bootstrap over", "bootstrap")) if network[key]
     ]
     if network["gpudirect_rdma"]:
-        told.append(f"GPUDirect RDMA: {network['gpudirect_rdma']}")
+        lines.append(f"GPUDirect RDMA: {network['gpudirect_rdma']}")
     if facts["settings"]:
-        told.append("settings: " + ", ".join(f"{visible(one['name'], 60)}={visible(one['value'], 60)}" for one in facts["settings"][:10]))
-    told += [f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason {visible(one['reason'], 120)}" for one in facts["nodes"][:8]]
-    return told
+        lines.append("settings: " + ", ".join(f"{visible(one['name'], 60)}={visible(one['value'], 60)}" for one in facts["settings"][:10]))
+    lines += [f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason {visible(one['reason'], 120)}" for one in facts["nodes"][:8]]
+    return lines
 
 
 def _measured(facts: Mapping[str, Any]) -> list[str]:
-    told: list[str] = []
+    lines: list[str] = []
     if facts["bandwidth"]:
-        told.append(
+        lines.append(
             f"best bus bandwidth: {facts['bandwidth']['best_busbw_gb_s']:g} GB/s at {facts['bandwidth']['at_bytes']:,} bytes"
             f" [line {facts['bandwidth']['line']}]"
         )
     for group in (facts["flight_recorder"] or {}).get("groups", [])[:4]:
-        told.append(
+        lines.append(
             f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']},"
             f" behind {_ranges(group['behind']) or 'none'}, not finished on {_ranges(group['stuck']) or 'none'}"
         )
-    told += [_trace(one) for one in facts.get("calls", ())[:4]]
-    return told
+    lines += [_trace(one) for one in facts.get("calls", ())[:4]]
+    return lines
 
 
 def _trace(one: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
 from unhang.diagnose.reading import Block
 from unhang.diagnose.signatures import Signature
 from unhang.diagnose.stamps import Prefix, parse_prefix
-from unhang.diagnose.wording import FIRST_LINES, MOST_WORDS, tells_of_failure, words_in
+from unhang.diagnose.wording import FIRST_LINES, MOST_WORDS, names_a_failure, words_in
 
 DIGITS = b"0123456789"
 MOST_REMEMBERED = 64 * 1024 * 1024  # bytes of likenesses
@@ -41,7 +41,7 @@ _SAMPLE = re.compile(
 )
 _PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
 _SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital, when it tells what happened to somebody
-_TOLD = re.compile(r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it)\b")
+_REPORTED = re.compile(r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it)\b")
 _QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
 
 
@@ -231,7 +231,7 @@ def _hear_words(new: set[bytes], likenesses: list[bytes], scan: Scan) -> None:
         scan.lines_heard += len(first)
         scan.words |= words_in(b"\n".join(first))
         new = new.difference(first)
-    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in new if tells_of_failure(line)))
+    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in new if names_a_failure(line)))
 
 
 def _with_output(block: Block, index: int, lines: int) -> str:
@@ -255,7 +255,7 @@ def event_of(signature: Signature, found: re.Match[str], text: str, file: str, l
 
 def is_prose(text: str) -> bool:
     """Whether a person seems to have written the line: a comment, a bullet, a quotation, or a plain sentence."""
-    return _PROSE.match(text) is not None or (_SMALL.match(text) is not None and _TOLD.search(text, 0, LONGEST_COMMAND) is not None)
+    return _PROSE.match(text) is not None or (_SMALL.match(text) is not None and _REPORTED.search(text, 0, LONGEST_COMMAND) is not None)
 
 
 def is_quotation(text: str, start: int) -> bool:

@@ -24,7 +24,7 @@ SHARPNESS = 20.0  # how much of the belief the nearest cause takes from the next
 LEAST_SHARE = 0.02
 FEWEST_WORDS = 50  # known ones; a few lines resemble anything
 MOST_RESEMBLED = 8
-MOST_TELLING = 6
+MOST_SHARED = 6
 _WORD = re.compile(rb"[A-Za-z_]{3,30}")
 _HEXADECIMAL = re.compile(r"x?[a-f]{1,30}")
 _FAILURE = re.compile(
@@ -72,7 +72,7 @@ def words_in(text: bytes) -> set[str]:
     return {word for word in found if len(word) > 2 and not _HEXADECIMAL.fullmatch(word)}
 
 
-def tells_of_failure(line: bytes) -> bool:
+def names_a_failure(line: bytes) -> bool:
     """Whether the line holds a word that programs use when something goes wrong."""
     return _FAILURE.search(line) is not None
 
@@ -88,12 +88,12 @@ def resembling(words: Iterable[str], table: Wording) -> list[Resemblance]:
     beliefs = {cause: math.exp(SHARPNESS * (value - nearest)) for cause, value in near.items()}
     whole = sum(beliefs.values())
     shares = sorted(((belief / whole, cause) for cause, belief in beliefs.items()), reverse=True)[:MOST_RESEMBLED]
-    return [Resemblance(cause, share, _telling(vector, centres[cause])) for share, cause in shares if share >= LEAST_SHARE]
+    return [Resemblance(cause, share, _shared(vector, centres[cause])) for share, cause in shares if share >= LEAST_SHARE]
 
 
-def _telling(vector: Vector, centre: Vector) -> tuple[str, ...]:
+def _shared(vector: Vector, centre: Vector) -> tuple[str, ...]:
     weights = sorted(((weight * centre.get(word, 0.0), word) for word, weight in vector.items()), reverse=True)
-    return tuple(word for weight, word in weights[:MOST_TELLING] if weight > 0)
+    return tuple(word for weight, word in weights[:MOST_SHARED] if weight > 0)
 
 
 @lru_cache(maxsize=2)

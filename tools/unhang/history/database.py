@@ -24,7 +24,7 @@ def writing(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
 
     Raises UserError: no folder, no room, another program's file, locked for longer than wait_s, damaged.
     """
-    with _told(file, wait_s):
+    with _faults_reported(file, wait_s):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_kind(file)
         with contextlib.closing(_connected(file, wait_s)) as connection:
@@ -46,7 +46,7 @@ def reading(file: Path, wait_s: float = WAIT_S) -> Iterator[sqlite3.Connection]:
     if not file.exists():
         raise UserError(f"expected the history at {file}, found nothing; the next unhang audit makes it, or name another file: --db FILE")
     _check_kind(file)
-    with _told(file, wait_s):
+    with _faults_reported(file, wait_s):
         with contextlib.closing(_connected(file, wait_s)) as connection:
             version = _version(connection, file)
         if version < len(STEPS):
@@ -124,7 +124,7 @@ def _check_kind(file: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(file: Path, wait_s: float) -> Iterator[None]:
+def _faults_reported(file: Path, wait_s: float) -> Iterator[None]:
     """What SQLite and the system say, as one line that says what to do."""
     try:
         yield

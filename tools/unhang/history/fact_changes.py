@@ -54,11 +54,11 @@ def _naming(old: Sequence[Any], new: Sequence[Any], shape: Shape | None) -> str 
     """The key by which rows of both lists can be told apart; None when there is none."""
     marked = [name for name, below in shape.fields.items() if below.identity] if shape is not None else []
     for key in dict.fromkeys((*marked, *NAMES)):
-        if all(_tells_apart(rows, key) for rows in (old, new)):
+        if all(_is_key(rows, key) for rows in (old, new)):
             return key
     return None
 
 
-def _tells_apart(rows: Sequence[Any], key: str) -> bool:
+def _is_key(rows: Sequence[Any], key: str) -> bool:
     values = [row.get(key) if isinstance(row, Mapping) else None for row in rows]
     return all(isinstance(value, (str, int)) for value in values) and len({str(value) for value in values}) == len(values)

@@ -184,7 +184,7 @@ class QuickCompiler:
         run = self.visit(node)[1]
         places, opaque = self.places, self.may_fail_otherwise
 
-        def told(seen: NodeView) -> Any:
+        def decided(seen: NodeView) -> Any:
             try:
                 return run(seen)
             except NoValue:
@@ -192,7 +192,7 @@ class QuickCompiler:
                     raise Ask from None
                 return null_is_absence(places, seen)
 
-        return told
+        return decided
 
     def visit_Not(self, node: nodes.Not) -> tuple[Kind, Quick]:
         run = self.claim(node.node)

@@ -127,8 +127,8 @@ def choose_release(inputs: KernelInputs) -> tuple[str | None, list[str]]:
     nearest = series_of(fitting[0])
     chosen = [release for release in fitting if series_of(release) == nearest][-1]
     newer = [".".join(map(str, series)) for series in sorted({series_of(release) for release in fitting} - {nearest})]
-    told = f"{chosen} is of the series nearest to the minimum; there are {', '.join(newer)} too, for who names one in kernel.version"
-    return chosen, [told] if newer else []
+    message = f"{chosen} is of the series nearest to the minimum; there are {', '.join(newer)} too, for who names one in kernel.version"
+    return chosen, [message] if newer else []
 
 
 def known_releases(inputs: KernelInputs) -> set[str]:
@@ -174,8 +174,8 @@ def not_offered(inputs: KernelInputs) -> str:
     known = sorted(known_releases(inputs), key=release_key, reverse=True)
     own = [release for release in known if flavour_of(release) == flavour]
     others = sorted({flavour_of(release) for release in known} - {flavour})
-    told = f"expected kernel {wanted} in the node's repositories, found of its flavour {flavour or 'none'}: {_listed(own)}"
-    return told + (f"; other flavours are to be named in kernel.version: {_listed(others)}" if others else "")
+    message = f"expected kernel {wanted} in the node's repositories, found of its flavour {flavour or 'none'}: {_listed(own)}"
+    return message + (f"; other flavours are to be named in kernel.version: {_listed(others)}" if others else "")
 
 
 def packages_of(inputs: KernelInputs, release: str) -> tuple[dict[str, str], list[str]]:
@@ -210,8 +210,8 @@ def space_problems(inputs: KernelInputs, release: str) -> list[str]:
         return ["expected to see how much room /boot has, found that it cannot be told: {}".format(space.get("unread"))]
     if space["free_mib"] < space["need_mib"]:
         old = sorted({row["release"] for row in inputs.fact("kernel.installed") or () if row.get("image")} - {inputs.fact("kernel.release")}, key=release_key)
-        told = f"expected {space['need_mib']} MiB free in /boot for one more kernel, found {space['free_mib']}"
-        return [told + (f"; remove one that is not needed: {_listed(old)}" if old else "")]
+        message = f"expected {space['need_mib']} MiB free in /boot for one more kernel, found {space['free_mib']}"
+        return [message + (f"; remove one that is not needed: {_listed(old)}" if old else "")]
     return []
 
 

@@ -54,8 +54,8 @@ def _choose(plan: LibraryPlan, nccl: Mapping[str, Any], installed: Mapping[str, 
     offered = [row["version"] for row in offers.get(LIBRARY) or ()]
     fitting = [version for version in offered if _satisfies(_nccl_of(version), nccl) and _same_cuda(version, installed[LIBRARY])]
     if not fitting:
-        told = ", ".join(offered) or "none"
-        plan.problems.append(f"expected {LIBRARY} {_wanted(nccl)}{_cuda_told(installed[LIBRARY])} in the node's repositories, found {told}; add the repository")
+        found = ", ".join(offered) or "none"
+        plan.problems.append(f"expected {LIBRARY} {_wanted(nccl)}{_for_cuda(installed[LIBRARY])} in the node's repositories, found {found}; add the repository")
         return
     # Of a minimum the lowest that is enough, for the least change; of several builds the one for the same CUDA, else for the oldest.
     chosen = min(fitting, key=lambda version: (_key(_nccl_of(version)), _cuda_of(version) != _cuda_of(installed[LIBRARY]), _key(_cuda_of(version) or "0")))
@@ -96,7 +96,7 @@ def _same_cuda(version: str, installed: str) -> bool:
     return here is None or there is None or here.split(".")[0] == there.split(".")[0]
 
 
-def _cuda_told(installed: str) -> str:
+def _for_cuda(installed: str) -> str:
     cuda = _cuda_of(installed)
     return f" for CUDA {cuda.split('.')[0]}" if cuda else ""
 

@@ -126,8 +126,8 @@ def _take_expiry(plan: ProfilePlan, node: Node, policy: Mapping[str, Any], profi
     """A workaround holds as long as the waiver for the rule that tells of it: one date for audit and role."""
     days = [one.row["until"] for one in waivers_of(policy) if one.rule == rule and one.covers(node.host, node.groups)]
     if not days:
-        told = f"expected a waiver of the rule {rule} for {node.host}, found none"
-        plan.problems.append(f"profile {profile}: {told}; add one with reason, by and until to unhang_policy.waivers")
+        missing = f"expected a waiver of the rule {rule} for {node.host}, found none"
+        plan.problems.append(f"profile {profile}: {missing}; add one with reason, by and until to unhang_policy.waivers")
         return
     plan.until = max(days)
     if plan.until < node.today:

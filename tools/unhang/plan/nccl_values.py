@@ -119,8 +119,8 @@ def gid_index(network: Mapping[str, Any], desired: DesiredState) -> ComputedValu
                 by_port[f"{device['name']}:{port['port']}"] = [row["index"] for row in gids if row.get("type") == "roce_v2" and _is_ipv4(row.get("gid"))]
     common = set.intersection(*(set(indices) for indices in by_port.values()))
     if not common:
-        told = "; ".join(f"{name}: {', '.join(map(str, indices)) or 'none'}" for name, indices in by_port.items())
-        raise CannotTell(f"expected a RoCE v2 GID with an IPv4 address at one index on all ports, found {told}; name HCAs that agree, or use NCCL 2.21")
+        found = "; ".join(f"{name}: {', '.join(map(str, indices)) or 'none'}" for name, indices in by_port.items())
+        raise CannotTell(f"expected a RoCE v2 GID with an IPv4 address at one index on all ports, found {found}; name HCAs that agree, or use NCCL 2.21")
     return ComputedValue(str(min(common)))
 
 

@@ -18,18 +18,18 @@ def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole
     whole: the command that shows what a person has to look at; its rules alone are named here. "" shows it.
     """
     lines = [f"plan of run {visible(plan.run.id)}, judged on {plan.day}", *_row("limits", describe_limits(plan), width), ""]
-    for told in describe_waves(plan):
-        lines += _waves(told, width)
+    for waves in describe_waves(plan):
+        lines += _waves(waves, width)
     lines += _section("refused", describe_refusals(plan), width)
     lines += _persons(describe_person_rules(plan), width, whole) if whole else _section("for a person", describe_persons(plan), width)
     lines += _wrapped(describe_totals(plan), "", width) + (["", f"next: {next_step}"] if next_step else [])
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _waves(told: DescribedWaves, width: int) -> Iterator[str]:
-    first, _, rest = told.name.partition(" ")
-    yield f"{first.upper()} {rest}: {told.nodes}"
-    for one in told.groups:
+def _waves(waves: DescribedWaves, width: int) -> Iterator[str]:
+    first, _, rest = waves.name.partition(" ")
+    yield f"{first.upper()} {rest}: {waves.nodes}"
+    for one in waves.groups:
         rows = [("where", one.hosts), *(("role", line) for line in one.roles), ("because", one.because), *(("reboot", line) for line in one.reboots)]
         for label, text in (*rows, ("jobs", one.jobs), ("minutes", one.minutes)):
             yield from _row(label, text, width)

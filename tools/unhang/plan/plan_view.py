@@ -18,5 +18,5 @@ def plan_view(folder: Path) -> dict[str, Any] | None:
         plan = read_plan(folder)
     except UserError as problem:
         return {"fault": str(problem).partition(": ")[2], "limits": "", "totals": "", "waves": [], "refused": {}, "person": {}}
-    told = {"waves": describe_waves(plan), "refused": describe_refusals(plan), "person": describe_persons(plan)}
-    return {"fault": "", "limits": describe_limits(plan), "totals": f"Of findings judged on {plan.day}: {describe_totals(plan)}", **told}
+    tables = {"waves": describe_waves(plan), "refused": describe_refusals(plan), "person": describe_persons(plan)}
+    return {"fault": "", "limits": describe_limits(plan), "totals": f"Of findings judged on {plan.day}: {describe_totals(plan)}", **tables}

@@ -114,10 +114,10 @@ def knowledge_of(rules: Catalogue, day: str) -> Knowledge:
 def _run(findings: Mapping[str, Any]) -> PlannedRun:
     run = findings["run"]
     try:
-        told = datetime.datetime.fromisoformat(run.get("started") or "")
+        written = datetime.datetime.fromisoformat(run.get("started") or "")
     except ValueError:
         raise UserError(f"expected the time when the run began in findings.json, found {run.get('started')!r}: it would have no age; audit again") from None
-    started = told.astimezone(datetime.UTC) if told.tzinfo else told.replace(tzinfo=datetime.UTC)
+    started = written.astimezone(datetime.UTC) if written.tzinfo else written.replace(tzinfo=datetime.UTC)
     return PlannedRun(run["id"], started.isoformat().replace("+00:00", "Z"), run.get("finished"))
 
 

@@ -76,8 +76,8 @@ def _decide(key: Key, values: Mapping[str, Any]) -> Pin | LeftOpen | None:
         return Pin(key.section, key.name, _least(known), key.why)
     distinct = {json.dumps(value): value for value in known}
     if len(distinct) > 1:
-        told = "; ".join(f"{value} on {', '.join(_hosts_with(values, value)[:5])}" for value in distinct.values())
-        return LeftOpen(path, f"the nodes differ: {told}")
+        described = "; ".join(f"{value} on {', '.join(_hosts_with(values, value)[:5])}" for value in distinct.values())
+        return LeftOpen(path, f"the nodes differ: {described}")
     [value] = distinct.values()
     if key.version and (problem := check_version(value, key.version)):
         return LeftOpen(path, f"{value!r} has no order that could be compared: {problem}")
@@ -111,8 +111,8 @@ def bandwidth_lines(results: Iterable[Mapping[str, Any]]) -> list[str]:
     rows = [row for result in results if result.get("verdict") == "pass" for row in result.get("collectives") or [] if row.get("measures") == "bandwidth"]
     if not rows:
         return []
-    told = [f"  {row['op']} of {row['size_bytes'] / 1e6:.0f} MB: {row['busbw_gb_s']:.1f} GB/s (busbw)" for row in rows]
-    return ["Measured on these nodes; unhang smoke --baseline FILE holds later runs against it, from three runs that passed on:", *told]
+    described = [f"  {row['op']} of {row['size_bytes'] / 1e6:.0f} MB: {row['busbw_gb_s']:.1f} GB/s (busbw)" for row in rows]
+    return ["Measured on these nodes; unhang smoke --baseline FILE holds later runs against it, from three runs that passed on:", *described]
 
 
 def _one_line(text: str) -> str:

@@ -28,8 +28,8 @@ def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[Wish]) -> Reso
         if not merged.conflicts:
             return Resolved(_laid_over(policy, merged.policy), conflicts)
         for conflict in merged.conflicts:
-            told = ", and ".join(f"{side['because']} wants {side['wants']}" for side in conflict["sides"])
-            conflicts |= {side["because"]: f"{told}; {conflict['decides']}" for side in conflict["sides"] if side["because"] != INVENTORY}
+            wanted = ", and ".join(f"{side['because']} wants {side['wants']}" for side in conflict["sides"])
+            conflicts |= {side["because"]: f"{wanted}; {conflict['decides']}" for side in conflict["sides"] if side["because"] != INVENTORY}
         left = [one for one in left if one.because not in conflicts]
 
 

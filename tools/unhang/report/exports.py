@@ -41,9 +41,9 @@ def render_csv(findings: Mapping[str, Any]) -> str:
     }
     for one in findings["findings"]:
         for host in hosts_of(one) or ("",):
-            told = (one["severity"], one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")), one["expected"], one["found"])
+            shown = (one["severity"], one["verdict"], host, one["rule"], one["title"], item_label(one.get("where")), one["expected"], one["found"])
             command = commands.get((one["rule"], host), "") if one["verdict"] == "fail" else ""
-            writer.writerow([_cell(visible(value)) for value in (*told, phrases.action(one), command)])
+            writer.writerow([_cell(visible(value)) for value in (*shown, phrases.action(one), command)])
     return out.getvalue()
 
 
@@ -116,8 +116,8 @@ def render_junit(findings: Mapping[str, Any]) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname="unhang.node", name=visible(host, 1024))
         for one in of_host.get(host, ()):
             kind = "error" if host in unread else "failure"
-            told = ElementTree.SubElement(case, kind, type=f"{one['severity']}: {one['rule']}", message=visible(one["title"], 300))
-            told.text = f"expected {visible(one['expected'])}; found {visible(one['found'])}; {phrases.action(one)}"
+            element = ElementTree.SubElement(case, kind, type=f"{one['severity']}: {one['rule']}", message=visible(one["title"], 300))
+            element.text = f"expected {visible(one['expected'])}; found {visible(one['found'])}; {phrases.action(one)}"
         if host in unread and not len(case):
             ElementTree.SubElement(case, "error", type="unread", message="the node was not read")
     for name, kind in (("failures", "failure"), ("errors", "error")):

@@ -17,7 +17,7 @@ class Filter:
     hosts: frozenset[str] | None = None
     rules: tuple[str, ...] = ()
     severities: tuple[str, ...] = ()
-    told: str = ""
+    typed: str = ""
 
     def takes(self, finding: Mapping[str, Any]) -> bool:
         """Whether a finding is left."""
@@ -36,7 +36,7 @@ def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
     verdicts = {verdict: _among(hosts, by.hosts) for verdict, hosts in findings["node_verdicts"].items()}
     return {
         **findings,
-        "filter": by.told,
+        "filter": by.typed,
         "host_count": sum(map(len, verdicts.values())),
         "nodes": findings["nodes"] if by.hosts is None else {"ok": sum(map(len, verdicts.values())) - len(verdicts["unread"])},
         "totals": {verdict: sum(one["verdict"] == verdict for one in kept) for verdict in ("fail", "unknown", "waived")},

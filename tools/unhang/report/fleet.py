@@ -41,7 +41,7 @@ class Cell:
 class Panel:
     name: str
     hosts: tuple[str, ...]
-    told: str  # `8 nodes: 2 critical, 6 nothing found`
+    summary: str  # `8 nodes: 2 critical, 6 nothing found`
     brief: str  # `2 critical`, for where there is little room
     named: bool  # cells with their names beside them
     height: float
@@ -66,20 +66,20 @@ def standings(nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown_by_ho
         for host in fold.hosts:
             numbers.setdefault(host, []).append(number)
     status = {node.host: node.status for node in nodes}
-    told = {}
+    standing_of = {}
     for host, found in numbers.items():
         unknown = unknown_by_host.get(host, 0)
         worst = min(found, key=lambda number: ranks[number - 1], default=0)
         kind = str(folds[worst - 1].example["severity"]) if worst else "unknown" if unknown else "ok"
-        told[host] = Standing("down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst)
-    return told
+        standing_of[host] = Standing("down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst)
+    return standing_of
 
 
 def _rank(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
-def panels(nodes: Sequence[NodeSummary], folds: Sequence[Fold], told: Mapping[str, Standing], anchors: Mapping[str, str]) -> list[Panel]:
+def panels(nodes: Sequence[NodeSummary], folds: Sequence[Fold], standing_of: Mapping[str, Standing], anchors: Mapping[str, str]) -> list[Panel]:
     """Nodes by the inventory groups that tell them apart and by rack. The most troubled groups come first, racks of a group in their own order."""
     everywhere = set.intersection(*[set(node.groups) for node in nodes]) if len(nodes) > 1 else set()
     members: dict[tuple[tuple[str, ...], tuple[str, ...]], list[NodeSummary]] = {}
@@ -90,10 +90,10 @@ def panels(nodes: Sequence[NodeSummary], folds: Sequence[Fold], told: Mapping[st
     shared = ", ".join(visible(group, 40) for group in sorted(everywhere - set(_UNGROUPED))) or "all nodes"
     harm: dict[tuple[str, ...], int] = {}
     for (groups, _), found in members.items():
-        harm[groups] = min(harm.get(groups, len(KINDS)), *(_rank(told[node.host].kind) for node in found))
+        harm[groups] = min(harm.get(groups, len(KINDS)), *(_rank(standing_of[node.host].kind) for node in found))
     ordered = sorted(members, key=lambda key: (harm[key[0]], key[0], [natural(rack) for rack in key[1]]))
     named = len(nodes) <= MOST_NAMED
-    return [_panel(_title(key, shared), members[key], folds, told, anchors, named) for key in ordered]
+    return [_panel(_title(key, shared), members[key], folds, standing_of, anchors, named) for key in ordered]
 
 
 def _title(key: tuple[tuple[str, ...], tuple[str, ...]], shared: str) -> str:
@@ -101,19 +101,19 @@ def _title(key: tuple[tuple[str, ...], tuple[str, ...]], shared: str) -> str:
     return ", ".join(visible(group, 40) for group in (*groups[:4], *racks[:2])) or shared
 
 
-def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], told: Mapping[str, Standing], anchors: Mapping[str, str], named: bool) -> Panel:
+def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], standing_of: Mapping[str, Standing], anchors: Mapping[str, str], named: bool) -> Panel:
     ordered = sorted(nodes, key=lambda node: natural(node.host))
     cells = []
     for place, node in enumerate(ordered):
-        stands = told[node.host]
+        stands = standing_of[node.host]
         x, y = (place % COLUMNS) * STEP_X, (place // COLUMNS) * STEP_Y
         tip = _tip(node, stands, folds)
         cells.append(Cell(node.host, stands.kind, round(x, 1), round(y, 1), _label(node.host) if named else "", tip, anchors[node.host]))
     counts = {kind: sum(cell.kind == kind for cell in cells) for kind in KINDS}
     summary = ", ".join(f"{count:,} {KIND_WORDS[kind]}" for kind, count in counts.items() if count)
     brief = ", ".join(f"{counts[kind]:,} {KIND_WORDS[kind]}" for kind in KINDS[:-1] if counts[kind]) or KIND_WORDS["ok"]
-    told_all, height = f"{counted(len(nodes), 'node')}: {summary}", -(-len(nodes) // COLUMNS) * STEP_Y
-    return Panel(name, tuple(node.host for node in ordered), told_all, brief, named, height, tuple(cells))
+    whole, height = f"{counted(len(nodes), 'node')}: {summary}", -(-len(nodes) // COLUMNS) * STEP_Y
+    return Panel(name, tuple(node.host for node in ordered), whole, brief, named, height, tuple(cells))
 
 
 def _label(host: str) -> str:

@@ -67,8 +67,8 @@ def fold_items(labels: Iterable[str]) -> str:
         elif label:
             words.append(visible(label, 120))
     folded = [f"{visible(head, 120)} {RangeSet.fromlist([str(n) for n in found])}" for head, found in numbers.items()]
-    told = folded + words
-    return ", ".join(told) if len(told) <= 8 else ", ".join(told[:8]) + f" and {len(told) - 8} more"
+    described = folded + words
+    return ", ".join(described) if len(described) <= 8 else ", ".join(described[:8]) + f" and {len(described) - 8} more"
 
 
 def item_label(item: Mapping[str, Any] | None) -> str:
@@ -158,8 +158,8 @@ def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
             key = (_INDEX.sub("[*]", path), reason)
             rules.setdefault(key, set()).add(str(finding.get("rule")))
             hosts.setdefault(key, set()).update(hosts_of(finding))
-    told = [Unread(path, reason, tuple(sorted(rules[path, reason])), tuple(sorted(hosts[path, reason]))) for path, reason in rules]
-    return sorted(told, key=lambda unread: (-len(unread.rules), -len(unread.hosts), unread.path))
+    described = [Unread(path, reason, tuple(sorted(rules[path, reason])), tuple(sorted(hosts[path, reason]))) for path, reason in rules]
+    return sorted(described, key=lambda unread: (-len(unread.rules), -len(unread.hosts), unread.path))
 
 
 def unread_of(finding: Mapping[str, Any]) -> list[tuple[str, str]]:

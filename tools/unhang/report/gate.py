@@ -18,8 +18,8 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
     """Nodes with equal outcome and reasons folded, those that fail first. run, program: as a person types them; plain: ASCII only."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for row in document["nodes"]:
-        told = [_difference(one) for one in row["differences"] if one["severity"] not in document["severities"]]
-        groups.setdefault((row["outcome"], (*row["reasons"], *told)), []).append(row["host"])
+        differences = [_difference(one) for one in row["differences"] if one["severity"] not in document["severities"]]
+        groups.setdefault((row["outcome"], (*row["reasons"], *differences)), []).append(row["host"])
     lines = []
     for (outcome, reasons), hosts in sorted(groups.items(), key=lambda group: (ORDER.index(group[0][0]), group[1])):
         lines += [f" {outcome.upper():<{WIDEST}}  {fold_hosts(hosts)}", *(f" {'':<{WIDEST}}  {visible(reason, 600)}" for reason in reasons)]

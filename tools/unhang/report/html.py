@@ -86,15 +86,15 @@ def render_page(
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     cards = cards_of(failures, findings.get("causes") or [])
     folds = [fold for card in cards for _, fold in card.folds]
-    told = standings(nodes, folds, Counter(host for finding in by_verdict["unknown"] for host in hosts_of(finding)))
+    standing_of = standings(nodes, folds, Counter(host for finding in by_verdict["unknown"] for host in hosts_of(finding)))
     anchors = {node.host: f"n{number}" for number, node in enumerate(nodes, start=1)}
-    mapped = panels(nodes, folds, told, anchors) if nodes else []
+    mapped = panels(nodes, folds, standing_of, anchors) if nodes else []
     joined = _joined(nodes, folds, mapped)
     drawn = [(group.anchor, frozenset(group.hosts)) for group in joined[:MOST_DRAWINGS]]
     tally = phrases.tally(findings, folds)
     views = [card_view(card, place, drawn, command_of or _command) for place, card in enumerate(cards)]
     drifts = drift({node.host: node.versions for node in nodes})
-    kinds = Counter(stands.kind for stands in told.values())
+    kinds = Counter(stands.kind for stands in standing_of.values())
     return _page(
         header=_header(findings.get("run") or {}, run),
         tools=_tools(run.get("controller")),
@@ -117,7 +117,7 @@ def render_page(
         is_large=len(nodes) > MOST_NAMED,
         joined=joined[:MOST_DRAWINGS],
         undrawn=len(joined[MOST_DRAWINGS:]),
-        tables=_tables(mapped, nodes, told, anchors, folds, {host: anchor for anchor, hosts in drawn for host in hosts}),
+        tables=_tables(mapped, nodes, standing_of, anchors, folds, {host: anchor for anchor, hosts in drawn for host in hosts}),
         legend=[(kind, KIND_WORDS[kind]) for kind in KINDS if kinds[kind]],
     )
 
@@ -207,7 +207,7 @@ def _joined(nodes: Sequence[NodeSummary], folds: Sequence[Fold], mapped: Sequenc
 def _tables(
     mapped: Sequence[Panel],
     nodes: Sequence[NodeSummary],
-    told: Mapping[str, Standing],
+    standing_of: Mapping[str, Standing],
     anchors: Mapping[str, str],
     folds: Sequence[Fold],
     drawn: Mapping[str, str],
@@ -216,9 +216,9 @@ def _tables(
     by_host = {node.host: node for node in nodes}
     tables = []
     for panel in mapped:
-        ordered = sorted(panel.hosts, key=lambda host: KINDS.index(told[host].kind))  # keeps the panel's order among equals
-        rows = [_row(by_host[host], told[host], anchors[host], folds, drawn.get(host, "")) for host in ordered]
-        tables.append({"panel": panel, "rows": rows, "troubled": told[ordered[0]].kind not in ("info", "unknown", "ok")})
+        ordered = sorted(panel.hosts, key=lambda host: KINDS.index(standing_of[host].kind))  # keeps the panel's order among equals
+        rows = [_row(by_host[host], standing_of[host], anchors[host], folds, drawn.get(host, "")) for host in ordered]
+        tables.append({"panel": panel, "rows": rows, "troubled": standing_of[ordered[0]].kind not in ("info", "unknown", "ok")})
     return tables
 
 

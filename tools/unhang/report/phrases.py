@@ -67,19 +67,19 @@ def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
     )
 
 
-def headline(told: Tally) -> str:
+def headline(totals: Tally) -> str:
     """The run in one sentence."""
-    nodes, rules = counted(told.nodes, "node"), counted(told.rules, "rule")
-    if not told.nodes:
+    nodes, rules = counted(totals.nodes, "node"), counted(totals.rules, "rule")
+    if not totals.nodes:
         return NO_NODES
-    if told.by_severity:
-        worst = next(iter(told.by_severity))
-        things = f"{counted(told.by_severity[worst], worst + ' finding')}"
-        more = sum(told.by_severity.values()) - told.by_severity[worst]
+    if totals.by_severity:
+        worst = next(iter(totals.by_severity))
+        things = f"{counted(totals.by_severity[worst], worst + ' finding')}"
+        more = sum(totals.by_severity.values()) - totals.by_severity[worst]
         also = f" and {more:,} lesser" if more else ""
-        return f"{things}{also} on {told.blamed:,} of {nodes}"
-    if told.verdicts["unknown"]:
-        return f"Nothing found on {nodes}, but {counted(told.verdicts['unknown'], 'judgement')} could not be made"
+        return f"{things}{also} on {totals.blamed:,} of {nodes}"
+    if totals.verdicts["unknown"]:
+        return f"Nothing found on {nodes}, but {counted(totals.verdicts['unknown'], 'judgement')} could not be made"
     return f"{nodes}, {rules}, nothing found"
 
 
@@ -91,14 +91,14 @@ def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
     return lines if len(lines) <= most else [*lines[:most], f"and {counted(len(lines) - most, 'more rule')}"]
 
 
-def node_counts(told: Tally) -> str:
+def node_counts(totals: Tally) -> str:
     """`14 read, 1 unreachable`."""
-    return ", ".join(f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}" for status, count in told.by_status.items())
+    return ", ".join(f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}" for status, count in totals.by_status.items())
 
 
-def verdict_counts(told: Tally) -> str:
+def verdict_counts(totals: Tally) -> str:
     """`6 found, 3 unknown, 1 waived, 812 passed, 40 not applicable`."""
-    return ", ".join(f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in told.verdicts.items())
+    return ", ".join(f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in totals.verdicts.items())
 
 
 def hosts(names: Sequence[str], longest: int = 10**9) -> str:
@@ -164,13 +164,13 @@ def conflict(given: Mapping[str, Any]) -> str:
 
 def devices(cause: Mapping[str, Any], most: int = 2) -> str:
     """What a ticket names: `gpu007 GPU 5, UUID GPU-…, PCI 0000:00:0b.0`; empty when the findings name no device."""
-    told = []
+    values = []
     for row in cause["devices"][:most]:
         parts = [f"GPU {row['gpu']}" if row["gpu"] is not None else "", visible(row["uuid"], 60) if row["uuid"] else ""]
         parts.append(f"PCI {visible(row['pci_address'], 40)}" if row["pci_address"] else "")
-        told.append(f"{visible(row['host'], 80)} {' '.join(part for part in parts if part)}")
+        values.append(f"{visible(row['host'], 80)} {' '.join(part for part in parts if part)}")
     more = len(cause["devices"]) - most
-    return "; ".join(told) + (f"; and {more} more" if more > 0 else "")
+    return "; ".join(values) + (f"; and {more} more" if more > 0 else "")
 
 
 def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:

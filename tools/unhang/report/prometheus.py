@@ -67,8 +67,8 @@ class _Run(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Each metric once."""
-        for name, told, own, rows in (*_of_nodes(self.findings, self.most_nodes), *_of_findings(self.findings), *_of_the_run(self.findings)):
-            family = GaugeMetricFamily(f"unhang_{name}", told, labels=(*own, *self.labels))
+        for name, meaning, own, rows in (*_of_nodes(self.findings, self.most_nodes), *_of_findings(self.findings), *_of_the_run(self.findings)):
+            family = GaugeMetricFamily(f"unhang_{name}", meaning, labels=(*own, *self.labels))
             for values, number in rows:
                 family.add_metric((*values, *self.labels.values()), number)
             yield family

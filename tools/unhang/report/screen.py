@@ -66,9 +66,9 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     counts = ", ".join(f"{len(verdicts[verdict]):,} {verdict}" for verdict in VERDICTS if verdicts[verdict])
     nodes = sum(map(len, verdicts.values()))
     lines = [("", part, "dim") for part in _wrapped(phrases.judged_by(findings), width)]
-    told = f"{counted(nodes, 'node')}: {counts}" if nodes else phrases.NO_NODES
+    described = f"{counted(nodes, 'node')}: {counts}" if nodes else phrases.NO_NODES
     lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
-    lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(told, width))]
+    lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(described, width))]
     for verdict, words in SERVICE.items():
         ending = f": {words}" if width >= NARROW else ""
         if verdicts[verdict]:
@@ -105,8 +105,8 @@ def _rest(left: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
     if not left:
         return []
     counts = {severity: sum(cause["severity"] == severity for cause in left) for severity in SEVERITIES}
-    told = ", ".join(f"{count:,} {severity}" for severity, count in counts.items() if count)
-    return [("", line, "bold") for line in _wrapped(f"and {counted(len(left), 'more cause')}: {told}", width)]
+    described = ", ".join(f"{count:,} {severity}" for severity, count in counts.items() if count)
+    return [("", line, "bold") for line in _wrapped(f"and {counted(len(left), 'more cause')}: {described}", width)]
 
 
 def _fitted(
@@ -115,16 +115,16 @@ def _fitted(
     """(lines, causes that are not among them). What is critical or unread always has a line, and more as long as there is room."""
     must = [cause for cause in causes if cause["severity"] == "critical" or cause["unread"]]
     others = [cause for cause in causes if not (cause["severity"] == "critical" or cause["unread"])]
-    told: dict[int, list[Line]] = {number: [_one_line(cause, width)] for number, cause in enumerate(must)}
-    room -= len(told)
+    blocks: dict[int, list[Line]] = {number: [_one_line(cause, width)] for number, cause in enumerate(must)}
+    room -= len(blocks)
     for number, cause in enumerate(must):
         for most in (MOST_DO, 1):
             block = _block(cause, width, most, setting_of(cause))
             if len(block) - 1 <= room:
                 room -= len(block) - 1
-                told[number] = block
+                blocks[number] = block
                 break
-    lines = [line for block in told.values() for line in block]
+    lines = [line for block in blocks.values() for line in block]
     for place, cause in enumerate(others):
         block = _block(cause, width, 1, setting_of(cause))
         if len(block) > room:

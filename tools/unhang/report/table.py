@@ -72,14 +72,14 @@ def render_table(
     for finding in findings.get("findings") or []:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
-    told = phrases.tally(findings, failed)
+    totals = phrases.tally(findings, failed)
     parts: list[RenderableType] = [Text(phrases.judged_by(findings), style="dim"), Text("")]
     by_rule = commands_by_rule(findings)
     longest = 10**9 if full else 3 * width
     for fold in failed:
         parts += [_finding(fold, width, longest), *_pasted(commands_of(fold, by_rule, setting_of), width), Text("")]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
-    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(told, f"{program} report {run}")
+    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)] + _totals(totals, f"{program} report {run}")
     return printed(parts, width, color, plain)
 
 
@@ -198,12 +198,12 @@ def _in_short(folds: list[Fold]) -> list[RenderableType]:
     return [Text("In short", style="bold"), grid, *more, Text("")]
 
 
-def _totals(told: phrases.Tally, report: str) -> list[RenderableType]:
-    worst = next(iter(told.by_severity), "")
-    lines = [Text(phrases.headline(told), style=STYLES.get(worst, "bold") if worst != "critical" else "bold red")]
-    if told.by_status:
-        lines.append(Text(f"nodes      {phrases.node_counts(told)}"))
-    lines.append(Text(f"verdicts   {phrases.verdict_counts(told)}"))
-    if told.by_severity:
-        lines.append(Text("findings   " + ", ".join(f"{count:,} {severity}" for severity, count in told.by_severity.items())))
+def _totals(totals: phrases.Tally, report: str) -> list[RenderableType]:
+    worst = next(iter(totals.by_severity), "")
+    lines = [Text(phrases.headline(totals), style=STYLES.get(worst, "bold") if worst != "critical" else "bold red")]
+    if totals.by_status:
+        lines.append(Text(f"nodes      {phrases.node_counts(totals)}"))
+    lines.append(Text(f"verdicts   {phrases.verdict_counts(totals)}"))
+    if totals.by_severity:
+        lines.append(Text("findings   " + ", ".join(f"{count:,} {severity}" for severity, count in totals.by_severity.items())))
     return [*lines, Text(""), Text(f"next: {report} --format html", style="bold")]

@@ -39,12 +39,12 @@ class Drift:
 
 def versions_of(sections: Mapping[str, Any]) -> dict[str, str]:
     """Thing -> version on one node; what was not read, or is not there, is left out. Several at once are joined by commas."""
-    told = {}
+    found = {}
     for name, values in _read(sections):
         texts = sorted({value for value in values if isinstance(value, str) and value})
         if texts:
-            told[name] = ", ".join(visible(text, LONGEST) for text in texts[:MOST_VALUES])
-    return told
+            found[name] = ", ".join(visible(text, LONGEST) for text in texts[:MOST_VALUES])
+    return found
 
 
 def drift(versions: Mapping[str, Mapping[str, str]]) -> list[Drift]:
@@ -53,8 +53,8 @@ def drift(versions: Mapping[str, Mapping[str, str]]) -> list[Drift]:
     for host, own in versions.items():
         for name, version in own.items():
             hosts.setdefault(name, {}).setdefault(version, []).append(host)
-    told = [_drift(name, found) for name, found in hosts.items()]
-    return sorted(told, key=lambda one: (not one.drifts, _place(one.name), one.name))
+    rows = [_drift(name, found) for name, found in hosts.items()]
+    return sorted(rows, key=lambda one: (not one.drifts, _place(one.name), one.name))
 
 
 def _drift(name: str, hosts: Mapping[str, Sequence[str]]) -> Drift:
@@ -87,10 +87,10 @@ def _read(sections: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 def _by_model(name: str, rows: Sequence[Mapping[str, Any]], model: str, version: str) -> Iterator[tuple[str, list[Any]]]:
     models: dict[str, list[Any]] = {}
     for row in rows:
-        told = row.get(model)
-        models.setdefault(visible(told, LONGEST) if isinstance(told, str) and told else "", []).append(row.get(version))
-    for told, found in list(models.items())[:MOST_VALUES]:
-        yield f"{name}, {told}" if told else name, found
+        named = row.get(model)
+        models.setdefault(visible(named, LONGEST) if isinstance(named, str) and named else "", []).append(row.get(version))
+    for named, found in list(models.items())[:MOST_VALUES]:
+        yield f"{name}, {named}" if named else name, found
 
 
 def _inside(sections: Mapping[str, Any], *path: str) -> Any:

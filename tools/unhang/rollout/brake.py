@@ -97,7 +97,7 @@ class _Room:
         """Why the host would be one too many."""
         full = next((at for at, one in enumerate(self.limits) if host in one.hosts and self.taken[at] >= one.out_of_service), None)
         if full is not None and full not in self.full:
-            self.full[full] = self._told(full)
+            self.full[full] = self._full_message(full)
         return None if full is None else self.full[full]
 
     def put_in(self, host: str) -> None:
@@ -106,7 +106,7 @@ class _Room:
             for at, limit in enumerate(self.limits):
                 self.taken[at] += host in limit.hosts
 
-    def _told(self, full: int) -> str:
+    def _full_message(self, full: int) -> str:
         limit = self.limits[full]
         found = _listed(sorted((self.out | self.added) & limit.hosts))
         return f"expected at most {limit.out_of_service} nodes of {limit.name} out of service, found {found}"

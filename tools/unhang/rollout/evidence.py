@@ -29,9 +29,9 @@ def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[st
     verdict = str(result.get("verdict") or "no result")
     hosts = [str(row.get("host")) for row in result.get("hosts") or ()]
     if verdict == "pass":
-        told = {"healthy": host in hosts, "with": [one for one in hosts if one != host]}
+        proof = {"healthy": host in hosts, "with": [one for one in hosts if one != host]}
         measured = [{key: row[key] for key in ("op", "size_bytes", "busbw_gb_s")} for row in result.get("bandwidth") or ()]
-        return {**told, "bandwidth": measured[:MOST_BANDWIDTHS]} if measured else told
+        return {**proof, "bandwidth": measured[:MOST_BANDWIDTHS]} if measured else proof
     suspects = [f"{one.get('host')}: {one.get('why')}" for one in result.get("suspects") or ()]
     return {"healthy": False, "why": f"the smoke test of {', '.join(hosts) or host}: {verdict}; {'; '.join(suspects[:3]) or 'nobody is named'}"}
 

@@ -24,19 +24,19 @@ def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
     ordered = sorted(groups.items(), key=lambda one: (not refuses(one[1][0]), not changes(one[1][0])))
     shown = ordered if wide else ordered[:MOST_GROUPS]
     lines = [f"preview of the plan of run {visible(preview['run'])}: nothing was written on any node", ""]
-    for told, rows in shown:
-        lines += [*_group(told, rows, width), ""]
+    for described, rows in shown:
+        lines += [*_group(described, rows, width), ""]
     if left := [row for _, rows in ordered[len(shown) :] for row in rows]:
         lines += [f"and {counted(len(left), 'more node')}, each with another outcome: {_counts(left)}", ""]
     lines += textwrap.wrap(f"{counted(len(preview['hosts']), 'node')}: {_counts(preview['hosts'])}; {_reboots(preview['hosts'])}", width)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _group(told: Sequence[tuple[str, str, str]], rows: Sequence[Row], width: int) -> Iterator[str]:
+def _group(described: Sequence[tuple[str, str, str]], rows: Sequence[Row], width: int) -> Iterator[str]:
     hosts = shortened(fold_hosts(row["host"] for row in rows), LONGEST_LIST)
     yield hosts + (f" ({len(rows):,} nodes)" if len(rows) > 1 else "")
     before = ""
-    for role, outcome, text in told:
+    for role, outcome, text in described:
         start = f"  {'' if role == before else role:<{ROLE}}{outcome:<{OUTCOME}}"
         before = role
         indent = " " * len(start)
@@ -66,12 +66,12 @@ def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
     outcome, role = one["outcome"], one["role"]
     if outcome in texts or not one["changes"]:
         yield role, outcome, texts.get(outcome, "")
-    told = [text for change in one["changes"] for text in _change(change, wide)]
-    most = len(told) if wide else MOST_CHANGES
-    for place, text in enumerate(told[:most]):
+    described = [text for change in one["changes"] for text in _change(change, wide)]
+    most = len(described) if wide else MOST_CHANGES
+    for place, text in enumerate(described[:most]):
         yield role, CHANGES if not place and outcome == CHANGES else "", text
-    if len(told) > most:
-        yield role, "", f"and {counted(len(told) - most, 'more change')}"
+    if len(described) > most:
+        yield role, "", f"and {counted(len(described) - most, 'more change')}"
     reports = one["reports"] if wide else one["reports"][:MOST_REPORTS]
     for text in reports:
         yield role, "", f"reports: {_said(text, None if wide else LONGEST_REPORT)}"

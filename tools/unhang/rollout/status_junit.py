@@ -20,8 +20,8 @@ def render_status_junit(status: Mapping[str, Any]) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=f"unhang.rollout.{row['wave'].replace(' ', '-')}", name=visible(row["host"], 1024))
         if row["state"] not in GIVEN_BACK:
             kind = "failure" if row["state"] in FINAL else "error"
-            told = ElementTree.SubElement(case, kind, type=row["state"], message=visible(row["meaning"], 300))
-            told.text = visible("; ".join(filter(None, (row["why"], row["next"]))), LONGEST)
+            element = ElementTree.SubElement(case, kind, type=row["state"], message=visible(row["meaning"], 300))
+            element.text = visible("; ".join(filter(None, (row["why"], row["next"]))), LONGEST)
         ElementTree.SubElement(case, "system-out").text = "\n".join(_evidence(row))
     for name, kind in (("failures", "failure"), ("errors", "error")):
         suite.set(name, str(len(suite.findall(f"testcase/{kind}"))))

@@ -55,7 +55,7 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield ""
 
 
-def told_fleet(status: Mapping[str, Any]) -> list[str]:
+def describe_fleet(status: Mapping[str, Any]) -> list[str]:
     """The fleet before and after, in a few lines."""
     return list(_fleet(status))
 
@@ -76,5 +76,5 @@ def _fleet(status: Mapping[str, Any]) -> Iterator[str]:
 
 def _wave(status: Mapping[str, Any], wave: Mapping[str, Any]) -> str:
     states = [row["state"] for row in status["hosts"] if row["host"] in wave["hosts"]]
-    told = ", ".join(f"{states.count(state)} {state}" for state in ORDER if state in states)
-    return f"{wave['name']}: {told}"
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ORDER if state in states)
+    return f"{wave['name']}: {counts}"

@@ -12,7 +12,7 @@ from unhang.plan.plan_document import read_plan
 from unhang.project import playbook_as_typed
 from unhang.rollout.journal import JOURNAL, read_journal
 from unhang.rollout.status import status_of, undo_command
-from unhang.rollout.status_table import LONGEST_LIST, ORDER, told_fleet
+from unhang.rollout.status_table import LONGEST_LIST, ORDER, describe_fleet
 from unhang.run_folder import read_run
 
 
@@ -24,21 +24,21 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
         status = status_of(read_plan(folder), read_journal(folder), undo_command(playbook_as_typed("rollback"), inventories_of_run(folder)))
     except UserError as problem:
         return {"fault": str(problem).partition(": ")[2] or str(problem), "fleet": [], "rows": []}
-    return {"fault": "", "fleet": told_fleet(status), "rows": told_rows(status["hosts"])}
+    return {"fault": "", "fleet": describe_fleet(status), "rows": describe_rows(status["hosts"])}
 
 
-def told_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Rows of the table, equal nodes folded, the worst state first: {state, meaning, hosts, versions, gone, left, bandwidth, undo}; undo is one node's."""
     folded: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in sorted(hosts, key=lambda one: ORDER.index(one["state"])):
         versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
         busbw = "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in row["bandwidth"])
-        told = (row["state"], row["meaning"], row["why"], versions, ", ".join(row["gone"]), ", ".join(row["left"]), busbw)
-        folded.setdefault(told, []).append(row)
+        shown = (row["state"], row["meaning"], row["why"], versions, ", ".join(row["gone"]), ", ".join(row["left"]), busbw)
+        folded.setdefault(shown, []).append(row)
     names = ("state", "meaning", "why", "versions", "gone", "left", "bandwidth")
     return [
-        {**dict(zip(names, told, strict=True)), "hosts": shortened(fold_hosts(one["host"] for one in alike), LONGEST_LIST), "undo": alike[0]["undo"]}
-        for told, alike in folded.items()
+        {**dict(zip(names, shown, strict=True)), "hosts": shortened(fold_hosts(one["host"] for one in alike), LONGEST_LIST), "undo": alike[0]["undo"]}
+        for shown, alike in folded.items()
     ]
 
 

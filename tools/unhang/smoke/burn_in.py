@@ -104,8 +104,8 @@ def inexact_types(events: Iterable[Event]) -> tuple[list[dict[str, Any]], list[s
                 failures.append(failure(int(row["gpu"]), "wrong result", f"the first product in {name} had {row['wrong']} wrong elements: {why}"))
         if wrong and not right and all(row.get("repeats") for row in wrong):
             alike = len({row["digest"] for row in wrong}) == 1
-            told = "the same on all GPUs, as a library that rounds would have it" if alike else "and differently on different GPUs: one of them is wrong"
-            gaps.append(f"{name}: results are not exact, {told}; the type was left out")
+            differing = "the same on all GPUs, as a library that rounds would have it" if alike else "and differently on different GPUs: one of them is wrong"
+            gaps.append(f"{name}: results are not exact, {differing}; the type was left out")
     return failures, gaps
 
 

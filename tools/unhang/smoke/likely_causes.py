@@ -16,7 +16,7 @@ from unhang.smoke.suspects import Suspect
 
 # Xid and SXid of the NVIDIA driver, the kernel's own words for memory, hung tasks and PCIe errors, and NICs that lost their link or their firmware.
 # Not: PCIe errors that were corrected, which healthy links have too, and Xid 45, the driver's cleaning up after a process that ended.
-_TELLING = re.compile(
+_SUSPICIOUS = re.compile(
     r"NVRM: Xid|SXid|NVRM: .*fail|[Oo]ut of memory|oom-kill|blocked for more than|soft lockup|segfault at|AER: .*error|PCIe Bus Error"
     r"|mlx5_core .*(?:health|error|fatal)|[Ll]ink (?:is )?(?:down|Down)|nfs: server .* not responding|I/O error"
 )
@@ -44,7 +44,7 @@ def with_likely(
 
 def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
     """What one node's evidence says, the most telling first. rises: its own counters that stand out."""
-    log = [str(line) for line in _rows(node.get("kernel_log")) if _TELLING.search(str(line)) and not _USUAL.search(str(line))]
+    log = [str(line) for line in _rows(node.get("kernel_log")) if _SUSPICIOUS.search(str(line)) and not _USUAL.search(str(line))]
     clues = [f"its kernel log says {line[:200]!r}" for line in log[:2]]
     if node.get("nvml") and "hangs" in str(node["nvml"]):
         clues.append(str(node["nvml"])[:200])

@@ -91,11 +91,11 @@ def listen(
                 received[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
-            reported = _tell_new(received[agent.stdout.fileno()], reported, host, on_event, parse)
+            reported = _report_new(received[agent.stdout.fileno()], reported, host, on_event, parse)
     return bytes(received[agent.stdout.fileno()]), bytes(received[agent.stderr.fileno()])
 
 
-def _tell_new(output: bytearray, reported: int, host: str, on_event: OnEvent | None, parse: Callable[[bytes], Event | None]) -> int:
+def _report_new(output: bytearray, reported: int, host: str, on_event: OnEvent | None, parse: Callable[[bytes], Event | None]) -> int:
     end = output.rfind(b"\n") + 1
     if on_event and end > reported:
         for line in bytes(output[reported:end]).splitlines():

@@ -169,7 +169,7 @@ def _exchange(
             while channel.recv_stderr_ready():
                 errors += channel.recv_stderr(65536)
                 idle = False
-            reported = _tell_new(output, reported, on_event)
+            reported = _report_new(output, reported, on_event)
             if channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready():
                 code = channel.recv_exit_status()
                 return bytes(output), bytes(errors), code if code >= 0 else KILLED if _answers(connection) else None
@@ -196,7 +196,7 @@ def _answers(connection: fabric.Connection) -> bool:
         return False
 
 
-def _tell_new(output: bytearray, reported: int, on_event: Callable[[Event], None] | None) -> int:
+def _report_new(output: bytearray, reported: int, on_event: Callable[[Event], None] | None) -> int:
     end = output.rfind(b"\n") + 1
     if on_event and end > reported:
         for line in bytes(output[reported:end]).splitlines():

@@ -106,11 +106,11 @@ def stories(streams: Iterable[Stream]) -> dict[int, Story]:
             found[rank] = Story(rank, stream.host)
         for event in stream.events:
             if event["e"] in RANK_EVENTS:
-                _tell(found[event["rank"]], event)
+                _add_event(found[event["rank"]], event)
     return dict(sorted(found.items()))
 
 
-def _tell(story: Story, event: Event) -> None:
+def _add_event(story: Story, event: Event) -> None:
     kind = event["e"]
     if kind == "phase_begin":
         story.begun.append(event["phase"])

@@ -69,11 +69,11 @@ def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order:
     for share in shares:
         for one in share.members:
             worst[share.host] = min(worst.get(share.host, len(_RANK)), _RANK[one.severity])
-    told: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
+    by_verdict: dict[str, list[str]] = {verdict: [] for verdict in VERDICTS}
     for host in sorted(nodes, key=order.__getitem__):
         found = SEVERITIES[worst[host]] if host in worst else "info"
-        told["unread" if not nodes[host].read else "healthy" if found == "info" else found].append(host)
-    return told
+        by_verdict["unread" if not nodes[host].read else "healthy" if found == "info" else found].append(host)
+    return by_verdict
 
 
 def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> dict[str, Merged]:
@@ -155,7 +155,7 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int]) -> di
 
 def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
     """What a ticket needs to name: GPU, UUID and PCI address, as far as the findings of a cause say them; one that is named twice stands once."""
-    told: list[dict[str, Any]] = []
+    devices: list[dict[str, Any]] = []
     known: dict[tuple[str, str, Any], dict[str, Any]] = {}
     for share in shares:
         for one in share.members:
@@ -165,13 +165,13 @@ def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
             keys = [(share.host, name, value) for name, value in names.items() if value is not None]
             row = next((known[key] for key in keys if key in known), None)
             if row is None:
-                if len(told) >= MOST_DEVICES:
-                    return told
+                if len(devices) >= MOST_DEVICES:
+                    return devices
                 row = {"host": share.host, "gpu": None, "uuid": None, "pci_address": None}
-                told.append(row)
+                devices.append(row)
             row |= {name: value for name, value in names.items() if row[name] is None}
             known |= dict.fromkeys(keys, row)
-    return told
+    return devices
 
 
 def _number(causes: Sequence[dict[str, Any]]) -> None:

@@ -106,14 +106,14 @@ def _order(path: tuple[str, ...]) -> str:
 
 
 def _conflict(part: str, sides: Sequence[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:
-    told = [{"wants": f"{'.'.join(path)}: {_text(value)}", "because": because} for path, value, because in sides]
+    described = [{"wants": f"{'.'.join(path)}: {_text(value)}", "because": because} for path, value, because in sides]
     rules = [because for _, _, because in sides if because != INVENTORY]
     decides = (
         f"{INVENTORY} decides what a role installs: change {part} there, or waive {' and '.join(rules)}"
         if len(rules) < len(sides)
         else f"no {part} satisfies both: {rules[0]} is the graver; waive {rules[-1]} once you have decided"
     )
-    return {"key": part, "sides": told, "decides": decides}
+    return {"key": part, "sides": described, "decides": decides}
 
 
 def _text(value: Any) -> str:

@@ -82,11 +82,18 @@ def _is_installed(root: Root, kernel: str, objects: list[str]) -> bool:
 def _failed_build(root: Root, module: str, version: str, base: str) -> Build | None:
     path = base + "/build/make.log"
     try:
-        told = parse_make_log(root.text(path, LOG_LIMIT_BYTES))
+        failure = parse_make_log(root.text(path, LOG_LIMIT_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return None
     return Build(
-        module=module, version=version, kernel=told.kernel, architecture=told.architecture, state="failed", log=path, number=told.number, line=told.line
+        module=module,
+        version=version,
+        kernel=failure.kernel,
+        architecture=failure.architecture,
+        state="failed",
+        log=path,
+        number=failure.number,
+        line=failure.line,
     )
 
 

@@ -56,8 +56,8 @@ def default_steps(rootfs: str, loader: Loader, entry: str | None) -> list[Step]:
 def config_steps(rootfs: str, loader: Loader, text: str | None, needs: str = "") -> list[Step]:
     """Our part of GRUB's configuration, and grub.cfg made of it. text: None for no such part; needs: kernel parameters that grub.cfg has to hold."""
     if loader.way == "bls" and loader.default != "saved":
-        told = "expected GRUB_DEFAULT=saved in /etc/default/grub, found that grub.cfg starts entry {}; set it and run grub2-mkconfig"
-        raise NotPossible(told.format(loader.default))
+        found = f"found that grub.cfg starts entry {loader.default}; set it and run grub2-mkconfig"
+        raise NotPossible(f"expected GRUB_DEFAULT=saved in /etc/default/grub, {found}")
     if loader.way != "menu":
         return []
     before = read_text_or_none(place_of(rootfs, GRUB_DROP_IN))

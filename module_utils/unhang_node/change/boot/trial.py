@@ -60,8 +60,7 @@ def why_fell_back(rootfs: str) -> str:
         return said.strip()
     running, tried, old = kernels.running_release(rootfs), record.get("release"), record.get("old_release")
     if tried and old and running not in (tried, old):
-        told = "the node came back on {}, which is neither {} nor {}: somebody or something else chose it; the next boot takes {}"
-        return told.format(running, tried, old, old)
+        return f"the node came back on {running}, which is neither {tried} nor {old}: somebody or something else chose it; the next boot takes {old}"
     return "{} did not come up, or not long enough to say anything; read its console".format(record.get("release"))
 
 
@@ -129,8 +128,8 @@ def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
         raise NotPossible(f"expected {release} on trial, found that it is {standing}")
     lost = sorted(set(record["gpus"]) - set(gpus))
     if lost:
-        told = "expected the {} GPUs that {} had, found that {} lost {}"
-        raise NotPossible(told.format(len(record["gpus"]), record["old_release"], release, ", ".join(lost)))
+        expected = "expected the {} GPUs that {} had".format(len(record["gpus"]), record["old_release"])
+        raise NotPossible("{}, found that {} lost {}".format(expected, release, ", ".join(lost)))
     loader = loaders.read_loader(rootfs)
     entry = loaders.entry_for(rootfs, loader, release)
     # The guard goes first: one that stayed would go back to a default that is the new kernel itself, again and again.
@@ -152,8 +151,8 @@ def cancel_steps(rootfs: str, why: str) -> list[Step]:
         after = dict(record, why=why or record.get("why"))
     else:
         steps += steps_of.no_guard_steps(rootfs)
-        told = why_fell_back(rootfs) if standing == "fell_back" else why
-        after = dict(record, status="fell_back" if standing == "fell_back" else "cancelled", why=told or None, at=utc_text(time.time()))
+        message = why_fell_back(rootfs) if standing == "fell_back" else why
+        after = dict(record, status="fell_back" if standing == "fell_back" else "cancelled", why=message or None, at=utc_text(time.time()))
     return steps + ([_record_step(rootfs, after)] if after != record else [])
 
 

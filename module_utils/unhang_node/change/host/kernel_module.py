@@ -134,5 +134,5 @@ def not_running_with(name: str, parameters: Mapping[str, str]) -> list[str]:
     """Names of parameters that the loaded driver has otherwise; [] where nothing is loaded or nothing tells."""
     if name != "nvidia" or not os.path.exists(OPENED):
         return []
-    told = parse_params(Root().text(OPENED, 1 << 20))
-    return [key for key, value in sorted(parameters.items()) if key.startswith("NVreg_") and told.get(key[6:], value) != value]
+    loaded = parse_params(Root().text(OPENED, 1 << 20))
+    return [key for key, value in sorted(parameters.items()) if key.startswith("NVreg_") and loaded.get(key[6:], value) != value]

@@ -43,8 +43,8 @@ def rounded(size: int) -> int:
 
 def size_now() -> int:
     """Bytes of /dev/shm. Raises OSError."""
-    told = os.statvfs(SHM)
-    return told.f_blocks * told.f_frsize
+    status = os.statvfs(SHM)
+    return status.f_blocks * status.f_frsize
 
 
 def memory_total(rootfs: str) -> int | None:
@@ -90,8 +90,8 @@ def size_before() -> int | None:
 
 def why_no_less(size: int) -> str | None:
     """Why /dev/shm cannot be as small as that, or None. Raises OSError."""
-    told = os.statvfs(SHM)
-    used = (told.f_blocks - told.f_bfree) * told.f_frsize
+    status = os.statvfs(SHM)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
     why = "stays at {} bytes, for {} bytes lie in it and it had {}; remove what nobody needs and mount it again"
     return None if used < size else why.format(size_now(), used, size)
 

@@ -58,7 +58,7 @@ def test_what_is_not_asked_for_is_not_shown(found, by, expected):
 
 
 def test_a_narrowed_document_is_what_the_schema_allows_and_every_table_shows_it(found):
-    left = narrowed(found, Filter(frozenset({"gpu1"}), told="--host gpu1"))
+    left = narrowed(found, Filter(frozenset({"gpu1"}), typed="--host gpu1"))
     jsonschema_rs.validator_for(read_schema("findings-1")).validate(left)
     assert "only --host gpu1" in render_screen(left)
     assert "0 passed" not in render_table(left)

@@ -82,7 +82,7 @@ def test_ten_times_as_many_nodes_have_no_more_series():
 
 
 def test_labels_are_on_every_series_and_a_part_of_a_run_counts_that_part(found):
-    part = narrowed(found, Filter(frozenset(["gpu001"]), told="--host gpu001"))
+    part = narrowed(found, Filter(frozenset(["gpu001"]), typed="--host gpu001"))
     made = series(render_prometheus(part, labels=parse_labels(["cluster=a\nb", 'rack="7"'])))
     assert all(("cluster", "a\\nb") in key and ("rack", '"7"') in key for key in made)
     assert sum(value for key, value in made.items() if key[0] == "unhang_nodes") == 1

@@ -11,7 +11,7 @@ from fakes.role_play import PROJECT
 from rollout_plans import GROUPS, Recorded, planned
 
 from unhang.ansible.rollouts import DRAIN_WAIT_S, limit_of
-from unhang.commands.remediate import told_line
+from unhang.commands.remediate import shown_line
 from unhang.commands.rollout_display import following
 from unhang.rollout.journal import read_journal
 from unhang.rollout.progress import Progress, elapsed
@@ -127,7 +127,7 @@ def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
 
 
 def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
-    assert told_line('fatal: [a]: FAILED! => {"changed": false, "msg": "a refused: not touched"}') == "unhang: a: refused: not touched"
-    assert told_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}') == 'unhang: a: no route to "a"'
-    assert told_line(r'fatal: [a]: FAILED! => {"msg": "no \q JSON"}') == r"unhang: a: no \q JSON"
-    assert told_line("rollout: a: lock done") == told_line("TASK [Audit] ****") == ""
+    assert shown_line('fatal: [a]: FAILED! => {"changed": false, "msg": "a refused: not touched"}') == "unhang: a: refused: not touched"
+    assert shown_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}') == 'unhang: a: no route to "a"'
+    assert shown_line(r'fatal: [a]: FAILED! => {"msg": "no \q JSON"}') == r"unhang: a: no \q JSON"
+    assert shown_line("rollout: a: lock done") == shown_line("TASK [Audit] ****") == ""

@@ -12,16 +12,16 @@ function shownNow() {
   }).sort((one, other) => one.number - other.number);
   const nodes = rows.filter((row) => visible.rows.has(row)).map((row) => {
     const heads = all("thead th", row.part.closest("table")).map((head) => head.textContent.toLowerCase());
-    const told = Object.fromEntries(Array.from(row.part.cells, (cell, place) => [heads[place], cell.textContent.trim()]));
-    return { ...told, findings: Array.from(row.found.keys()).filter((number) => visible.cards.has(number)) };
+    const cells = Object.fromEntries(Array.from(row.part.cells, (cell, place) => [heads[place], cell.textContent.trim()]));
+    return { ...cells, findings: Array.from(row.found.keys()).filter((number) => visible.cards.has(number)) };
   });
   return { run: document.body.dataset.run, asked: { q: input.value.trim(), show: Array.from(pressed) }, headline: headline.textContent, findings, nodes };
 }
 
-function asCsv(told) {
+function asCsv(chosen) {
   const cell = (value) => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`;
   const lines = [["severity", "host", "rule", "title", "where", "expected", "found", "do"]];
-  for (const one of told.findings) {
+  for (const one of chosen.findings) {
     for (const host of one.nodes.length ? one.nodes : [""]) lines.push([one.severity, host, one.rule, one.title, one.where.join("; "), one.expected, one.found, one.do]);
   }
   return lines.map((line) => line.map(cell).join(",")).join("\n") + "\n";
