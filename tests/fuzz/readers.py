@@ -23,6 +23,7 @@ from unhang.errors import UserError
 from unhang.judge.documents import InvalidNode, decode_node
 from unhang.judge.policy import one_line, policy_faults
 from unhang.lint.checks import Context
+from unhang.lint.fixing import fix_text
 from unhang.lint.linting import lint_text
 from unhang.lint.settings import KINDS
 from unhang.nodeset import expand_limit
@@ -187,6 +188,8 @@ def _read_log(data: bytes) -> None:
 def _lint(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
     for kind in KINDS:
+        fixed, _fixes = fix_text(text, kind, Context())
+        assert len(fixed.splitlines()) == len(text.splitlines())
         for one in lint_text(text, kind, Context()):
             assert one.line >= 1 and one.why and one.instead
 

@@ -10,6 +10,7 @@ from unhang.commands.row_showing import show_rows
 from unhang.errors import UserError
 from unhang.lint.checks import PLATFORMS, Context
 from unhang.lint.linting import SEVERITIES, lint, render_json, render_table
+from unhang.lint.repairing import Repair, describe_repairs, render_diff, repairs_of, write_repair
 from unhang.lint.sarif import render_sarif
 from unhang.lint.settings import KINDS
 from unhang_node.versions.compare import check_version
@@ -19,7 +20,8 @@ FORMATS = ("table", "name", "csv", "json", "jsonl", "sarif")
 EXAMPLES = """\
   unhang lint train.sbatch                          before sbatch
   unhang lint jobs/ -o sarif > lint.sarif           all scripts of a repository, for its code host
-  unhang lint Dockerfile --nccl 2.27.5 --fail-on error"""
+  unhang lint Dockerfile --nccl 2.27.5 --fail-on error
+  unhang lint jobs/ --diff                          what --fix would change; --fix writes it"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity on: error, warning (default), info"
     )
+    parser.add_argument("--fix", action="store_true", help="write what has one right answer into the files, and show it as a diff")
+    parser.add_argument("--diff", action="store_true", help="show what --fix would write, and write nothing")
     add_examples(parser, EXAMPLES)
 
 
@@ -45,13 +49,29 @@ def run(arguments: argparse.Namespace) -> int:
     for option, version, order in (("--nccl", arguments.nccl, "nccl"), ("--torch", arguments.torch, "generic")):
         if version and check_version(version, order):
             raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
-    document = lint(arguments.files, Context(arguments.nccl, arguments.torch, arguments.platform), arguments.kind)
+    context = Context(arguments.nccl, arguments.torch, arguments.platform)
+    repairs = _repairs(arguments, context)
+    document = lint(arguments.files, context, arguments.kind)
     findings = [one for one in document["findings"] if takes(one["rule"], one["severity"], arguments, SEVERITIES)]
+    if arguments.fix or arguments.diff:
+        document |= {"fixed" if arguments.fix else "fixable": describe_repairs(repairs)}
     document |= {"findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
     if arguments.format in ("name", "csv", "jsonl"):
         show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
     elif not arguments.quiet:
         render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
-        sys.stdout.write(render(document))
+        sys.stdout.write((render_diff(repairs) if arguments.format == "table" else "") + render(document))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe))
+
+
+def _repairs(arguments: argparse.Namespace, context: Context) -> list[Repair]:
+    """What --fix or --diff changes; written if it is --fix."""
+    if arguments.fix and arguments.diff:
+        raise UserError("expected --fix or --diff, found both; --diff shows what --fix writes")
+    if not (arguments.fix or arguments.diff):
+        return []
+    repairs = repairs_of(arguments.files, context, arguments.kind, lambda one: takes(one.rule, one.severity, arguments, SEVERITIES))
+    for one in repairs if arguments.fix else ():
+        write_repair(one)
+    return repairs

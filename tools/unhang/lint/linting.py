@@ -27,12 +27,17 @@ _ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".
 
 def lint(names: Iterable[str], context: Context, kind: str | None = None) -> dict[str, Any]:
     """The lint document of files and folders. Reads files. Raises UserError when one is not there or none was read."""
+    answers = [_lint_file(file, context, kind) for file in find_files(names)]
+    findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
+    return {"schema": SCHEMA, "files": answers, "findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
+
+
+def find_files(names: Iterable[str]) -> list[Path]:
+    """The files that are meant, those of folders by their endings. Raises UserError when one is not there, or there are none."""
     files = [one for name in names for one in _files(name)]
     if not files:
         raise UserError("expected scripts or configuration files, found none in what was named")
-    answers = [_lint_file(file, context, kind) for file in files]
-    findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
-    return {"schema": SCHEMA, "files": answers, "findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
+    return files
 
 
 def _files(name: str) -> list[Path]:
@@ -45,16 +50,21 @@ def _files(name: str) -> list[Path]:
 
 
 def _lint_file(path: Path, context: Context, kind: str | None) -> dict[str, Any]:
+    text = read_script(path)
+    if text is None:
+        return {"file": str(path), "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
+    chosen = kind or kind_of(str(path), text)
+    found = lint_text(text, chosen, context)
+    return {"file": str(path), "kind": chosen, "note": None, "findings": [asdict(one) for one in found]}
+
+
+def read_script(path: Path) -> str | None:
+    """The text without a byte order mark; None of what is binary or larger than 8 MiB. Raises UserError."""
     try:
         data = _read(path)
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    if len(data) > LARGEST or b"\0" in data[:8000]:
-        return {"file": str(path), "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
-    text = data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-    chosen = kind or kind_of(str(path), text)
-    found = lint_text(text, chosen, context)
-    return {"file": str(path), "kind": chosen, "note": None, "findings": [asdict(one) for one in found]}
+    return None if len(data) > LARGEST or b"\0" in data[:8000] else data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
 
 
 def _read(path: Path) -> bytes:

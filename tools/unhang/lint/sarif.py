@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
+from urllib.parse import quote
 
 LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -12,13 +14,26 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 
 def render_sarif(document: Mapping[str, Any]) -> str:
     """One SARIF log with one run."""
-    rules = sorted({one["rule"] for one in document["findings"]})
-    driver = {"name": "unhang lint", "rules": [{"id": rule} for rule in rules]}
-    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": [_result(one) for one in document["findings"]]}]}
+    first = {one["rule"]: one for one in reversed(document["findings"])}
+    rules = sorted(first)
+    driver = {"name": "unhang lint", "rules": [_rule(rule, first[rule]) for rule in rules]}
+    results = [_result(one, rules.index(one["rule"])) for one in document["findings"]]
+    log = {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}]}
     return json.dumps(log, ensure_ascii=True, indent=1) + "\n"
 
 
-def _result(finding: Mapping[str, Any]) -> dict[str, Any]:
-    place = {"artifactLocation": {"uri": str(finding["file"])}, "region": {"startLine": max(1, int(finding["line"]))}}
+def _rule(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
+    """What a code host shows of a rule beside its findings: its name in words, and where to read on."""
+    words = {"text": rule.replace("-", " ")}
+    return {"id": rule, "shortDescription": words, "helpUri": finding["source"], "defaultConfiguration": {"level": LEVELS[finding["severity"]]}}
+
+
+def _result(finding: Mapping[str, Any], index: int) -> dict[str, Any]:
+    path = PurePath(finding["file"])
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
+    place = {"artifactLocation": {"uri": uri}, "region": {"startLine": max(1, int(finding["line"]))}}
     text = f"{finding['found']}: {finding['why']}; instead: {finding['instead']} ({finding['source']})"
-    return {"ruleId": finding["rule"], "level": LEVELS[finding["severity"]], "message": {"text": text}, "locations": [{"physicalLocation": place}]}
+    return {
+        "ruleId": finding["rule"], "ruleIndex": index, "level": LEVELS[finding["severity"]], "message": {"text": text},
+        "locations": [{"physicalLocation": place}],
+    }  # fmt: skip

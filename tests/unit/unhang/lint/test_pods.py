@@ -68,3 +68,21 @@ def test_sarif_names_rule_file_line_and_level(tmp_path, capsys):
     result = log["runs"][0]["results"][0]
     assert log["version"] == "2.1.0" and result["ruleId"] == "name-not-real" and result["level"] == "error"
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 2
+
+
+def test_sarif_of_a_relative_file_is_a_uri_and_each_rule_stands_once_with_its_page(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my jobs").mkdir()
+    (tmp_path / "my jobs" / "é#1.sh").write_text("export NCCL_TIMEOUT=1\nexport NCCL_SOCKET_TIMEOUT=1\nexport NCCL_DEBUG=verbose\n")
+    cli.main(["lint", "-o", "sarif", "my jobs"])
+    run = json.loads(capsys.readouterr().out)["runs"][0]
+    rules = run["tool"]["driver"]["rules"]
+    assert [one["id"] for one in rules] == ["name-not-real", "wrong-value"] and all(one["helpUri"].startswith("https://") for one in rules)
+    assert [rules[one["ruleIndex"]]["id"] for one in run["results"]] == [one["ruleId"] for one in run["results"]]
+    assert {one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in run["results"]} == {"my%20jobs/%C3%A9%231.sh"}
+
+
+def test_sarif_without_findings_has_an_empty_run(tmp_path, capsys):
+    (tmp_path / "a.sh").write_text("export NCCL_DEBUG=WARN\n")
+    assert cli.main(["lint", "-o", "sarif", str(tmp_path / "a.sh")]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["results"] == []
