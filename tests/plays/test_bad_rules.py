@@ -67,6 +67,18 @@ def test_a_fault_is_one_line_that_names_file_rule_and_cure(tmp_path, capsys, cha
     assert "own-rule" in lines[0] and words in lines[0] and str(tmp_path) in lines[0]
 
 
+def test_a_rule_that_names_a_faulty_one_is_no_second_fault(tmp_path, capsys):
+    other = {**GOOD, "id": "other-rule", "also": ["own-rule"], "explains": ["own-rule"]}
+    code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, "severity": "eror"}, other]})
+    assert code == 1 and len(lines) == 1 and "severity: found 'eror'" in lines[0]
+
+
+def test_a_mistake_that_all_examples_share_is_told_once(tmp_path, capsys):
+    examples = {"match": [{"gpus": {"cuont": 0}}, {"gpus": {"cuont": 0}}], "near_miss": [{"gpus": {"cuont": 1}}]}
+    code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, "examples": examples}]})
+    assert code == 1 and len(lines) == 1 and "examples.match[0]" in lines[0] and "cuont" in lines[0]
+
+
 def test_an_id_of_the_projects_own_is_taken(tmp_path, capsys):
     code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, "id": "xid-fatal"}]})
     assert code == 1 and "the id xid-fatal is already used at" in lines[0] and "xids.yml" in lines[0]

@@ -27,6 +27,7 @@ class CatalogueFile:
     entries: list[tuple[int, dict[str, Any]]]
     tables: dict[str, dict[str, Any]]
     places: Mapping[tuple, Place]
+    refused: frozenset[str] = frozenset()  # ids of rows that do not follow the schema: who names one in `also` makes no fault of his own
 
     def at(self, *path: object) -> str:
         """file:line of the nearest thing that has a line."""
@@ -63,8 +64,8 @@ def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     except YamlFault as problem:
         faults.append(str(problem))
         return
-    file = CatalogueFile(path, [], [], {}, places)
     found = list(check_schema(content, read_schema("rule-1")))
+    file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)))
     faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
     if any(len(one.path) < 2 for one in found):
         return  # the file itself is at fault, not one of its rows
@@ -73,6 +74,13 @@ def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
     file.tables.update({name: table for name, table in content.get("tables", {}).items() if ("tables", name) not in bad})
     yield file
+
+
+def _ids_at_fault(content: Any, faults: list[Fault]) -> Iterator[str]:
+    for kind, place in {one.path[:2] for one in faults if len(one.path) >= 2 and one.path[0] in ("rules", "entries")}:
+        row = content[kind][place]
+        if isinstance(row, dict) and isinstance(row.get("id"), str):
+            yield row["id"]
 
 
 def _named(content: Any, fault: Fault) -> str:
@@ -136,9 +144,10 @@ def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[tup
         else:
             seen[row["id"]] = file.at(kind, place)
             yield file, kind, place, row
+    known = {**seen, **{name: str(file.path) for file in files for name in file.refused}}
     for file, kind, place, row in rows:
         if kind == "rules":
-            faults += _named_rules(file, place, row, seen)
+            faults += _named_rules(file, place, row, known)
     faults += circles({row["id"]: row for _, kind, _, row in rows if kind == "rules"})
 
 

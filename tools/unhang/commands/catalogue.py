@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.catalogue.tables import date_fault, stale
+from unhang.commands.catalogue_new import add_new_arguments, print_new_row
 from unhang.commands.common_options import add_examples, add_format_option, add_quiet, add_rule_and_severity, takes
 from unhang.commands.row_showing import show_rows
 from unhang.errors import UserError
@@ -24,6 +25,7 @@ COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
 EXAMPLES = """\
   unhang catalogue --rule 'nccl-*' --severity error,critical   the rules about NCCL that matter most
   unhang catalogue -o name --rule 'driver-*'                   their ids, one a line
+  unhang catalogue --new numa-on --when limits.numa_balancing  a row for a new rule, with examples that prove it
   unhang catalogue --check DIR                                 whether your own rules are right
   unhang catalogue --stale 90d                                 tables that were not compared with their sources for so long"""
 
@@ -36,11 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--stale", metavar="AGE", help="tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit 1 if there are any")
     parser.add_argument("--check", metavar="DIR", help="check this folder of rules: exit 0, or 1 with file and place of each fault")
+    add_new_arguments(parser)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0, or 1 when --check finds faults; rules that cannot be listed raise UserError."""
+    if arguments.new is not None:
+        return print_new_row(arguments)
     if arguments.check is not None:
         return _check(Path(arguments.check))
     folders = [Path(one) for one in arguments.rules]

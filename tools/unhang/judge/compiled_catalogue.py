@@ -117,11 +117,15 @@ def _rule(file: CatalogueFile, place: int, row: dict[str, Any], tables: Mapping[
 
 
 def _examples(file: CatalogueFile, place: int, rule: Rule) -> Iterator[str]:
+    """Each fault of an example, once where several have the same."""
+    told: set[str] = set()
     for key in ("match", "near_miss"):
         for number, example in enumerate(rule.row["examples"][key]):
             fragments = example if rule.scope != "node" and isinstance(example, list) else [example]
             for fragment in fragments:
-                if fault := _fragment_fault(fragment, rule.scope):
+                fault = _fragment_fault(fragment, rule.scope)
+                if fault and fault not in told:
+                    told.add(fault)
                     yield f"{file.at('rules', place, 'examples', key, number)}: rule {rule.id}: examples.{key}[{number}]: {fault}"
 
 

@@ -1,0 +1,110 @@
+"""`unhang catalogue --new`: a condition becomes a row whose examples prove it; what is left is words and sources, and `--check` names them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from healthy_nodes import h100_infiniband
+
+from unhang.cli import main
+
+WORDS = {
+    "title": "A fault", "expected": "none", "remedy": {"person": "look at the node"}, "sources": [{"url": "https://example.org/", "says": "so"}],
+}  # fmt: skip
+CONDITIONS = {
+    "arp": {"--when": "limits.sysctls['net.ipv4.conf.all.arp_ignore'] == '0' and network.rdma | length > 1"},
+    "numa": {"--when": "limits.numa_balancing and gpus.count > 1"},
+    "ecc": {"--for-each": "gpus.devices", "--when": "not item.ecc.enabled and tables.gpu_models[item.model].form == 'sxm'"},
+    "vbios": {"--when": "gpus.devices | map(attribute='vbios') | unique | length > 1"},
+    "rail": {"--for-each": "network.rdma", "--applies": "gpus.count > 1",
+        "--when": "item.ports | rejectattr('state', 'equalto', 'active') | list | length > 0"},
+    "driver-range": {"--when": "driver.loaded.version is version('590.44.01', '>=') and driver.loaded.version is version('590.48.01', '<')"},
+    "kernel": {"--applies": "gpus.count > 0", "--when": "kernel.release is version('6.12', '>=')"},
+    "setting": {"--for-each": "nccl.settings | selectattr('name', 'equalto', 'NCCL_MIN_CTAS')", "--when": "item.value == '64'"},
+    "hot": {"--for-each": "gpus.devices", "--when": "item.temperature_c > 90 and item.utilization_percent < 5"},
+    "fabric": {"--applies": "fabric_manager.nvswitch_present", "--when": "not fabric_manager.running and interconnect.fabric_state == 'completed'"},
+    "policy": {"--when": "policy.pcie.width is known and gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    file = tmp_path_factory.mktemp("node") / "node.json"
+    file.write_text(json.dumps({"facts": h100_infiniband()}))
+    return str(file)
+
+
+def drafted(capsys, name, *more):
+    """(exit code, row) of `--new`."""
+    code = main(["catalogue", "--new", f"own-{name}", *(part for pair in CONDITIONS[name].items() for part in pair), *more])
+    return code, yaml.safe_load(capsys.readouterr().out)["rules"][0]
+
+
+def checked(tmp_path, capsys, row):
+    """(exit code, lines) of `--check` on a folder with this row alone."""
+    (tmp_path / "own.yml").write_text(json.dumps({"rules": [row]}))
+    code = main(["catalogue", "--check", str(tmp_path)])
+    return code, capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_new_row_needs_nothing_but_words_and_sources(tmp_path, capsys, name):
+    code, row = drafted(capsys, name)
+    assert code == 0
+    assert checked(tmp_path, capsys, {**row, **WORDS}) == (0, [f"{tmp_path}: 1 rules, 0 rows of tables, no fault"])
+
+
+@pytest.mark.parametrize("name", ["numa", "ecc", "rail", "fabric", "hot"])
+def test_examples_differ_from_a_healthy_node_in_one_fact(tmp_path, capsys, healthy, name):
+    code, row = drafted(capsys, name, "--healthy", healthy)
+    (match,), (near_miss,) = row["examples"]["match"], row["examples"]["near_miss"]
+    assert code == 0 and len(differences(match, near_miss)) == 1
+    assert "H100" in str(near_miss) or name not in ("ecc",)
+    assert checked(tmp_path, capsys, {**row, **WORDS})[0] == 0
+
+
+def differences(one, other, path=""):
+    """Paths at which two fragments differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [found for key in one.keys() | other.keys() for found in differences(one.get(key), other.get(key), f"{path}.{key}")]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return [found for number, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{number}]")]
+    return [] if one == other else [path]
+
+
+def test_what_a_person_has_to_write_is_named_once_each(tmp_path, capsys):
+    _, row = drafted(capsys, "numa")
+    code, lines = checked(tmp_path, capsys, row)
+    assert code == 1
+    assert [line.split("rule own-numa: ")[1].split(":")[0] for line in lines] == ["title", "expected", "remedy", "sources.0.url", "sources.0.says"]
+
+
+def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
+    main(["catalogue", "--new", "own", "--when", "kernel.release is version('6.12', '>=') and interconnect.fabric_state == 'completed'"])
+    told = capsys.readouterr().out
+    assert "#   kernel.release: text, compared as a version (kernel)" in told
+    assert "#   interconnect.fabric_state: one of" in told and "completed" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--new", "own", "--when", "gpus.cuont > 1"], "--when: unknown fact path gpus.cuont (did you mean count?)"),
+        (["--new", "own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
+        (["--new", "own"], "expected --when EXPRESSION"),
+        (["--new", "xid-fatal", "--when", "gpus.count > 1"], "the id xid-fatal is taken"),
+        (["--new", "own", "--when", "gpus.count > 1", "--healthy", "/nowhere.json"], "--healthy /nowhere.json: No such file"),
+        (["--new", "own", "--when", "gpus.count > 1", "--severity", "loud"], "expected one of critical, error, warning, info"),
+        (["--new", "Own Rule", "--when", "gpus.count > 1"], "--new: expected small letters"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(capsys, arguments, words):
+    assert main(["catalogue", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_condition_that_never_holds_has_no_example_and_says_so(capsys):
+    assert main(["catalogue", "--new", "own", "--when", "gpus.count > 8 and gpus.count < 2"]) == 1
+    assert "match: []  # none was found: write one" in capsys.readouterr().out

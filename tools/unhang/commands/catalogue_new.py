@@ -1,0 +1,125 @@
+"""`unhang catalogue --new ID --when CONDITION`: prints a row that lacks nothing but its words and sources."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from unhang.errors import UserError
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.draft_values import shape_at
+from unhang.judge.drafts import Draft, draft_rule
+from unhang.judge.limits import Limits, run_limited
+from unhang.judge.rules import SEVERITIES, Rule, RuleError, compile_rule
+from unhang.judge.values import printable
+from unhang.schemas.shapes import Shape
+from unhang.strict_json import NotStrict, parse_strictly, read_bounded
+
+MOST_BYTES = 8 << 20
+
+
+def add_new_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a new row is made from."""
+    new = parser.add_argument_group("a new rule")
+    new.add_argument(
+        "--new", metavar="ID", help="print a row for a new rule over a node: condition checked, facts listed, examples found; name the fault, not the fix"
+    )
+    new.add_argument("--when", metavar="EXPRESSION", help="with --new: true means that the fault is there, such as 'limits.numa_balancing and gpus.count > 1'")
+    new.add_argument("--applies", metavar="EXPRESSION", help="with --new: where the rule makes sense at all")
+    new.add_argument("--for-each", metavar="LIST", help="with --new: a list in the facts, of which each item is judged as item, such as gpus.devices")
+    new.add_argument(
+        "--healthy", metavar="FILE", help="with --new: facts of a healthy node (unhang collect, or nodes/HOST.json of a run), from which the examples differ"
+    )
+
+
+def print_new_row(arguments: argparse.Namespace) -> int:
+    """0, or 1 where no examples were found. Raises UserError for a condition or a file that is not accepted."""
+    if arguments.when is None:
+        raise UserError(f"--new {arguments.new}: expected --when EXPRESSION beside it, found none; docs/judging.md says how conditions are written")
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", arguments.new):
+        raise UserError(f"--new: expected small letters, digits and single hyphens such as numa-balancing-on, found {arguments.new!r}")
+    severity = arguments.severity[0] if arguments.severity else "warning"
+    if len(arguments.severity) > 1 or severity not in SEVERITIES:
+        raise UserError(f"--severity: expected one of {', '.join(SEVERITIES)} for a new rule, found {', '.join(arguments.severity)!r}")
+    healthy = sections_of(Path(arguments.healthy)) if arguments.healthy else None
+    given = {"for_each": arguments.for_each, "applies": arguments.applies, "when": arguments.when}
+    row = {"id": arguments.new, "severity": severity, "scope": "node", **{key: value for key, value in given.items() if value is not None}}
+    catalogue = load_catalogue([Path(one) for one in arguments.rules])
+    if taken := next((rule.id for rule in catalogue.rules if rule.id == arguments.new), None):
+        raise UserError(f"--new: the id {taken} is taken; unhang explain {taken} prints it")
+    found = run_limited(lambda mark: _drafted(row, catalogue.tables, healthy), Limits())
+    if isinstance(found, str):
+        raise UserError(found)
+    if not isinstance(found, tuple):
+        raise UserError("--new: the search for examples was stopped at its limit; write them by hand, as docs/judging.md has it")
+    lines, complete = found
+    print("\n".join(lines))
+    return int(not complete)
+
+
+def sections_of(path: Path) -> dict[str, Any]:
+    """The sections of a node's facts. Raises UserError."""
+    try:
+        content = parse_strictly(read_bounded(path, MOST_BYTES))
+    except (OSError, NotStrict) as problem:
+        raise UserError(f"--healthy {path}: {getattr(problem, 'strerror', None) or problem}") from None
+    facts = content.get("facts", content) if isinstance(content, dict) else None
+    sections = facts.get("sections") if isinstance(facts, dict) else None
+    if not isinstance(sections, dict):
+        raise UserError(f"--healthy {path}: expected the facts of a node, found none; `unhang collect` prints those of this machine")
+    return sections
+
+
+def _drafted(row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None) -> tuple[list[str], bool] | str:
+    """(lines, whether both examples are there), or what is wrong with the condition."""
+    trial = {**row, "title": "?", "expected": "?", "found": "?", "remedy": {"person": "?"}}
+    try:
+        quoted = _quoted(compile_rule(trial, tables))
+        draft = draft_rule({**trial, "found": quoted}, tables, healthy)
+    except RuleError as problem:
+        return f"--{problem.field.replace('_', '-')}: {printable(str(problem))}"
+    return _rendered(row, quoted, draft), draft.match is not None and draft.near_miss is not None
+
+
+def _quoted(rule: Rule) -> str:
+    """What the rule found, in words that quote the facts that decide it."""
+    item = rule.for_each.kind.items().path if rule.for_each is not None else None
+    parts = []
+    for path in sorted(rule.decision_reads):
+        inside = item is not None and path[: len(item)] == item and len(path) > len(item)
+        names = ("item", *path[len(item or ()) :]) if inside else path
+        shape = shape_at(path)
+        if path[0] != "policy" and "*" not in names and shape is not None and shape.is_scalar:
+            parts.append(f"{path[-1]} {{{{ {_dotted(names)} }}}}")
+    named = [f"{name} {{{{ item.{name} }}}}" for name in rule.where_fields[:2]]
+    return ", ".join(dict.fromkeys([*parts, *named])) or "the condition holds"
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return path[0] + "".join(f".{part}" if part.isidentifier() else f"['{part}']" for part in path[1:])
+
+
+def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
+    """The row as a file of rules has it; what only a person knows is empty, and `--check` names it."""
+    lines = ["# facts that decide:", *(f"#   {place.name}: {_kind(place.shape)}" for place in draft.places), "rules:"]
+    fields: dict[str, Any] = {"id": row["id"], "title": "", **{key: row[key] for key in ("severity", "scope", "applies", "for_each", "when") if key in row}}
+    fields |= {"expected": "", "found": quoted, "remedy": {"person": ""}, "sources": [{"url": "", "says": ""}], "confidence": "reported"}
+    lines += [f"  {'- ' if key == 'id' else '  '}{key}: {_flow(value)}" for key, value in fields.items()]
+    lines.append("    examples:")
+    for key, found in (("match", draft.match), ("near_miss", draft.near_miss)):
+        lines += [f"      {key}:", f"        - {_flow(found)}"] if found is not None else [f"      {key}: []  # none was found: write one"]
+    return lines
+
+
+def _kind(shape: Shape) -> str:
+    """flag, number, text of a version, or what the schema allows."""
+    kind = f"one of {', '.join(str(one) for one in shape.values)}" if shape.values else shape.kind
+    return f"{kind}, compared as a version ({shape.version})" if shape.version else kind
+
+
+def _flow(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=1_000_000, sort_keys=False, allow_unicode=True).removesuffix("\n...\n").strip()
