@@ -7,25 +7,27 @@ import io
 import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 
 import pytest
 import yaml
-from page_commands import PROJECT, commands, scripts
+from page_commands import BLOCK, PROJECT, commands, pages, scripts
 
 from unhang.cli import command_and_parser
 from unhang.nodeset import expand_limit
 from unhang.plan.role_remedies import ROLE_ORDER
 
 DEADLINE_S = 280
+EARLIER = "20261118T031500Z-0123456789"  # what pages call 20261118
 COMMANDS = commands()
 OWN = [one for one in COMMANDS if one.program == "unhang"]
 PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.words[:2] == ("unhang", "playbook")]
 MADE = [one for one in COMMANDS if one.program == "make"]
 # What only reads files; everything else acts on nodes, and is run by the test named.
-READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare", "export")
+READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare")
 RUN_ELSEWHERE = {
     "audit": "tests/plays/test_audit_command.py",
     "collect": "tests/plays/test_installed_wheel.py",
@@ -45,6 +47,7 @@ OTHERS = {
     "kubectl": "asks a Kubernetes that is not here",
     "podman": "no container engine is here; tests/packages/test_containerfile.py plays the steps",
     "run": "CI itself",
+    **dict.fromkeys(("scp", "ssh"), "OpenSSH"),
     "ssh-keygen": "OpenSSH",
     "tier": "tests/unit/ci/test_ci_tiers.py",
     "torchrun": "tests/torch/test_by_hand.py",
@@ -118,6 +121,53 @@ def test_a_script_of_a_page_is_one_that_sh_reads(page, text):
     assert (done.returncode, done.stderr) == (0, ""), page
 
 
+def test_no_command_stands_where_no_test_reads_it():
+    """In a block that is only indented. Roles show playbooks of one's own so."""
+    fenced = re.compile(r"^( *)```.*?^ *```", re.DOTALL | re.MULTILINE)
+    typed = re.compile(r"^ {4,}(?:\$ )?(?:\.venv/bin/)?(?:unhang [a-z]+ |make [a-z]|ansible-playbook )", re.MULTILINE)
+    outside = {path: fenced.sub("", path.read_text()) for path in pages() if "roles" not in path.parts}
+    assert {str(path.relative_to(PROJECT)): found for path, text in outside.items() if (found := typed.findall(text))} == {}
+
+
+def crons():
+    """(page, arguments of unhang) of each line of cron's."""
+    lines = [(path, line) for path in pages() for block in re.findall(r"```text\n(.*?)```", path.read_text(), re.DOTALL) for line in block.splitlines()]
+    lines = [(path.name, line) for path, line in lines if re.match(r"(?:[\d*/,-]+ +){5}", line)]
+    return [(page, tuple(shlex.split(typed))) for page, line in lines for typed in re.findall(r"\.venv/bin/unhang ([^;|&]+)", line)]
+
+
+@pytest.mark.parametrize(("page", "words"), crons(), ids=[f"{page}: {' '.join(words)}" for page, words in crons()])
+def test_a_line_of_crons_is_one_that_the_command_takes(page, words):
+    _, parser = command_and_parser(words[0])
+    parser.parse_args(words[1:])
+
+
+def inline():
+    """(page, text) of each `unhang …` between backticks in running text and tables."""
+    found = {}
+    for path in pages():
+        text = BLOCK.sub("", path.read_text())
+        for typed in re.findall(r"`(?:\.venv/bin/)?(unhang [a-z][^`\n]*)`", text):
+            found[typed] = str(path.relative_to(PROJECT))
+    return sorted((page, typed) for typed, page in found.items())
+
+
+def test_a_command_between_backticks_has_a_name_and_options_that_there_are():
+    wrong = []
+    for page, typed in inline():
+        words = typed.split()
+        if words[1] == "help":
+            continue
+        if words[1] not in {*READS, *RUN_ELSEWHERE}:
+            wrong.append(f"{page}: {typed}")
+            continue
+        _, parser = command_and_parser(words[1])
+        own = typed.partition(" -- ")[0].partition(" | ")[0]  # what follows is Ansible's, or another program's
+        options = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", own)
+        wrong += [f"{page}: {typed}" for option in options if option not in parser._option_string_actions]
+    assert wrong == []
+
+
 def test_no_command_is_left_out():
     assert {one.words[1] for one in OWN} <= {*READS, *RUN_ELSEWHERE}
 
@@ -129,7 +179,8 @@ def test_no_command_is_left_out():
 def place(tmp_path_factory):
     """A folder with all that the pages name: an audited fleet of the demo's nodes in racks, logs, scripts."""
     folder = tmp_path_factory.mktemp("pages")
-    racks = {"all": {"children": {"rack1": {"hosts": {"gpu[001:002]": {}}}, "rack2": {"hosts": {"gpu[003:008]": {}}}}}}
+    hosts = {"rack1": "gpu[001:002]", "rack2": "gpu[003:008]", "training": "gpu[001:004]"}
+    racks = {"all": {"children": {name: {"hosts": {pattern: {}}} for name, pattern in hosts.items()}}}
     (folder / "racks.yml").write_text(yaml.safe_dump(racks))
     command = ["audit", "-i", str(PROJECT / "inventory" / "demo"), "-i", "racks.yml", "--out", "runs", "-q"]
     done = unhang(folder, *command)
@@ -148,7 +199,26 @@ def place(tmp_path_factory):
     shutil.copy(next(iter((folder / "runs" / "latest" / "nodes").glob("gpu001.json"))), folder / "node.json")
     shutil.copytree(PROJECT / "inventory" / "example", folder / "inventory" / "mycluster")
     (folder / "mine").mkdir()
+    run_again(folder)
     return folder
+
+
+def run_again(folder):
+    """A second run in the history, as if the first had been made on another day."""
+    first = (folder / "runs" / "latest").resolve()
+    second = first.with_name(EARLIER)
+    shutil.copytree(first, second)
+    for name in ("run.json", "findings.json"):
+        (second / name).write_text((second / name).read_text().replace(first.name, EARLIER))
+    done = unhang(folder, "runs", "--add", str(second))
+    assert done.returncode == 0, done.stderr
+
+
+def on_this_fleet(folder, word):
+    """A word of a command with what pages take for an example in place of what is here."""
+    for example, here in (("20260302T031407Z-5bc520", EARLIER), ("gpu[001-016]", "gpu[001-008]"), ("/var/lib/prometheus/node-exporter", str(folder))):
+        word = word.replace(example, here)
+    return word
 
 
 def unhang(folder, *words):
@@ -168,6 +238,7 @@ def is_here(folder, word):
 
 @pytest.mark.parametrize("words", sorted({one.words[1:] for one in OWN if one.words[1] in READS}), ids=" ".join)
 def test_what_reads_ends_well_on_an_audited_fleet(place, words):
+    words = tuple(on_this_fleet(place, word) for word in words)
     missing = [word for word in words[1:] if not is_here(place, word)]
     if missing or "-i" in words:
         pytest.skip(f"needs what is not made here: {' '.join(missing) or 'an inventory'}")
