@@ -14,6 +14,7 @@ import fleets
 import hostile
 import large_fleet
 import pytest
+import smoke_runs
 
 from unhang.report.html import render_html, render_page
 from unhang.report.run import summarise_node
@@ -51,6 +52,7 @@ def browser():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
     folder = fleets.write_run(tmp_path_factory.mktemp("report") / "run", *five_situations.fleet())
+    smoke_runs.write_results(folder, smoke_runs.result("gpu001"), smoke_runs.result("gpu004", slow_gpu=3, share=0.55))
     (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
     return folder / "report.html"
 
@@ -167,6 +169,18 @@ def test_the_filter_moves_headline_map_cards_and_drawings_together(browser, repo
         assert page.get_by_text("Nothing found on gpu015.").is_visible()
         assert page.locator("article.finding:visible").count() == 0
         assert visit.complaints == []
+
+
+def test_the_filter_moves_smoke_tests_and_their_bandwidth_too(browser, report):
+    with Visit(browser, report) as visit:
+        tests, rows = visit.page.locator("details.smoke:visible"), visit.page.locator(".heat tbody tr:visible")
+        assert (tests.count(), rows.count()) == (2, 2)
+        assert visit.page.locator("details.smoke[open] svg.timeline").count() == 1
+        assert visit.page.locator("details.smoke[open] svg.heatmap .h1").count() == 14  # both ways of a GPU with seven others
+        visit.page.get_by_label("Filter").fill("gpu[001-003]")
+        assert (tests.count(), rows.count(), rows.first.locator("code").inner_text()) == (1, 1, "gpu001")
+        visit.page.get_by_label("Filter").fill("gpu002")
+        assert (tests.count(), rows.count()) == (0, 0)
 
 
 def test_severities_are_buttons_and_words_that_filter_severities(browser, report):

@@ -10,6 +10,7 @@ from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.showing import add_format, show
+from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.report.phrases import left_out
 from unhang.report.run import read_findings
@@ -18,7 +19,8 @@ EXAMPLES = """\
   unhang report                                        the last run as one screen
   unhang report -v --host 'gpu[001-016]'               every finding on these nodes
   unhang report -o name --rule nvlink-some-inactive    the nodes alone, one a line
-  unhang report 20261120T043323Z-a8229f1434 -o html    the page of an older run"""
+  unhang report 20261120T043323Z-a8229f1434 -o html    the page of an older run
+  unhang report -o html --smoke result.json            with a smoke test's phases and bandwidth"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
     add_filters(parser)
     parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output; html: RUN/report.html unless told")
+    parser.add_argument("--smoke", action="append", default=[], metavar="FILE", help="html: show this result of a smoke test too; may be given again")
     add_fail_on(parser)
     add_examples(parser, EXAMPLES)
 
@@ -41,6 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings, 2 when the run is not the whole answer (as judge says it); what cannot be read raises UserError."""
     if arguments.out not in (None, "-"):
         checked_output(arguments.out)
+    if arguments.smoke and arguments.format != "html":
+        raise UserError("--smoke: expected --format html, which draws it")
     given = Path(arguments.run)
     folder = given.parent if given.is_file() else run_folder.find_run(arguments.run)
     findings = read_findings(folder, given if given.is_file() else None)

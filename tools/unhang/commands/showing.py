@@ -60,7 +60,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         beside = given if given.is_file() else None
         plan, rollout = (None, None) if beside else (plan_view(folder), rollout_view(folder))
         commands = commands_here(folder, findings, arguments.run)
-        deliver(render_html(folder, run_name=arguments.run, beside=beside, command_of=commands, plan=plan, rollout=rollout), out)
+        smoke = [Path(one) for one in getattr(arguments, "smoke", [])]
+        deliver(render_html(folder, run_name=arguments.run, beside=beside, command_of=commands, plan=plan, rollout=rollout, smoke_files=smoke), out)
         if out != "-":
             print(out)
         return

@@ -24,6 +24,8 @@ from unhang.report.drawing import Drawing, Matrix, draw, matrix
 from unhang.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings
 from unhang.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread, hosts_of
 from unhang.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
+from unhang.report.smoke_results import read_smoke_tests
+from unhang.report.smoke_view import SmokeView, folded, smoke_view
 from unhang.report.topology import Topology, troubles
 from unhang.report.versions import Drift, drift
 from unhang.text import counted, visible
@@ -57,16 +59,19 @@ def render_html(
     command_of: Callable[[Mapping[str, Any]], str] | None = None,
     plan: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
+    smoke_files: Sequence[Path] = (),
 ) -> str:
     """The page of one run folder, or of another judgement of it in the file `beside`.
 
     command_of: the command of a cause as it is typed here, where that is not the one that findings.json has.
     plan, rollout: of plan.plan_view and rollout.status_view, where there is one.
+    smoke_files: results of smoke tests beside those that lie in the run folder.
 
     Raises run.Unreadable when there is no findings.json in it.
     """
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
-    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, command_of=command_of, plan=plan, rollout=rollout)
+    smoke = smoke_view(read_smoke_tests(run_dir, smoke_files))
+    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, command_of=command_of, plan=plan, rollout=rollout, smoke=smoke)
 
 
 def render_page(
@@ -78,6 +83,7 @@ def render_page(
     command_of: Callable[[Mapping[str, Any]], str] | None = None,
     plan: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
+    smoke: SmokeView | None = None,
 ) -> str:
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes` one summary per node file."""
     failures = list(findings.get("findings") or [])
@@ -113,6 +119,7 @@ def render_page(
         waived=fold_findings(by_verdict["waived"]),
         plan=plan,
         rollout=rollout,
+        smoke=smoke,
         panels=mapped,
         is_large=len(nodes) > MOST_NAMED,
         joined=joined[:MOST_DRAWINGS],
@@ -162,6 +169,7 @@ def _page(**view: Any) -> str:
         visible=visible,
         counted=counted,
         explained=explained,
+        hosts_of_test=folded,
         hosts_of_version=lambda hosts: phrases.hosts(hosts, LONGEST_PLACE),
         style=Markup(style),  # noqa: S704 - our own file
         script=Markup(script),  # noqa: S704 - our own two files, nothing from a node

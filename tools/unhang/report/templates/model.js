@@ -20,7 +20,7 @@ function model() {
     return [Number(part.id.slice(1)), { part, severity: part.dataset.s, wide: Number(part.dataset.w), text, rows: [] }];
   }));
   for (const row of rows) for (const number of row.found.keys()) cards.get(number).rows.push(row);
-  const others = all("[data-f]").filter((part) => part.tagName === "TR" && !part.dataset.k).map((part) => ({ part, text: part.textContent.toLowerCase() }));
+  const others = all("[data-f]").filter((part) => (part.tagName === "TR" && !part.dataset.k) || part.matches("details.smoke")).map((part) => ({ part, text: part.textContent.toLowerCase() }));
   known = { rows, cards, others, drawings: all("figure.joined"), panels: all(".panel") };
   return known;
 }
