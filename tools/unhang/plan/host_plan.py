@@ -91,21 +91,23 @@ def _refusal_of_role(role: str, rules: Sequence[str], node: NodeDocument, policy
 
 def _reason_of_role(role: str, node: NodeDocument, policy: Mapping[str, Any]) -> str | None:
     if role == "kernel":
-        sections = _plain(node, ("node", "kernel"))
+        sections = {name: _plain(node, name) for name in ("node", "kernel")}
         boot = (sections.get("kernel") or {}).get("boot") or {}
         loader = {"can_clear_one_shot": boot.get("can_clear_one_shot") is not False, "why_not": boot.get("why_not")}
         lines = kernel_plan.refusals(kernel_plan.KernelInputs(sections, policy.get("kernel") or {}, trial={"loader": loader}))
         return lines[0] if lines else None
     if role not in ("gpu_driver", "fabric_manager"):
         return None
-    inputs = driver_inputs.DriverInputs(node.host, _plain(node, ("node", "driver")), policy, {})
     refusers = (driver_refusals.ownership, driver_refusals.image)
+    method = fact(node.sections, "driver.install_method")  # all that these two read of the section, which is a large one
+    inputs = driver_inputs.DriverInputs(node.host, {"node": _plain(node, "node"), "driver": {"install_method": method}}, policy, {})
     found = [row for refuser in refusers for row in refuser(inputs, PackageSet((), "executed"), "", "")]
     return f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}" if found else None
 
 
-def _plain(node: NodeDocument, names: Sequence[str]) -> dict[str, Any]:
-    return {name: msgspec.to_builtins(section) for name in names if (section := getattr(node.sections, name)) is not None}
+def _plain(node: NodeDocument, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(getattr(node.sections, name)) or {}
+    return found
 
 
 def _listed(rules: Sequence[str]) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import to_fragment
@@ -17,6 +17,7 @@ from unhang.judge.policy import one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
 from unhang.schemas.shapes import fact_shapes
 
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 SERIOUS = ("critical", "error")
 # What foreseen_sections() sets, and what stays as it is beside it. A rule that reads more of these sections compares with what the roles bring along.
 _VERSIONS = (("driver", "loaded", "version"), ("driver", "on_disk", "version"), ("driver", "branch"), ("kernel", "release"))
@@ -24,6 +25,7 @@ SET = frozenset((*_VERSIONS, ("driver", "loaded"), ("driver", "on_disk")))
 STAYS = frozenset((("driver", "loaded", "is_loaded"), ("driver", "loaded", "flavour"), ("driver", "install_method"), ("driver", "gsp_firmware", "enabled")))
 READ = {"probe": {"status": "ok"}}
 SECTIONS = ("driver", "fabric_manager", "kernel")
+FIELDS = {"driver": ("loaded", "on_disk", "branch"), "kernel": ("release",)}  # that foreseen_sections() sets
 
 
 def foreseen_sections(sections: Mapping[str, Any], policy: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +68,7 @@ class PolicyJudge:
         self._view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
         self._engines: dict[frozenset[str], Engine] = {}
         self._clearing: dict[frozenset[str], Engine] = {}
-        self._policies: dict[str, tuple[int, list[tuple[tuple, str]]]] = {}
+        self._policies: dict[bytes, tuple[int, list[tuple[tuple, str]]]] = {}
 
     def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:
         """Why the policy is not to be applied to this node; [] for a good one. sections: typed (judge.documents), None for a node that was not read."""
@@ -97,7 +99,7 @@ class PolicyJudge:
 
     def _known(self, policy: Mapping[str, Any]) -> tuple[int, list[tuple[tuple, str]]]:
         """The policy's number, and what is wrong with it."""
-        key = json.dumps(policy, sort_keys=True, default=str)
+        key = _encode(policy)
         if key not in self._policies:
             self._policies[key] = (len(self._policies), policy_faults(policy))
         return self._policies[key]
@@ -117,11 +119,13 @@ def refusals_of(document: Mapping[str, Any], catalogue: Catalogue, today: str) -
 
 
 def _foreseen(sections: Any, policy: Mapping[str, Any]) -> SimpleNamespace:
-    """Typed sections as the policy would make them."""
-    plain = {name: msgspec.to_builtins(section) for name in ("driver", "kernel") if (section := getattr(sections, name)) is not None}
-    after = foreseen_sections(plain, policy)
-    changed = to_fragment(after)
-    return SimpleNamespace(**{name: getattr(changed if name in after else sections, name) for name in fact_shapes()})
+    """Typed sections as the policy would make them. Only the fields that change are made anew: the rest of a section is large."""
+    found = {name: section for name in FIELDS if (section := getattr(sections, name)) is not None}
+    plain = {name: {field: msgspec.to_builtins(getattr(section, field)) for field in FIELDS[name]} for name, section in found.items()}
+    after = to_fragment(foreseen_sections(plain, policy))
+    made = {name: getattr(after, name) for name in FIELDS}
+    changed = {name: replace(section, **{field: getattr(made[name], field) for field in FIELDS[name]}) for name, section in found.items()}
+    return SimpleNamespace(**({name: getattr(sections, name) for name in fact_shapes()} | made | changed))
 
 
 def _refusal(rule: str, title: str, expected: str, found: str) -> dict[str, Any]:
