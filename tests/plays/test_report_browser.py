@@ -13,8 +13,8 @@ import five_situations
 import fleets
 import hostile
 import large_fleet
+import page_smoke
 import pytest
-import smoke_runs
 
 from unhang.report.html import render_html, render_page
 from unhang.report.run import summarise_node
@@ -52,7 +52,7 @@ def browser():
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
     folder = fleets.write_run(tmp_path_factory.mktemp("report") / "run", *five_situations.fleet())
-    smoke_runs.write_results(folder, smoke_runs.result("gpu001"), smoke_runs.result("gpu004", slow_gpu=3, share=0.55))
+    page_smoke.write_results(folder, page_smoke.result("gpu001"), page_smoke.result("gpu004", slow_gpu=3, share=0.55))
     (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
     return folder / "report.html"
 

@@ -1,35 +1,81 @@
-"""Results of smoke tests for the page, after the one that was measured on 8 × H200."""
+"""Runs `unhang smoke` with real torch and gloo in processes of its own, and loads the payload as a module for its pure functions."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-MEASURED = Path(__file__).parents[1] / "fixtures" / "h200x8" / "smoke.json"
-
-
-def result(host: str, slow_gpu: int | None = None, share: float = 1.0, minute: int = 0) -> dict[str, Any]:
-    """A test of one host alone. slow_gpu: copies to and from it reach `share` of the others, bandwidth too, and the test fails."""
-    made: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
-    made["hosts"][0]["host"] = host
-    made |= {"started": f"2026-03-02T03:{minute:02d}:00+00:00", "duration_s": 51.2}
-    made["p2p"] = [
-        {"host": host, "from": a, "to": b, "peer_access": True, "gb_s": 360.0 * (share if slow_gpu in (a, b) else 1), "wrong": 0}
-        for a in range(8) for b in range(8) if a != b
-    ]  # fmt: skip
-    if slow_gpu is not None:
-        made["verdict"] = "fail"
-        made["bandwidth"] = [{**row, "busbw_gb_s": row["busbw_gb_s"] * share, "verdict": "fail"} for row in made["bandwidth"]]
-        made["phases"][-1]["status"] = "fail"
-        why = "all_reduce reaches 205 GB/s, expected at least 340"
-        made["suspects"] = [{"host": host, "rank": slow_gpu, "gpu": f"GPU {slow_gpu}", "phase": "bandwidth", "why": why, "next": "look at it"}]
-    return made
+PROJECT = Path(__file__).resolve().parents[2]
+PAYLOAD = PROJECT / "roles" / "smoke_test" / "files" / "unhang_smoke.py"
+DEADLINE_S = 240
+# Messages small, steps patient: these tests share the machine with others.
+SMALL = ("--max-size", "64K", "--sizes", "16K")
+PATIENT = ("--step-timeout", "60")
 
 
-def write_results(run: Path, *results: dict[str, Any]) -> None:
-    """As the rollout keeps them: smoke/TIME/GROUP/result.json of the run folder."""
-    for number, one in enumerate(results):
-        folder = run / "smoke" / f"20260302T0314{number:02d}Z" / "group"
-        folder.mkdir(parents=True)
-        (folder / "result.json").write_text(json.dumps(one), encoding="utf-8")
+@dataclass(frozen=True)
+class Smoke:
+    """One finished command. result: the JSON document, None when there is none."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def result(self):
+        return json.loads(self.stdout)
+
+    @property
+    def suspects(self):
+        return self.result["suspects"]
+
+    def phase(self, name):
+        return next(row for row in self.result["phases"] if row["name"] == name)
+
+
+def command(*arguments, local=True):
+    """argv of the command as a person types it."""
+    return [sys.executable, "-P", "-m", "unhang", "smoke", *(["--local"] if local else []), *map(str, arguments)]
+
+
+def environment(**more):
+    """Nothing of the caller's settings of NCCL, gloo or torchrun."""
+    theirs = ("NCCL_", "TORCH_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_", "SLURM_")
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
+    return {**mine, "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}", **more}
+
+
+def smoke(*arguments, form="json", local=True, **more):
+    """A finished `unhang smoke --local`."""
+    words = command("--backend", "gloo", "--format", form, *arguments, local=local)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(**more), stdin=subprocess.DEVNULL, check=False)
+    sys.stdout.write(done.stderr[-3000:])
+    return Smoke(done.returncode, done.stdout, done.stderr)
+
+
+def load_payload():
+    """The payload as a module; it imports no torch before it is a rank."""
+    spec = importlib.util.spec_from_file_location("unhang_smoke", PAYLOAD)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def payload_processes():
+    """{pid: command line} of agents and ranks that run now, zombies left out."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes()
+                state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if b"unhang_smoke.py" in words and state != "Z":
+                found[int(folder.name)] = words.replace(b"\0", b" ").decode("utf-8", "replace")
+    return found

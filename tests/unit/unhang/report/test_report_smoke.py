@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import fleets
 import hostile
+import page_smoke
 import pytest
-import smoke_runs
 
 from unhang.cli import main
 from unhang.report.html import render_html
@@ -63,7 +63,7 @@ def test_what_failed_stands_first_and_is_open():
 
 
 def test_results_of_a_rollout_of_the_gate_and_of_a_file_are_read_and_what_is_none_costs_only_itself(tmp_path):
-    smoke_runs.write_results(tmp_path, smoke_runs.result("gpu001"), smoke_runs.result("gpu004", 3, 0.5))
+    page_smoke.write_results(tmp_path, page_smoke.result("gpu001"), page_smoke.result("gpu004", 3, 0.5))
     (tmp_path / "smoke" / "20260302T031401Z" / "group" / "result.json").rename(tmp_path / "given.json")
     (tmp_path / "smoke" / "20260302T031401Z" / "group" / "result.json").write_text('{"verdict": 5}')
     alone = {host: {"verdict": "pass", "hosts": [host], "world_size": 8, "bandwidth": []} for host in ("gpu001", "gpu009")}
@@ -79,11 +79,11 @@ def test_nothing_that_a_smoke_test_says_becomes_markup(tmp_path):
     texts = [text[:2000].encode("utf-8", "replace").decode() for text in hostile.TEXTS.values()]
     made = []
     for text in texts:
-        one = smoke_runs.result(text, 3, 0.5)
+        one = page_smoke.result(text, 3, 0.5)
         one["phases"][0] |= {"name": text, "status": text, "steps": {text: 5.0}}
         one["bandwidth"][0]["op"] = one["suspects"][0]["why"] = one["group"]["gpu"] = text
         made.append(one)
-    smoke_runs.write_results(folder, *made)
+    page_smoke.write_results(folder, *made)
     page, seen = render_html(folder), []
     parser = HTMLParser()
     parser.handle_starttag = lambda tag, attrs: seen.append((tag, attrs))
@@ -96,7 +96,7 @@ def test_nothing_that_a_smoke_test_says_becomes_markup(tmp_path):
 
 def test_a_file_of_a_smoke_test_is_shown_on_the_page_alone(tmp_path, capsys):
     folder = fleets.write_run(tmp_path / "run", fleets.document([], {"ok": 1}), [fleets.node("n1", ["all"], None)])
-    (tmp_path / "one.json").write_text(json.dumps(smoke_runs.result("gpu004", 3, 0.5)))
+    (tmp_path / "one.json").write_text(json.dumps(page_smoke.result("gpu004", 3, 0.5)))
     assert main(["report", str(folder), "--smoke", str(tmp_path / "one.json"), "-o", "html", "--out", "-"]) == 0
     assert 'class="timeline"' in capsys.readouterr().out
     assert main(["report", str(folder), "--smoke", str(tmp_path / "one.json")]) == 2
