@@ -51,6 +51,7 @@ def read_identity(asking: Asking) -> dict[str, Any]:
         "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
         "vbios": asking.ask("vbios", "nvmlDeviceGetVbiosVersion", handle),
         "board_part_number": asking.ask("board_part_number", "nvmlDeviceGetBoardPartNumber", handle),
+        "serial": asking.ask("serial", "nvmlDeviceGetSerial", handle),
     }
 
 

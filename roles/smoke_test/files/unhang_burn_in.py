@@ -37,6 +37,63 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+# burn_dcgm.py: NVIDIA's own diagnosis, where DCGM is installed: `dcgmi diag -j` before the load begins. Its answer leaves as it came; the controller reads it 
+
+DCGM_LONG_S = 600.0  # from a burn-in of ten minutes on, level 2, which takes about two; below, level 1, which takes seconds
+DCGM_LIMIT_S = {1: 90.0, 2: 300.0}
+DCGM_POLITE_S, DCGM_CHECK_S = 3.0, 0.05  # dcgmi stops the diagnosis in its host engine when it is asked to end, and not when it is killed
+MOST_ANSWER_BYTES = 96 * 1024  # its line has to stay below what the controller reads of one
+
+
+def dcgm_level(duration_s: float) -> int:
+    """Which of its suites fits beside a burn-in of so long. https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html"""
+    return 2 if duration_s >= DCGM_LONG_S else 1
+
+
+def run_dcgm(level: int, limit_s: float, stopped: Callable[[], bool]) -> dict[str, Any] | None:
+    """{level, code, seconds, answer: its JSON or a text}, None without dcgmi. code: None where it had to be ended, too late or unwanted."""
+    program = shutil.which("dcgmi")
+    if program is None:
+        return None
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        try:
+            asked = subprocess.Popen(
+                [program, "diag", "-r", str(level), "-j"], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+        except OSError as problem:
+            return {"level": level, "code": None, "seconds": 0.0, "answer": "%s: %s" % (program, problem.strerror)}
+        code = await_dcgm(asked, began + limit_s, stopped)
+        output.seek(0)
+        text = output.read(16 * MOST_ANSWER_BYTES).decode("utf-8", "replace")
+    return {"level": level, "code": code, "seconds": round(time.monotonic() - began, 1), "answer": answered(text)}
+
+
+def await_dcgm(asked: subprocess.Popen[bytes], until: float, stopped: Callable[[], bool]) -> int | None:
+    """Its exit code, or None where it had to be ended: politely first."""
+    while asked.poll() is None and time.monotonic() < until and not stopped():
+        time.sleep(DCGM_CHECK_S)
+    if asked.poll() is not None:
+        return asked.returncode
+    asked.terminate()
+    try:
+        asked.wait(DCGM_POLITE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(asked.pid, signal.SIGKILL)
+        asked.wait(DCGM_POLITE_S)
+    return None
+
+
+def answered(text: str) -> Any:
+    """The JSON in a text; or the end of a text that holds none, or too much."""
+    start = text.find("{")
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(text[start:]) if start >= 0 else None
+        if found is not None and len(json.dumps(found)) <= MOST_ANSWER_BYTES:
+            return found
+    return text.strip()[-2000:]
+
+
 # processes.py: Processes seen from outside, and their end -------------------------------------------------------------------------------------------
 
 def process_state(pid: int) -> tuple[str, str]:
@@ -855,6 +912,8 @@ class BurnAgent:
             before = first_answer(self.sensors, NVML_S)
             self.uuids = [row["uuid"] for row in before["settings"]]
         reasons = refusals(self.plan, before)
+        if not reasons:
+            self.ask_dcgm()
         if reasons or self.stop:
             self.close_sensors()
             self.event("refused", reasons=reasons or ["ended by %s before it began" % self.stop])
@@ -870,6 +929,14 @@ class BurnAgent:
             self.end_workers()
         self.finish(before)
         return 1 if self.trouble or any(child.code for child in self.children) else 0
+
+    def ask_dcgm(self) -> None:
+        """What NVIDIA's own diagnosis says, where it is installed. It takes the GPUs itself, so it comes first."""
+        level = dcgm_level(self.plan["duration_s"])
+        answer = run_dcgm(level, DCGM_LIMIT_S[level], lambda: bool(self.stop)) if self.plan["device"] == "cuda" else None
+        if answer is not None:
+            self.event("dcgm", **answer)
+            settled(HURRY_S if self.stop else NVML_S)
 
     def finish(self, before: dict[str, Any]) -> None:
         """What was measured, and the state of the GPUs beside what it was."""
@@ -1041,7 +1108,7 @@ def run_burn_agent(plan: dict[str, Any]) -> int:
     agent = BurnAgent(plan)
     own = os.path.dirname(os.path.abspath(__file__))
     if os.path.basename(own).startswith(PREFIX):
-        hold_folder(own, plan["duration_s"] + PREPARE_S)
+        hold_folder(own, plan["duration_s"] + PREPARE_S + max(DCGM_LIMIT_S.values()))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

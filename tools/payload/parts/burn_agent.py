@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from .burn_dcgm import DCGM_LIMIT_S, dcgm_level, run_dcgm
 from .burn_guard import refusals, settled, visible_gpus
 from .burn_looks import Looks
 from .burn_sensors import PERIOD_S, Sensors, first_answer
@@ -76,6 +77,8 @@ class BurnAgent:
             before = first_answer(self.sensors, NVML_S)
             self.uuids = [row["uuid"] for row in before["settings"]]
         reasons = refusals(self.plan, before)
+        if not reasons:
+            self.ask_dcgm()
         if reasons or self.stop:
             self.close_sensors()
             self.event("refused", reasons=reasons or ["ended by %s before it began" % self.stop])
@@ -91,6 +94,14 @@ class BurnAgent:
             self.end_workers()
         self.finish(before)
         return 1 if self.trouble or any(child.code for child in self.children) else 0
+
+    def ask_dcgm(self) -> None:
+        """What NVIDIA's own diagnosis says, where it is installed. It takes the GPUs itself, so it comes first."""
+        level = dcgm_level(self.plan["duration_s"])
+        answer = run_dcgm(level, DCGM_LIMIT_S[level], lambda: bool(self.stop)) if self.plan["device"] == "cuda" else None
+        if answer is not None:
+            self.event("dcgm", **answer)
+            settled(HURRY_S if self.stop else NVML_S)
 
     def finish(self, before: dict[str, Any]) -> None:
         """What was measured, and the state of the GPUs beside what it was."""
@@ -262,7 +273,7 @@ def run_burn_agent(plan: dict[str, Any]) -> int:
     agent = BurnAgent(plan)
     own = os.path.dirname(os.path.abspath(__file__))
     if os.path.basename(own).startswith(PREFIX):
-        hold_folder(own, plan["duration_s"] + PREPARE_S)
+        hold_folder(own, plan["duration_s"] + PREPARE_S + max(DCGM_LIMIT_S.values()))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

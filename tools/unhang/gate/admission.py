@@ -110,7 +110,8 @@ def _gpus(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, An
         return
     gone, new = [uuid for uuid in before if uuid not in now], [uuid for uuid in now if uuid not in before]
     if gone or new:
-        yield Difference("GPUs", ", ".join(gone) or f"{len(before)} GPUs", ", ".join(new) or f"{len(now)} GPUs")
+        lost, found_now = (", ".join(_gpu_words(rows[uuid]) for uuid in uuids) for uuids, rows in ((gone, before), (new, now)))
+        yield Difference("GPUs", lost or f"{len(before)} GPUs", found_now or f"{len(now)} GPUs")
     for uuid in before.keys() & now.keys():
         for name in FIRMWARE:
             if before[uuid].get(name) and now[uuid].get(name) and before[uuid][name] != now[uuid][name]:
@@ -129,6 +130,12 @@ def _nics(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, An
 def _together(smoke: Mapping[str, Any], host: str) -> Any:
     together = smoke.get("together")
     return together if together and host in (together.get("hosts") or []) else None
+
+
+def _gpu_words(row: Mapping[str, Any]) -> str:
+    """A GPU as a person finds it: its UUID, the number on its board and its slot."""
+    beside = [f"{words} {row[name]}" for name, words in (("serial", "serial"), ("pci_address", "PCI")) if row.get(name)]
+    return f"{row['uuid']} ({', '.join(beside)})" if beside else str(row["uuid"])
 
 
 def _uuids(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -51,7 +51,7 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def burn_in_summary(result: Mapping[str, Any]) -> dict[str, Any]:
-    """{verdict, device, asked_s, seconds, gpus: [{gpu, uuid, power_w, failed, results, per_s: {type: operations or bytes a second}}]} of a burn-in."""
+    """{verdict, device, asked_s, seconds, dcgm, gpus: [{gpu, uuid, power_w, failed, results, per_s: {type: operations or bytes a second}}]} of a burn-in."""
     gpus = [
         {
             **{name: row[name] for name in ("gpu", "uuid", "power_w", "failed")},
@@ -60,7 +60,8 @@ def burn_in_summary(result: Mapping[str, Any]) -> dict[str, Any]:
         }
         for row in result["gpus"]
     ]
-    return {**{name: result[name] for name in ("verdict", "device", "asked_s", "seconds")}, "gpus": gpus}
+    head = {name: result[name] for name in ("verdict", "device", "asked_s", "seconds")}
+    return {**head, "dcgm": (result.get("dcgm") or {}).get("verdict"), "gpus": gpus}
 
 
 def exit_code(document: Mapping[str, Any]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 from unhang.smoke.bandwidth import stragglers
 from unhang.smoke.burn_in_events import UNFIT
 from unhang.smoke.counter_rates import Rates, outstanding
+from unhang.smoke.dcgm_diag import dcgm_failures, dcgm_gaps, dcgm_notes, read_dcgm
 from unhang.smoke.streams import number
 from unhang.text import counted
 
@@ -37,8 +38,11 @@ def judge_burn_in(events: Sequence[Event], host: str, rates: Rates, plan: Mappin
     begin, end = _last(events, "burn_begin"), _last(events, "burn_end")
     workers = {int(row["gpu"]): row for row in end.get("workers") or ()}
     devices = {int(event["gpu"]): event for event in events if event["e"] == "device"}
+    asked = _last(events, "dcgm")
+    dcgm = read_dcgm(asked) if asked else None
     slow = slow_gpus(workers, end.get("readings") or ())
     failures = [*wrong_results(events), *inexact_types(events)[0], *faults(events), *slow, *risen_counters(end, host, rates, workers), *remapped(end, workers)]
+    failures += [failure(worker_of(gpu, end, workers), "DCGM", why) for gpu, why in dcgm_failures(dcgm)]
     gaps = [
         *refusals(events, end),
         *unfit(events),
@@ -47,11 +51,12 @@ def judge_burn_in(events: Sequence[Event], host: str, rates: Rates, plan: Mappin
         *early_end(events, begin, end),
         *other_work(begin, end, plan),
         *unsettled(end),
+        *dcgm_gaps(dcgm),
     ]
     verdict = FAIL if failures else NOT_PROVED if gaps else PASS
     return {
         "schema": SCHEMA, "host": host, "verdict": verdict, "device": begin.get("device"), "asked_s": begin.get("duration_s"), "seconds": end.get("seconds"),
-        "ended_by": end.get("reason"), "failures": failures, "gaps": gaps, "notes": notes(events, end),
+        "ended_by": end.get("reason"), "failures": failures, "gaps": gaps, "notes": [*notes(events, end), *dcgm_notes(dcgm)], "dcgm": dcgm,
         "gpus": [gpu_row(gpu, devices.get(gpu) or {}, workers.get(gpu) or {}, end, events, failures) for gpu in sorted({*devices, *workers})],
         "wrong": [{name: event.get(name) for name in ("gpu", "round", "what", "elements", "places", "why")} for event in events if event["e"] == "wrong"],
         "readings": list(end.get("readings") or ()), "counters": list(end.get("counters") or ()),
@@ -238,15 +243,19 @@ def risen_counters(end: Event, host: str, rates: Rates, workers: Mapping[int, Ev
     if look is None:
         return []
     evidence = {"host": host, "counters": look["moved"], "counted_s": look["counted_s"], "peers": look["peers"]}
-    places = [row["uuid"] for row in (end.get("before") or {}).get("settings") or ()]
-    gpus = {row.get("uuid"): gpu for gpu, row in workers.items()}
     found = []
     for rise in outstanding([evidence], rates):
         words = rise.name.split()
         place = int(words[1]) if words[0] == "GPU" and words[1].isdigit() else None
-        uuid = places[place] if place is not None and place < len(places) else None
-        found.append(failure(gpus.get(uuid), "counter", f"{rise.text} in {look['counted_s']:.0f} s"))
+        found.append(failure(worker_of(place, end, workers), "counter", f"{rise.text} in {look['counted_s']:.0f} s"))
     return found
+
+
+def worker_of(place: int | None, end: Event, workers: Mapping[int, Event]) -> int | None:
+    """The worker on the GPU at this place of all that NVML knows."""
+    places = [row["uuid"] for row in (end.get("before") or {}).get("settings") or ()]
+    uuid = places[place] if place is not None and place < len(places) else None
+    return next((gpu for gpu, row in workers.items() if uuid is not None and row.get("uuid") == uuid), None)
 
 
 def remapped(end: Event, workers: Mapping[int, Event]) -> list[dict[str, Any]]:

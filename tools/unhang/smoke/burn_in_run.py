@@ -17,7 +17,7 @@ from unhang.smoke.local import die_with_parent, end_process, listen
 from unhang.smoke.streams import Event
 
 ENDS = ("burn_end", "refused")  # the last event of a burn-in that was not cut off
-BEYOND_S = 420.0  # for imports, expected results, the last round and the end
+BEYOND_S = 750.0  # for dcgmi diag, imports, expected results, the last round and the end
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 SHORTEST_S, LONGEST_S = 1.0, 7 * 86400.0

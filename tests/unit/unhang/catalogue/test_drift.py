@@ -37,7 +37,7 @@ MAY_DIFFER = {
     "torch.environments[*].*": "torch, CUDA, NCCL and cuDNN are compared; homes of users differ", "torch.extension_caches[*].*": "caches of users",
     "gpus.model": "models of the devices are compared", "gpus.pci_count": "gpu-fell-off-the-bus looks at each node",
     "gpus.devices[*].architecture": "part of the model", "gpus.devices[*].compute_capability": "part of the model",
-    "gpus.devices[*].board_part_number": "boards of one model come in several batches", "gpus.devices[*].inforom": "follows the board's batch",
+    "gpus.devices[*].board_part_number": "boards of one model come in several batches",
     "gpus.devices[*].numa_node": "the number of NUMA nodes is compared", "gpus.devices[*].cpus": "the number of NUMA nodes is compared",
     "gpus.devices[*].pcie.*": "width and generation are compared", "gpus.devices[*].power_limit_*": "the limit that holds is compared",
     "gpus.devices[*].clocks.memory_max_mhz": "part of the model", "gpus.devices[*].temperature_slowdown_c": "part of the VBIOS, which is compared",

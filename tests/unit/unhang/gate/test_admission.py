@@ -33,6 +33,8 @@ def facts_of(machine_id="0123456789abcdef0123456789abcdef"):
     facts = copy.deepcopy(FACTS)
     facts["sections"]["node"]["machine_id"] = machine_id
     facts["sections"]["network"]["rdma"] = [{"name": "mlx5_0", "firmware": "28.39.1002"}]
+    for row in facts["sections"]["gpus"]["devices"]:
+        row["serial"] = f"165000000000{row['index']}"
     return facts
 
 
@@ -85,6 +87,7 @@ def test_only_nodes_that_passed_get_a_record_and_it_is_as_its_schema_says(gated)
     assert (record["results"]["burn_in"]["verdict"], record["results"]["burn_in"]["gpus"][3]["results"]) == ("pass", 4000)
     assert record["limits"]["severities"] == ["critical"]
     assert [row["uuid"] for row in record["gpus"]] == [row["uuid"] for row in FACTS["sections"]["gpus"]["devices"]]
+    assert [row["serial"] for row in record["gpus"]] == [f"165000000000{index}" for index in range(8)]
 
 
 def test_the_file_holds_the_public_key_and_nothing_of_the_private_one(gated):
@@ -174,7 +177,7 @@ def driver(sections):
 
 
 def swapped(sections):
-    sections["gpus"]["devices"][2]["uuid"] = "GPU-new"
+    sections["gpus"]["devices"][2].update(uuid="GPU-new", serial="1651111111111")
 
 
 def vbios(sections):
@@ -208,6 +211,15 @@ def test_what_changed_since_is_named_with_both_values(gated, capsys, tmp_path, c
     code, state, why = verified(capsys, path, gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json")
     assert (code, state) == (1, "changed")
     assert words in why[0]
+
+
+def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
+    path, facts = signed(gated), facts_of()
+    swapped(facts["sections"])
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    _, _, [why] = verified(capsys, path, gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json")
+    gone = FACTS["sections"]["gpus"]["devices"][2]
+    assert f"admitted {gone['uuid']} (serial 1650000000002, PCI {gone['pci_address']}), found GPU-new (serial 1651111111111, PCI {gone['pci_address']})" in why
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from unhang.gate.deciding import Observation, decide
 from unhang.triage.run_judging import judge_folder
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
+FACTS["sections"]["node"]["dmi"] = {"vendor": "Supermicro", "product": "SYS-821GE", "bios_version": "2.1"}
+FACTS["sections"]["network"]["rdma"] = [{"name": "mlx5_0", "firmware": "28.43.2026"}]
 GOOD = {"verdict": "pass", "suspects": [], "hosts": []}
 
 
@@ -33,8 +35,29 @@ def vbios(sections):
         row["vbios"] = "11.22.33.44.55"
 
 
+def inforom(sections):
+    for row in sections["gpus"]["devices"]:
+        row["inforom"] = "G999.0001.00.07"
+
+
+def nccl(sections):
+    sections["nccl"]["libraries"][0]["version"] = "2.99.1"
+
+
+def bios(sections):
+    sections["node"]["dmi"]["bios_version"] = "9.9.9"
+
+
 def nic_name(sections):
     sections["network"]["interfaces"][0]["name"] = "eno99"
+
+
+def rdma_name(sections):
+    sections["network"]["rdma"][0]["name"] = "mlx5_7"
+
+
+def nic_firmware(sections):
+    sections["network"]["rdma"][0]["firmware"] = "99.1.2"
 
 
 def nvlinks(sections):
@@ -73,7 +96,8 @@ def decided(folder, changes, reference=None, severities=("critical", "error", "w
     ("change", "words"),
     [
         (driver, "999.88.77"), (kernel, "9.9.9-1-generic"), (fewer_gpus, "found 7, "),
-        (vbios, "11.22.33.44.55"), (nic_name, "eno99"), (nvlinks, "3"), (narrow, "4"),
+        (vbios, "11.22.33.44.55"), (inforom, "G999.0001.00.07"), (nccl, "2.99.1"), (bios, "9.9.9"), (nic_name, "eno99"), (rdma_name, "mlx5_7"),
+        (nic_firmware, "99.1.2"), (nvlinks, "3"), (narrow, "4"),
     ],
 )  # fmt: skip
 def test_what_differs_from_the_majority_fails_that_node_alone_with_both_values(tmp_path, change, words):
