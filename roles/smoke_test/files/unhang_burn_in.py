@@ -37,7 +37,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-# burn_dcgm.py: NVIDIA's own diagnosis, where DCGM is installed: `dcgmi diag -j` before the load begins. Its answer leaves as it came; the controller reads it 
+# burn_dcgm.py: NVIDIA's own diagnosis, `dcgmi diag -j`, before the load begins. Its answer leaves as it came; the controller reads it ---------------
 
 DCGM_LONG_S = 600.0  # from a burn-in of ten minutes on, level 2, which takes about two; below, level 1, which takes seconds
 DCGM_LIMIT_S = {1: 90.0, 2: 300.0}

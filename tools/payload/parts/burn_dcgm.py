@@ -1,4 +1,4 @@
-"""NVIDIA's own diagnosis, where DCGM is installed: `dcgmi diag -j` before the load begins. Its answer leaves as it came; the controller reads it."""
+"""NVIDIA's own diagnosis, `dcgmi diag -j`, before the load begins. Its answer leaves as it came; the controller reads it."""
 
 from __future__ import annotations
 
