@@ -49,3 +49,12 @@ def test_unhang_audit_stores_its_run_once_it_is_judged(fleet):
         stored = connection.execute("SELECT id, judged IS NOT NULL, critical + error + warning + unread + healthy FROM runs").fetchall()
     assert stored == [(fleet.run_document()["id"], 1, 1)]
     assert not (fleet.folder / "state").exists()
+
+    fleet.hosts.clear()
+    fleet.answering("gpu001", "no JSON")
+    given = fleet.folder / "given"
+    hooks = ["--hook", f"cp /dev/stdin {given}", "--hook", "false"]
+    done = run([*command, *hooks], {**os.environ, "ANSIBLE_HOME": str(fleet.folder / "home")}, fleet.folder)
+    news = json.loads(given.read_text())
+    assert (news["run"], news["new"][0]["nodes"]) == (fleet.run_document()["id"], "gpu001")
+    assert done.returncode == 2 and "unhang: hook false: expected exit code 0, found 1" in done.stderr, done.stderr  # 2: no node was read

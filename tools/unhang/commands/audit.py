@@ -13,6 +13,7 @@ from unhang.commands import judge
 from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.filters import add_filters, check_filters
+from unhang.commands.hooks import add_hooks, check_hooks, tell_of_run
 from unhang.commands.showing import add_format, check_page
 from unhang.errors import UserError
 from unhang.history.place import LATER, OFF, SETTING
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser)
     add_filters(parser)
     add_fail_on(parser)
+    add_hooks(parser)
     parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="the rest goes to ansible-playbook, such as -- -e unhang_node_timeout_s=60 --become")
     add_examples(parser, EXAMPLES)
 
@@ -48,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_rules_and_policy(rules, arguments.policy)
     check_filters(arguments, rules)
     check_page(arguments)
+    check_hooks(arguments)
     folder = read_nodes(arguments, {LATER: "1"})
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the run callback has said why, and how to judge what was seen
@@ -58,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     finally:  # what cannot be judged has been read all the same
         if line := keep_run(folder, arguments.db):
             sys.stderr.write(f"unhang: {line}\n")
+        else:
+            tell_of_run(folder.name, arguments)
 
 
 def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> Path:

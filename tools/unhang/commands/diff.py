@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from unhang import project
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.history_showing import add_history_options, history_file
+from unhang.commands.hooks import add_hooks, check_hooks, tell
 from unhang.commands.row_showing import Row, show_rows
 from unhang.errors import UserError
 from unhang.history.changes import CHANGED, NEW, Changes, changes_between
@@ -26,7 +27,8 @@ EXAMPLES = """\
   unhang diff                                  the last run against the one before it
   unhang diff --since yesterday                against the state that yesterday's last run left
   unhang diff --since 2w --rule 'nccl-*'       of two weeks, one kind of finding
-  unhang diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one"""
+  unhang diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one
+  unhang diff -q --webhook @/etc/unhang/chat   what is new or resolved, to a chat"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,15 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
     parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only findings of these: {', '.join(SEVERITIES)}")
     add_fail_on(parser)
+    add_hooks(parser)
     add_history_options(parser, "nodes that changed", EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 when no finding from --fail-on on is new, else 1. Raises UserError."""
+    check_hooks(arguments)
     with reading(history_file(arguments)) as connection:
         before, now = _runs(connection, arguments)
         changes = narrowed(changes_between(connection, before.seq, now.seq), arguments)
     show_rows(arguments, lambda width: render_changes(before, now, changes, project.program_as_typed(), width), rows_of(changes), COLUMNS, "hosts")
+    tell(before, now, changes.findings, arguments)
     counted = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(one.change in (NEW, CHANGED) and one.severity in counted for one in changes.findings))
 

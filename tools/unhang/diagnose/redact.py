@@ -37,6 +37,13 @@ _KEPT_V4 = ("127.0.0.1", "0.0.0.0", "255.255.255.255")  # noqa: S104 -- names, n
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
+def without_secrets(text: str) -> str:
+    """`text` with what looks like a password, a token or a key masked, and nothing else."""
+    for pattern in _SECRETS:
+        text = pattern.sub(r"\1<secret>", text)
+    return text
+
+
 class Mask:
     """Remembers which name got which mask, so that one host is one host throughout."""
 
@@ -51,8 +58,7 @@ class Mask:
 
     def text(self, text: str) -> str:
         """`text` with everything masked that must not leave."""
-        for pattern in _SECRETS:
-            text = pattern.sub(r"\1<secret>", text)
+        text = without_secrets(text)
         text = _MAIL.sub(lambda found: self._named("mail", found.group()), text)
         text = _HOME.sub(lambda found: found.group(1) + self._named("user", found.group(2)), text)
         text = _UUID.sub(lambda found: self._named("gpu", found.group()), text)

@@ -1,0 +1,219 @@
+"""--webhook and --hook: what is new or resolved is told once, what is known is not, and whatever a hook does the command ends as it would have."""
+
+from __future__ import annotations
+
+import argparse
+import http.server
+import json
+import shlex
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "history"))
+
+from run_folders import Fleet, facts, finding
+
+from unhang import cli
+from unhang.commands.hooks import HOOK_S, call, post, tell_of_run
+from unhang.history.changes import FoundChange
+from unhang.history.news import MOST_ROWS, news_of
+from unhang.history.recording import record
+from unhang.history.run_rows import RunRow
+from unhang.schemas.check import check_schema
+from unhang.schemas.shapes import read_schema
+
+RUNS = [RunRow(number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0) for number in (1, 2)]
+NEWS = {"schema": "unhang/news/1", "new": [{"rule": "bad"}], "text": "unhang: 1 new"}
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    """Runs that are stored one by one: (findings) -> the run's id."""
+    made = Fleet(tmp_path)
+
+    def run(*findings):
+        folder = made.run({"gpu1": facts(), "gpu2": facts()}, list(findings))
+        record(folder, tmp_path / "history.db")
+        return folder.name
+
+    return run
+
+
+@pytest.fixture
+def diff(tmp_path, capsys):
+    """`unhang diff` on it: (exit code, standard error)."""
+
+    def run(*words):
+        code = cli.main(["diff", "-q", *words, "--db", str(tmp_path / "history.db")])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.fixture
+def hook(tmp_path):
+    """A hook that appends what it is given to a file: (its command, what it was given)."""
+    file = tmp_path / "given"
+    program = tmp_path / "hook.sh"
+    program.write_text(f"#!/bin/sh\ncat >> {file}\necho >> {file}\n")
+    program.chmod(0o755)
+    return str(program), lambda: [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+class Server:
+    """A webhook: what was posted to it, and how it answers."""
+
+    def __init__(self):
+        self.posted, self.answer, self.headers, self.held = [], 200, {}, threading.Event()
+        outer = self
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                outer.posted.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+                if outer.answer is None:
+                    outer.held.wait()
+                    return
+                self.send_response(outer.answer)
+                for name, value in outer.headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *words):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+        self.server.daemon_threads = True
+        self.address = f"http://127.0.0.1:{self.server.server_port}/services/T0/S3CRET"
+
+
+@pytest.fixture
+def webhook():
+    made = Server()
+    threading.Thread(target=made.server.serve_forever, daemon=True).start()
+    yield made
+    made.held.set()
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def test_only_what_is_new_or_resolved_is_told_and_nothing_when_nothing_is(fleet, diff, hook):
+    command, given = hook
+    fleet(finding("bad", "gpu1"), finding("known", "gpu1"))
+    fleet(finding("worse", "gpu2", severity="critical"), finding("known", "gpu1"))
+    assert diff("--hook", command) == (1, "")
+    (news,) = given()
+    assert list(check_schema(news, read_schema("news-1"))) == []
+    assert [(row["change"], row["rule"], row["nodes"]) for row in (*news["new"], *news["resolved"])] == [("new", "worse", "gpu2"), ("resolved", "bad", "gpu1")]
+    assert news["text"].splitlines()[1:] == ["NEW critical: gpu2: What worse says [worse]", "RESOLVED error: gpu1: What bad says [bad]"]
+    fleet(finding("worse", "gpu2", severity="critical"), finding("known", "gpu1"))
+    assert diff("--hook", command) == (0, "")
+    assert len(given()) == 1
+
+
+def test_lesser_findings_than_fail_on_are_not_told(fleet, diff, hook):
+    command, given = hook
+    fleet()
+    fleet(finding("bad", "gpu1", severity="info"), finding("worse", "gpu2", severity="warning"))
+    diff("--hook", command, "--fail-on", "error")
+    assert given() == []
+    diff("--hook", command)
+    assert [row["rule"] for row in given()[0]["new"]] == ["worse"]
+
+
+def test_a_webhook_gets_the_same_from_an_address_in_a_file(fleet, diff, webhook, tmp_path):
+    fleet()
+    fleet(finding("bad", "gpu1"))
+    (tmp_path / "address").write_text(webhook.address + "\n")
+    assert diff("--webhook", f"@{tmp_path}/address") == (1, "")
+    ((path, news),) = webhook.posted
+    assert path == "/services/T0/S3CRET" and [row["rule"] for row in news["new"]] == ["bad"]
+
+
+@pytest.mark.parametrize("status", [500, 404, 302])
+def test_an_address_that_refuses_is_one_line_without_the_address_and_the_exit_code_stays(fleet, diff, webhook, status):
+    webhook.answer, webhook.headers = status, {"Location": webhook.address}
+    fleet()
+    fleet(finding("bad", "gpu1"))
+    code, errors = diff("--webhook", webhook.address)
+    assert code == 1 and errors.count("\n") == 1
+    assert f"webhook of 127.0.0.1: expected status 2xx, found {status}; to send it again:" in errors
+    assert "S3CRET" not in errors
+    assert len(webhook.posted) == 1  # a redirection is not followed
+
+
+def test_a_webhook_that_does_not_answer_is_given_up(webhook):
+    webhook.answer = None
+    assert post(webhook.address, NEWS, limit_s=0.5) == "expected an answer within 0 s, found none"
+
+
+def test_a_webhook_that_nobody_serves_is_said_without_its_address():
+    said = post("http://127.0.0.1:1/services/S3CRET", NEWS)
+    assert said == "expected an answer, found Connection refused"
+
+
+def test_a_hook_that_does_not_end_is_killed_with_what_it_started(tmp_path):
+    left = tmp_path / "left"
+    script = f"sleep 1000 & echo $! > {left}; wait"
+    assert call(["sh", "-c", script], NEWS, limit_s=2) == "expected it to end within 2 s; it was killed"
+    started = left.read_text().strip() if left.exists() else ""  # on a very busy machine it may not have come so far
+    end = time.monotonic() + 60
+    while started and is_alive(started):
+        assert time.monotonic() < end, started
+        time.sleep(0.05)
+
+
+def is_alive(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_hook_that_fails_says_its_last_line_with_secrets_masked():
+    said = call(["sh", "-c", "echo first; echo token=abcdef123456 refused >&2; exit 7"], NEWS)
+    assert said == "expected exit code 0, found 7: token=<secret> refused"
+
+
+def test_a_hook_that_prints_without_end_is_bounded_and_one_that_reads_nothing_is_no_fault():
+    assert call(["sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x; exit 1"], NEWS, HOOK_S).startswith("expected exit code 0, found 1: xxxx")
+    assert call(["true"], {**NEWS, "text": "x" * 10_000_000}) is None
+    assert call(["/nonexistent/hook"], NEWS) == "expected a program, could not start it: No such file or directory"
+
+
+def test_no_shell_reads_a_hooks_words(tmp_path):
+    assert call(shlex.split(f"{sys.executable} -c 'import sys; sys.exit(sys.argv[1] != \"$(reboot);\")' '$(reboot);'"), NEWS) is None
+
+
+@pytest.mark.parametrize(
+    "words", [("--webhook", "ftp://x/S3CRET"), ("--webhook", "file:///etc/passwd"), ("--webhook", "@/nonexistent"), ("--hook", "'"), ("--hook", "")]
+)
+def test_an_option_that_is_none_is_refused_before_anything_is_done(fleet, diff, words):
+    fleet()
+    code, errors = diff(*words)
+    assert code == 2 and errors.startswith(f"unhang: {words[0]}: expected") and "S3CRET" not in errors
+
+
+def test_secrets_in_what_was_found_are_masked_and_a_message_has_an_end():
+    changes = [FoundChange("new", "error", f"r{number}", "t", {}, "password=hunter22 " + "x" * 5000, (f"gpu{number}",)) for number in range(5000)]
+    news = news_of(*RUNS, changes, "warning")
+    assert "hunter22" not in json.dumps(news) and "password=<secret>" in json.dumps(news)
+    assert (len(news["new"]), news["new_count"]) == (MOST_ROWS, 5000)
+    assert len(json.dumps(news)) < 200_000
+    assert news["text"].splitlines()[-1] == "and 4980 more"
+    assert list(check_schema(news, read_schema("news-1"))) == []
+
+
+def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(fleet, hook, tmp_path, capsys):
+    command, given = hook
+    asked = argparse.Namespace(webhook=[], hook=[command], db=str(tmp_path / "history.db"), fail_on="warning")
+    tell_of_run(fleet(finding("bad", "gpu1")), asked)
+    assert given() == [] and "the first run of the history" in capsys.readouterr().err
+    tell_of_run(fleet(finding("bad", "gpu1"), finding("worse", "gpu2")), asked)
+    assert [row["rule"] for news in given() for row in news["new"]] == ["worse"]
+    (tmp_path / "history.db").write_bytes(b"no database")
+    tell_of_run("run", asked)
+    assert capsys.readouterr().err.startswith("unhang: no hook was called: ")

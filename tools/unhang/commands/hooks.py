@@ -1,0 +1,176 @@
+"""The options --webhook and --hook: who is told of findings that are new or resolved. Each has a deadline; one that fails costs a line and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from unhang import __version__, project
+from unhang.diagnose.redact import without_secrets
+from unhang.errors import UserError
+from unhang.history.changes import FoundChange, finding_changes
+from unhang.history.database import reading
+from unhang.history.news import news_of
+from unhang.history.place import database_file
+from unhang.history.run_rows import RunRow, run_named, run_rows
+from unhang.text import visible
+
+WEBHOOK_S = 15.0
+HOOK_S = 60.0
+MOST_TAIL = 2000  # bytes of what a hook printed that are kept
+Told = list[str]  # a line for each hook that failed
+
+
+def add_hooks(parser: argparse.ArgumentParser) -> None:
+    """Adds the options; each may be given again."""
+    told = parser.add_argument_group("who is told of findings that are new or resolved, from --fail-on on")
+    told.add_argument(
+        "--webhook", action="append", default=[], metavar="URL", help="POST them as JSON; @FILE: the address stands in a file, for it is a secret"
+    )
+    told.add_argument("--hook", action="append", default=[], metavar="COMMAND", help="run this program with them as JSON on standard input (no shell)")
+
+
+def check_hooks(arguments: argparse.Namespace) -> None:
+    """What can be known before a node is asked. Raises UserError."""
+    for one in arguments.webhook:
+        _address(one)
+    for one in arguments.hook:
+        _words(one)
+
+
+def tell_of_run(run: str, arguments: argparse.Namespace) -> None:
+    """Tells of what a run that was just stored changed against the one before it. Never raises: no hook may cost the run."""
+    if not (arguments.webhook or arguments.hook):
+        return
+    try:
+        file = database_file(arguments.db)
+        if file is None:
+            raise UserError("there is no history that says what is new")
+        with reading(file) as connection:
+            rows, now = run_rows(connection), run_named(connection, run)
+            earlier = [row for row in rows if row.seq < now.seq]
+            changes = finding_changes(connection, earlier[-1].seq, now.seq) if earlier else ()
+        if not earlier:
+            raise UserError("this is the first run of the history, with nothing to compare it with")
+        tell(earlier[-1], now, changes, arguments)
+    except UserError as problem:
+        sys.stderr.write(f"unhang: no hook was called: {visible(str(problem), 400)}\n")
+    except Exception as problem:  # whatever it is, the run has been read and judged
+        sys.stderr.write(f"unhang: no hook was called: a fault of unhang itself: {type(problem).__name__}\n")
+
+
+def tell(before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments: argparse.Namespace) -> None:
+    """Calls each hook, if anything is new or resolved; what fails is a line on standard error."""
+    news = news_of(before, now, changes, arguments.fail_on)
+    if news is None:
+        return
+    failed = [f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}" for one in arguments.webhook if (why := post(_address(one), news))]
+    failed += [f"hook {visible(_words(one)[0], 200)}: {why}" for one in arguments.hook if (why := call(_words(one), news))]
+    for line in failed:
+        sys.stderr.write(f"unhang: {line}; to send it again: {project.program_as_typed()} diff {before.id} {now.id}, with the same option\n")
+
+
+def post(address: str, news: Mapping[str, Any], limit_s: float = WEBHOOK_S) -> str | None:
+    """POSTs the message; why it failed, without the address, or None."""
+    answers: list[str | None] = []
+    sender = threading.Thread(target=lambda: answers.append(_posted(address, news, limit_s)), daemon=True)
+    sender.start()
+    sender.join(limit_s)  # a server that sends a byte now and then would hold a socket's own deadline for ever
+    return answers[0] if answers else f"expected an answer within {limit_s:.0f} s, found none"
+
+
+def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None:
+    headers = {"Content-Type": "application/json", "User-Agent": f"unhang/{__version__}"}
+    request = urllib.request.Request(address, json.dumps(news).encode(), headers)  # noqa: S310 -- http or https alone, checked
+    try:
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=limit_s) as answer:
+            answer.read(1024)
+    except urllib.error.HTTPError as problem:
+        return f"expected status 2xx, found {problem.code}"
+    except (OSError, http.client.HTTPException) as problem:  # a reason may hold the address
+        reason = getattr(problem, "reason", problem)
+        return f"expected an answer, found {visible(getattr(reason, 'strerror', None) or type(reason).__name__, 200)}"
+    return None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """What is sent goes to nobody whom the operator did not name."""
+
+    def redirect_request(self, *_asked: Any) -> None:
+        """No further request."""
+
+
+def call(words: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
+    """Runs the program with the message on its standard input; why it failed, or None. It is killed with all that it started when its time is over."""
+    try:
+        running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    except OSError as problem:
+        return f"expected a program, could not start it: {problem.strerror}"
+    tail = bytearray()
+    reader = threading.Thread(target=_keep_tail, args=(running.stdout, tail), daemon=True)
+    writer = threading.Thread(target=_give, args=(running.stdin, json.dumps(news).encode()), daemon=True)
+    for thread in (reader, writer):
+        thread.start()
+    try:
+        code = running.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return f"expected it to end within {limit_s:.0f} s; it was killed"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)  # also what it left behind
+        running.wait()
+    reader.join(1)
+    if code == 0:
+        return None
+    last = (bytes(tail).decode("utf-8", "replace").strip().splitlines() or ["nothing printed"])[-1]
+    return f"expected exit code 0, found {code}: {without_secrets(visible(last, 300))}"
+
+
+def _keep_tail(pipe: IO[bytes], tail: bytearray) -> None:
+    while part := os.read(pipe.fileno(), 4096):
+        tail += part
+        del tail[:-MOST_TAIL]
+
+
+def _give(pipe: IO[bytes], body: bytes) -> None:
+    with contextlib.suppress(OSError), pipe:  # a program need not read it
+        pipe.write(body)
+
+
+def _address(given: str) -> str:
+    """The URL, or the first line of @FILE. Raises UserError, in which no address stands."""
+    text = given
+    if given.startswith("@"):
+        try:
+            text = (Path(given[1:]).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
+        except (OSError, ValueError) as problem:
+            raise UserError(f"--webhook: expected a file with an address in its first line, found {given}: {getattr(problem, 'strerror', 'no text')}") from None
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or any(letter <= " " for letter in text):
+        raise UserError("--webhook: expected an address that begins with https:// (or @FILE with one), found something else")
+    return text
+
+
+def _words(given: str) -> list[str]:
+    """The program and its arguments. Raises UserError."""
+    try:
+        words = shlex.split(given)
+    except ValueError:
+        words = []
+    if not words:
+        raise UserError("--hook: expected a program with its arguments, such as '/usr/local/bin/page-somebody --team gpu'")
+    return words
