@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help=f"exit with 1 from this on: {', '.join(SEVERITIES)} (default: warning)"
     )
-    parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels and print how many causes were found")
-    parser.add_argument("--leave-one-out", action="store_true", help="with --score: leave out all that was learnt from the folder's own logs")
+    parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels, or of batches of them, and print how many causes were found")
+    parser.add_argument("--leave-one-out", action="store_true", help="with --score: leave out all that was learnt from the logs of a batch while it is scored")
     add_examples(parser, EXAMPLES)
 
 

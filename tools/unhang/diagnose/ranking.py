@@ -149,7 +149,8 @@ def _severity(points: _Points, share: float, top: float, trouble: bool, full: st
     """As severe as its row says only where a line names the fault and little speaks for anything else; all else is a warning at most."""
     if not trouble or points.score < ABOVE_INFO or top - points.score > FAR_BEHIND:
         return "info"
-    return full if points.aloud >= WEIGHTS["decisive"] and share >= SURE else "warning"
+    is_named = any(one.weight >= WEIGHTS["decisive"] for one in points.for_)
+    return full if is_named and points.aloud >= WEIGHTS["decisive"] and share >= SURE else "warning"
 
 
 def certainty_of(cause: Cause) -> str:

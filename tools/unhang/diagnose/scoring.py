@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,20 @@ class Scored:
 
 
 def score_folder(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, leave_one_out: bool = False) -> list[Scored]:
-    """Every case of the folder, diagnosed. Raises UserError when there is none.
+    """Every case of the folder, or of the batches that it holds, diagnosed. Raises UserError when there is none.
 
-    leave_one_out: as if no log of the folder had been seen: without the signatures that name one of its threads as their source, the signatures
-    and rules that its learnt.txt names, and the words of its own logs.
+    leave_one_out: as if no log of a batch had been seen: without the signatures that name one of its threads as their source, the signatures
+    and rules that its learnt.txt names, and the words of its own logs. Batches are left out one after the other.
     """
-    labels = sorted(folder.glob("*/label.yaml"))
-    if not labels:
+    batches = sorted({path.parent.parent for depth in ("*", "*/*") for path in folder.glob(f"{depth}/label.yaml")})
+    if not batches:
         raise UserError(f"{folder}: expected folders with log.txt and label.yaml, found none")
+    cases = [(batch, case) for batch in batches for case in _score_batch(batch, diagnose, leave_one_out=leave_one_out)]
+    return [case if batch == folder else replace(case, name=f"{batch.name}/{case.name}") for batch, case in cases]
+
+
+def _score_batch(folder: Path, diagnose: Callable[..., Mapping[str, Any]], *, leave_one_out: bool) -> list[Scored]:
+    labels = sorted(folder.glob("*/label.yaml"))
     without = withheld(folder, [_label(path) for path in labels]) if leave_one_out else None
     return [_case(path, diagnose, without) for path in labels]
 
@@ -193,7 +199,12 @@ def render_score(numbers: Mapping[str, Any]) -> str:
     healthy = numbers["healthy"]
     lines += ["", f"healthy logs: {healthy['cases']}, with a cause above info: {healthy['false_alarms']}"]
     loud, asked = numbers["at_error_level"], numbers["undecided"]
-    lines += [f"first answers at error level: {loud['answers']}, wrong: {loud['wrong']} (plausible by the label: {loud['of_these_plausible']})"]
+    rate = (
+        f", rate {loud['wrong'] / loud['answers']:.3f}, {(loud['wrong'] - loud['of_these_plausible']) / loud['answers']:.3f} outright"
+        if loud["answers"]
+        else ""
+    )
+    lines += [f"first answers at error level: {loud['answers']}, wrong: {loud['wrong']} (plausible by the label: {loud['of_these_plausible']}){rate}"]
     lines += [f"{row['word']}: {row['right']} of {row['cases']} right" for row in numbers["by_certainty"]]
     lines += [f"undecided: {asked['cases']}, what to run next would decide {asked['would_decide']}"]
     lines += ["", "confusion (truth -> first answer)", *(f"  {one['truth']} -> {one['found']}: {one['cases']}" for one in numbers["confusion"])]

@@ -20,6 +20,15 @@ def test_learnt_batch_is_answered_as_well_as_on_the_day_that_it_was_learnt(batch
     assert numbers["healthy"]["false_alarms"] == 0
 
 
+def test_batches_are_answered_also_while_each_is_left_out():
+    """What is expected of logs that nobody has seen, over all batches: docs/diagnosis-method.md has the numbers."""
+    numbers = summary(score_folder(BATCHES, diagnose, leave_one_out=True))
+    assert numbers["answerable"]["cases"] == 268 and numbers["answerable"]["top1_rate"] >= 0.70 and numbers["answerable"]["top3_rate"] >= 0.80
+    loud, asked = numbers["at_error_level"], numbers["undecided"]
+    assert loud["answers"] >= 80 and (loud["wrong"] - loud["of_these_plausible"]) / loud["answers"] <= 0.02 and loud["wrong"] / loud["answers"] <= 0.10
+    assert asked["would_decide"] / asked["cases"] >= 0.60
+
+
 def test_each_learnt_batch_keeps_its_first_day():
     for batch in RIGHT_AT_LEAST:
         first = (BATCHES / batch / "first-day.txt").read_text(encoding="utf-8")
