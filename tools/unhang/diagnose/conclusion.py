@@ -16,7 +16,7 @@ ASK_ALL_RANKS = (
     "py-spy dump --pid PID of every rank: the call that each one waits in",
     "the flight recorder's dumps of every rank (TORCH_FR_BUFFER_SIZE=2000, TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
     "the job's log of every rank with NCCL_DEBUG=INFO",
-    "dmesg -T and nvidia-smi of every node",
+    "dmesg -T of every node: NVRM, Xid, SXid, AER, mlx5, DMAR, AMD-Vi, Killed process",
 )
 _OF_A_JOB = ("progress", "healthy", "symptom")
 _OF_A_JOB_FACTS = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "network_used", "nccl_version")

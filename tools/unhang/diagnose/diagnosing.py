@@ -9,11 +9,13 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from unhang.diagnose.asking import what_to_run_next
 from unhang.diagnose.conclusion import conclude, describe_conclusion
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts, describe, evidence_of, gather_facts
 from unhang.diagnose.flight import Flight, compare_flights, read_dump
 from unhang.diagnose.naming import who_is_meant
+from unhang.diagnose.priors import usual_of
 from unhang.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
 from unhang.diagnose.reading import LARGEST_DUMP, Input, find_inputs, open_input, read_blocks
 from unhang.diagnose.scanning import Scan, Sieve, scan_blocks
@@ -22,8 +24,6 @@ from unhang.diagnose.timeouts import how_to_raise
 from unhang.diagnose.wording import Wording, load_wording
 
 SCHEMA = "unhang/diagnosis/1"
-MOST_COLLECT = 6
-MOST_ASKED = 5  # causes that are asked for, each by its most telling command first
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     found = any(cause.severity != "info" for cause in causes)
     trouble = is_trouble(facts, more)
     conclusion = conclude(facts, inputs, found=found, trouble=trouble)
+    usual = () if conclusion.word in ("healthy", "nothing") else usual_of(facts)
     return {
         "schema": SCHEMA,
         "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
@@ -117,7 +118,7 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
         "facts": describe(facts),
         "causes": [_cause(cause, rows[cause.id], facts) for cause in causes],
         "remarks": _remarks(facts),
-        "collect_next": [] if decided else _collect(causes, rows, conclusion.ask),
+        "collect_next": [] if decided else what_to_run_next(causes, rows, conclusion.ask, usual),
     }
 
 
@@ -157,13 +158,6 @@ def _remarks(facts: Facts) -> list[dict[str, Any]]:
                 "evidence": [evidence_of(event)], "sources": [dict(one) for one in signature.sources],
             })  # fmt: skip
     return list(seen.values())
-
-
-def _collect(causes: Sequence[Cause], rows: Mapping[str, Mapping[str, Any]], ask: Sequence[str] = ()) -> list[str]:
-    """What would decide: what the conclusion asks for first, then the lists of the first causes in turn, then the rest of what the conclusion asks for."""
-    lists = [rows[cause.id]["collect"] for cause in causes[:MOST_ASKED]]
-    mixed = [one[place] for place in range(max(map(len, lists), default=0)) for one in lists if place < len(one)]
-    return list(dict.fromkeys([*ask[: MOST_COLLECT - len(lists)], *mixed, *ask]))[:MOST_COLLECT]
 
 
 def render_json(diagnosis: Mapping[str, Any]) -> str:

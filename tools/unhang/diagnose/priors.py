@@ -25,6 +25,7 @@ USUAL = {
     "a CUDA call inside NCCL failed, and NCCL's own lines are missing": ("nccl_bug", "cuda_driver_too_old", "oom"),
     "a system call inside NCCL failed, and NCCL's own lines are missing": ("shm_too_small", "wrong_interface", "ib_misconfig"),
 }  # fmt: skip
+USUAL_OF_ANY = ("slow_rank_or_io", "rank_desync_app", "ib_misconfig", "nccl_version_conflict", "oom")
 
 
 def usual_causes(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -36,6 +37,12 @@ def usual_causes(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
         return []
     phase, event = found
     return [Evidence(cause, STRONGEST - LESS * place, f"usual where {phase}", (event,), "usual") for place, cause in enumerate(USUAL[phase])]
+
+
+def usual_of(facts: Facts) -> tuple[str, ...]:
+    """The usual causes of the phase in which the job hangs, fails or is slow; those of any job where the phase does not show."""
+    found = _phase(facts)
+    return USUAL[found[0]] if found else USUAL_OF_ANY
 
 
 def _phase(facts: Facts) -> tuple[str, Event] | None:
