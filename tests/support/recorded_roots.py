@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from functools import cache
 from pathlib import Path
 
 import jsonschema_rs
-import yaml
 
+from unhang.strict_yaml import load_yaml
 from unhang_node.context import DEFAULTS, Context
 from unhang_node.root import Root
 from unhang_node.sources import kernel_log, system
@@ -67,15 +66,19 @@ def write(folder, path, text):
 @cache
 def schema():
     """The node-facts schema."""
-    return yaml.safe_load((REPOSITORY / "tools/unhang/schemas/node-facts-1.yaml").read_text())
+    return load_yaml(REPOSITORY / "tools/unhang/schemas/node-facts-1.yaml")[0]
+
+
+@cache
+def validator():
+    return jsonschema_rs.Draft202012Validator(schema())
 
 
 def complaints(section, fragment, rows=()):
     """What the schema says against a fragment: [] for a good one."""
-    document = copy.deepcopy(schema())
     whole = {"schema": "unhang/node-facts/1", "collector": {"version": "0"}, "sections": {}}
     whole["sections"][section] = dict(fragment, probe={"status": "ok", "unread": list(rows)})
-    return [f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}" for error in jsonschema_rs.Draft202012Validator(document).iter_errors(whole)]
+    return [f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}" for error in validator().iter_errors(whole)]
 
 
 def fields(section):

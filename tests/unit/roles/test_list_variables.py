@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -31,11 +32,14 @@ def read(path):
 
 def uses_of(name):
     """(place, expression) of every template and condition that reads a variable, in roles and playbooks."""
-    for path in sorted([*(PROJECT / "roles").glob("*/*/*.yml"), *(PROJECT / "playbooks").rglob("*.yml")]):
-        if path.parent.name != "meta":
-            for expression in expressions(yaml.safe_load(path.read_text())):
-                if re.search(rf"(?<![\w'\"]){name}(?![\w'\"])", expression):
-                    yield str(path.relative_to(PROJECT)), expression
+    yield from ((place, expression) for place, expression in all_expressions() if re.search(rf"(?<![\w'\"]){name}(?![\w'\"])", expression))
+
+
+@functools.cache
+def all_expressions():
+    """(place, expression) of every template and condition of roles and playbooks."""
+    paths = sorted([*(PROJECT / "roles").glob("*/*/*.yml"), *(PROJECT / "playbooks").rglob("*.yml")])
+    return [(str(path.relative_to(PROJECT)), one) for path in paths if path.parent.name != "meta" for one in expressions(yaml.safe_load(path.read_text()))]
 
 
 def expressions(value, key=""):

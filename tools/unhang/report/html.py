@@ -7,6 +7,7 @@ script by their hashes and nothing else.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -158,6 +159,12 @@ def _tools(controller: object) -> str:
 
 
 def _page(**view: Any) -> str:
+    return _environment().get_template("report.html.j2").render(**view)
+
+
+@functools.cache
+def _environment() -> Environment:
+    """The page's templates, each compiled once in a process."""
     style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
     script = "".join((TEMPLATES / name).read_text(encoding="utf-8") for name in SCRIPTS)
     environment = Environment(
@@ -175,7 +182,7 @@ def _page(**view: Any) -> str:
         script=Markup(script),  # noqa: S704 - our own two files, nothing from a node
         policy=f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'",
     )
-    return environment.get_template("report.html.j2").render(**view)
+    return environment
 
 
 def _shown(value: Any) -> Any:

@@ -129,7 +129,7 @@ def schema_faults(document):
 def found_on_node(document, policy=None, rules=None):
     """{rule id: severity} of the node rules that fail on a document."""
     world = node_world(NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"])), view())
-    rules = [rule for rule in rules or catalogue().rules if rule.scope == "node"]
+    rules = [rule for rule in (catalogue().rules if rules is None else rules) if rule.scope == "node"]
     return {rule.id: rule.severity for rule in rules if any(one.verdict == "fail" for one in judge_rule(rule, world))}
 
 
@@ -142,27 +142,46 @@ def found_in_group(nodes):
 def found(case):
     """{rule id: severity} of all that fails in a case and not on the healthy node itself."""
     nodes = documents(case)
-    rules = {rule: severity for document in nodes for rule, severity in found_on_node(document).items()}
+    healthy, failing = baseline(case["node"])
+    rules = {rule: severity for document in nodes for rule, severity in found_on_node(document, rules=rules_about(document, healthy)).items()}
     if len(nodes) > 1:
         rules |= found_in_group(nodes)
-    return {rule: severity for rule, severity in rules.items() if rule not in baseline(case["node"])}
+    return {rule: severity for rule, severity in rules.items() if rule not in failing}
 
 
 @functools.cache
 def baseline(name):
-    return frozenset(found_on_node(PLATFORMS[name]()))
+    """(a healthy document, ids of the rules that fail on it)."""
+    healthy = PLATFORMS[name]()
+    return healthy, frozenset(found_on_node(healthy))
+
+
+@functools.cache
+def sections_read():
+    """{rule id: sections that it reads to decide} of the node rules."""
+    return {rule.id: {path[0] for path in rule.decision_reads} for rule in catalogue().rules if rule.scope == "node"}
+
+
+def rules_about(document, healthy):
+    """The node rules that read a section in which a document differs from the healthy one; what the others say is as it was."""
+    differing = {name for name, section in document["sections"].items() if section != healthy["sections"].get(name)}
+    return [rule for rule in catalogue().rules if rule.scope == "node" and sections_read()[rule.id] & differing]
 
 
 def found_anew(case):
     """Ids of the rules that find something in a case which they do not find, or not with the same evidence, on the healthy node."""
     nodes = documents(case)
-    healthy = _evidence(PLATFORMS[case["node"]]())
-    anew = {rule for document in nodes for rule, *_ in _evidence(document) - healthy}
+    healthy, _ = baseline(case["node"])
+    anew = {rule for document in nodes for rule, *_ in _evidence(document, rules_about(document, healthy)) - healthy_evidence(case["node"])}
     return anew | (set(found_in_group(nodes)) if len(nodes) > 1 else set())
 
 
-def _evidence(document):
-    """{(rule id, item, evidence)} of what the node rules find on a document."""
+@functools.cache
+def healthy_evidence(name):
+    return _evidence(baseline(name)[0], [rule for rule in catalogue().rules if rule.scope == "node"])
+
+
+def _evidence(document, rules):
+    """{(rule id, item, evidence)} of what the rules find on a document."""
     world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
-    rules = [rule for rule in catalogue().rules if rule.scope == "node"]
     return {(rule.id, one.item, repr(one.evidence)) for rule in rules for one in judge_rule(rule, world) if one.verdict == "fail"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from changed_nodes import catalogue, documents, found_anew, schema_faults
 
+from unhang.strict_yaml import load_yaml
+
 FIXTURES = Path(__file__).resolve().parents[4] / "tests" / "fixtures" / "incidents"
-CASES = {case["incident"]: case for file in sorted(FIXTURES.glob("batch-*.yml")) for case in yaml.safe_load(file.read_text())["cases"]}
+CASES = {case["incident"]: case for file in sorted(FIXTURES.glob("batch-*.yml")) for case in load_yaml(file)[0]["cases"]}
 ROWS = catalogue().tables["fresh_incidents"]
 RULES = {rule.id for rule in catalogue().rules}
 RULES_OF_TABLES = {"nccl_issues": "nccl-release-", "driver_issues": "driver-release-", "software_issues": "software-release-"}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from changed_nodes import PLATFORMS, documents, found, found_in_group, found_on_node, schema_faults
 
-MUTATIONS = yaml.safe_load((Path(__file__).resolve().parents[4] / "tests" / "fixtures" / "incidents" / "mutations.yml").read_text())["nodes"]
+from unhang.strict_yaml import load_yaml
+
+MUTATIONS = load_yaml(Path(__file__).resolve().parents[4] / "tests" / "fixtures" / "incidents" / "mutations.yml")[0]["nodes"]
 CASES = {
     f"{node}: {row['name']}": {"node": node, "severity": row["severity"], "changes": [{key: row[key] for key in row if key not in ("name", "severity")}]}
     for node, rows in MUTATIONS.items() for row in rows

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from unhang.catalogue.setting_values import value_fault
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, verdict_of
+from unhang.strict_yaml import load_yaml
 
 CATALOGUE = load_catalogue()
 TABLES = CATALOGUE.tables
-ROLE = yaml.safe_load((Path(__file__).resolve().parents[4] / "roles" / "nccl_profile" / "vars" / "main.yml").read_text())["__nccl_profile_profiles"]
+ROLE = load_yaml(Path(__file__).resolve().parents[4] / "roles" / "nccl_profile" / "vars" / "main.yml")[0]["__nccl_profile_profiles"]
 
 
 def test_all_variables_of_nccl_and_torch_are_known():

@@ -63,9 +63,14 @@ def test_facts_are_joined_with_the_rules_that_read_them(path, rule):
     assert rule in USED[path]
 
 
+@functools.cache
+def page_of_runbooks():
+    return render_runbooks(CATALOGUE)
+
+
 @pytest.mark.parametrize("cause", sorted(load_causes()))
 def test_a_cause_has_a_run_book_with_all_its_parts(cause):
-    book = render_runbooks(CATALOGUE).partition(f"\n## {cause}\n")[2].partition("\n## ")[0]
+    book = page_of_runbooks().partition(f"\n## {cause}\n")[2].partition("\n## ")[0]
     parts = [book.find(f"\n**{name}") for name in ("What you see.**", "Why.**", "What decides it**", "What to do.**", "How to undo it.**")]
     assert -1 not in parts and parts == sorted(parts)
     assert len(book.partition("**How to undo it.**")[2].partition("\nSources: ")[0].strip()) > 40

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from unhang.plan.driver_packages import FAMILIES, NotOffered, flavour_faults, package_set
+from unhang.strict_yaml import load_yaml
 
 FOLDER = Path(__file__).parents[4] / "tools" / "unhang" / "catalogue" / "tables"
 
 
 def _rows(file, table):
-    return yaml.safe_load((FOLDER / file).read_text())["tables"][table]["rows"]
+    return load_yaml(FOLDER / file)[0]["tables"][table]["rows"]
 
 
 TABLES = {

@@ -6,13 +6,13 @@ import functools
 from pathlib import Path
 
 import pytest
-import yaml
 
 from unhang.plan.nccl_known import read_known
 from unhang.plan.nccl_profile import Node, plan_settings
 from unhang.plan.nccl_values import DesiredState
+from unhang.strict_yaml import load_yaml
 
-PROFILES = yaml.safe_load((Path(__file__).parents[4] / "roles" / "nccl_profile" / "vars" / "main.yml").read_text())["__nccl_profile_profiles"]
+PROFILES = load_yaml(Path(__file__).parents[4] / "roles" / "nccl_profile" / "vars" / "main.yml")[0]["__nccl_profile_profiles"]
 IPV4_GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
 IPV6_GID = "fe80:0000:0000:0000:0000:0000:0000:0001"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 
@@ -22,6 +23,7 @@ def finding(rule, host, severity, **more):
     return fleets.finding(rule, host, severity, TITLE, "e", "f", **{"remedy": remedy, **more})
 
 
+@functools.cache
 def fleet(nodes, criticals, others, unread):
     """A run of so many nodes; each rule fails on a scattered part of those that were read."""
     names = [f"gpu{number:05d}" for number in range(nodes)]
