@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: unhang_preview
 type: aggregate
 short_description: What the roles of a preview would change
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Does nothing unless E(UNHANG_PREVIEW) names the file to write; C(unhang remediate) sets it, and enables this plugin for its previews alone.
 """

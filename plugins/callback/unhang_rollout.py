@@ -8,7 +8,7 @@ DOCUMENTATION = r"""
 name: unhang_rollout
 type: aggregate
 short_description: Journal of a rollout, where no task can write it
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Acts on plays that hold a C(rollout_wave) task, and on no others.
   - Prints one line for each step of a node and for each wave.

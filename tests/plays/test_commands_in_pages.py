@@ -49,7 +49,7 @@ OTHERS = {
     "run": "CI itself",
     **dict.fromkeys(("scp", "ssh"), "OpenSSH"),
     "ssh-keygen": "OpenSSH",
-    "tier": "tests/unit/ci/test_ci_tiers.py",
+    "tier": "tests/plays/test_ci_tiers.py",
     "torchrun": "tests/torch/test_by_hand.py",
 }
 OUR_FILES = {

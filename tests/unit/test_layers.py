@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,15 @@ NODE = """
 """
 
 
+@functools.cache
 def modules(top: Path) -> dict[str, ast.Module]:
     """Dotted name within the package -> its syntax tree."""
     names = {path: ".".join(path.relative_to(top).with_suffix("").parts) for path in sorted(top.rglob("*.py"))}
     return {name: ast.parse(path.read_text(encoding="utf-8")) for path, name in names.items()}
 
 
-def imports(name: str, tree: ast.Module, package: str) -> set[str]:
-    """What a module imports from its own package, as dotted names within it; relative imports resolved."""
+def all_imports(name: str, tree: ast.Module, package: str) -> set[str]:
+    """What a module imports, as dotted names; relative imports resolved."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -35,6 +37,12 @@ def imports(name: str, tree: ast.Module, package: str) -> set[str]:
             base = [package, *name.split(".")][: -node.level] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
             found |= {f"{source}.{one.name}" for one in node.names}
+    return found
+
+
+def imports(name: str, tree: ast.Module, package: str) -> set[str]:
+    """What a module imports from its own package, as dotted names within it."""
+    found = all_imports(name, tree, package)
     return {one.partition(f"{package}.")[2] for one in found if f".{one}.".startswith((f".{package}.", f".ansible.module_utils.{package}."))}
 
 
@@ -53,6 +61,18 @@ def test_no_import_points_up(top, order):
     upward = {f"{name} -> {other}" for name, other in pairs if layers[part(other)] >= layers[part(name)]}
     assert unplaced == set(), "say where it belongs"
     assert "\n".join(sorted(upward)) == ""
+
+
+def test_what_plugins_use_imports_no_ansible():
+    trees = modules(HOME / "tools" / "unhang")
+    assert [name for name, tree in trees.items() if any(f"{one}.".startswith("ansible.") for one in all_imports(name, tree, "unhang"))] == []
+
+
+@pytest.mark.parametrize(("own", "other"), [("apt", "dnf"), ("dnf", "apt")])
+def test_a_package_manager_knows_nothing_of_the_other(own, other):
+    trees = {name: tree for name, tree in modules(HOME / "module_utils" / "unhang_node").items() if name.startswith(f"change.package.{own}")}
+    assert len(trees) > 5
+    assert [name for name, tree in trees.items() for one in imports(name, tree, "unhang_node") if f"{one}.".startswith(f"change.package.{other}.")] == []
 
 
 def test_one_module_of_the_node_starts_programs():

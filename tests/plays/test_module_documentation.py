@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path.stem for path in (PROJECT / "library").glob("*.py"))
 DEADLINE_S = 240
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
 
 
@@ -62,9 +62,17 @@ class Clone:
             subprocess.run(["git", *command], cwd=self.folder, check=True)
 
 
+@pytest.fixture(scope="module")
+def pattern(tmp_path_factory):
+    return Clone(tmp_path_factory.mktemp("pattern"))
+
+
 @pytest.fixture
-def clone(tmp_path):
-    return Clone(tmp_path)
+def clone(pattern, tmp_path):
+    """A copy of its own for each test; a virtual environment costs more than all that is done with it."""
+    own = Clone.__new__(Clone)
+    own.folder = shutil.copytree(pattern.folder, tmp_path / "clone", symlinks=True)
+    return own
 
 
 def test_content_without_a_record_runs_the_tier_and_content_on_record_is_passed_over(clone):
@@ -248,15 +256,15 @@ def test_a_run_out_of_time_is_ended_with_all_that_it_started_and_never_counts(cl
 
 
 def test_ending_a_tier_ends_what_it_started(clone, tmp_path):
-    told = tmp_path / "pid"
-    command = [sys.executable, ".ci/tier", "slow", "60", "sh", "-c", f"sleep 600 & echo $! >{told}.new; mv {told}.new {told}; wait"]
+    written = tmp_path / "pid"
+    command = [sys.executable, ".ci/tier", "slow", "60", "sh", "-c", f"sleep 600 & echo $! >{written}.new; mv {written}.new {written}; wait"]
     process = subprocess.Popen(command, cwd=clone.folder, env={"PATH": os.environ["PATH"]})
     until = time.monotonic() + DEADLINE_S
-    while not told.exists() and time.monotonic() < until:
+    while not written.exists() and time.monotonic() < until:
         time.sleep(0.05)
     process.terminate()
     assert process.wait(DEADLINE_S) == 143
-    state = Path(f"/proc/{told.read_text().strip()}/stat")
+    state = Path(f"/proc/{written.read_text().strip()}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
     assert clone.records == []
 

@@ -1,0 +1,82 @@
+"""The tree is what docs/architecture.md says, tests lie as the source does, and what is generated is marked so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_layers import CONTROLLER, NODE
+
+HOME = Path(__file__).resolve().parents[2]
+PAGE = (HOME / "docs" / "architecture.md").read_text(encoding="utf-8")
+PACKAGES = ("tools/unhang", "module_utils/unhang_node", "module_utils/unhang_node/change")
+MIRRORED = {
+    "unhang": "tools/unhang",
+    "unhang_node": "module_utils/unhang_node",
+    "bench": "tests/bench",
+    "collector": "tools/collector",
+    "payload": "tools/payload",
+}
+
+
+def floor_plan() -> Iterator[str]:
+    """Every path that the page's first block names, relative to the checkout."""
+    block = PAGE.partition("## The floor plan")[2].partition("\n\n")[2].partition("\n\n")[0]
+    above: list[str] = []
+    for line in block.splitlines():
+        depth = (len(line) - len(line.lstrip())) // 4 - 1
+        names = re.split(r"  ", line.strip())[0].split()
+        above = above[:depth]
+        first = "/".join([*above, names[0].rstrip("/")])
+        yield first
+        yield from ("/".join([*first.split("/")[:-1], name.rstrip("/")]) for name in names[1:])
+        above.append(names[0].rstrip("/"))
+
+
+def packages(folder: str) -> list[str]:
+    return sorted(path.parent.name for path in (HOME / folder).glob("*/__init__.py"))
+
+
+def test_what_the_floor_plan_names_is_there():
+    assert [path for path in floor_plan() if not (HOME / path).exists()] == []
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_every_package_stands_in_the_floor_plan(folder):
+    named = set(floor_plan())
+    assert [name for name in packages(folder) if f"{folder}/{name}" not in named] == []
+
+
+@pytest.mark.parametrize(("label", "order", "folder"), [("tools/unhang", CONTROLLER, "tools/unhang"), ("unhang_node", NODE, "module_utils/unhang_node")])
+def test_the_page_has_the_order_that_the_layer_test_holds(label, order, folder):
+    heights = {name.removeprefix("change."): height for height, line in enumerate(order.split("|")) for name in line.split()}
+    found = re.search(rf"^    {label}  +(.*(?:\n {{20,}}.*)*)", PAGE.partition("Inside each of the two")[2], re.MULTILINE)
+    named = [name for name in re.findall(r"\w+", found.group(1)) if name in packages(folder)]
+    assert set(named) == set(packages(folder)) - {"change"} | ({"change"} & set(named))
+    assert [heights[name] for name in named if name in heights] == sorted(heights[name] for name in named if name in heights)
+
+
+def test_units_lie_in_the_folders_of_what_they_test():
+    folders = {path.parent.relative_to(HOME / "tests" / "unit") for path in (HOME / "tests" / "unit").rglob("test_*.py")} - {Path()}
+    places = {folder: HOME / MIRRORED.get(folder.parts[0], folder.parts[0]) / Path(*folder.parts[1:]) for folder in folders}
+    assert [str(folder) for folder, place in places.items() if not place.is_dir()] == []
+
+
+def test_every_generated_file_is_marked():
+    marked = {line.split()[0] for line in (HOME / ".gitattributes").read_text().splitlines() if "linguist-generated" in line}
+    written = {
+        f"docs/{name}"
+        for name in re.findall(r"\[\w+\]\((\w+\.md)\)", *re.findall(r"^.*\*\*generated\*\*.*$", (HOME / "docs" / "README.md").read_text(), re.MULTILINE))
+    }
+    assert written | {"roles/smoke_test/files/unhang_smoke.py", "roles/smoke_test/files/unhang_burn_in.py", "tools/unhang/diagnose/wording.json"} <= marked
+    assert [path for path in marked if not (HOME / path).is_file()] == []
+
+
+def test_nothing_was_added_in_a_version_that_is_not_out():
+    version = re.search(r'VERSION = "([0-9.]+)"', (HOME / "module_utils" / "unhang_node" / "version.py").read_text()).group(1)
+    texts = {path: path.read_text() for folder in ("library", "plugins") for path in (HOME / folder).rglob("*.py")}
+    added = {(path.name, one) for path, text in texts.items() for one in re.findall(r"version_added: [\"']?([0-9.]+)", text)}
+    assert added
+    assert [name for name, one in added if [*map(int, one.split("."))] > [*map(int, version.split("."))]] == []
