@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import jsonschema_rs
 import pytest
@@ -48,3 +49,16 @@ def test_what_is_commented_out_is_valid_too(path):
 def test_nothing_in_the_example_weakens_ssh(fleet):
     for variables in hosts_of(fleet, "example").values():
         assert not [name for name in variables if "ssh" in name or "host_key" in name]
+
+
+def test_a_node_set_in_the_limit_of_plain_ansible_is_refused_with_its_hosts(fleet):
+    (fleet.folder / "hosts").write_text("[gpu]\ngpu001\ngpu002\ngpu003\ngpu004\n")
+    command = [project.ansible_program("ansible-playbook"), PROJECT / "playbooks" / "audit.yml", "-i", fleet.folder / "hosts", "--list-hosts", "--limit"]
+    refused = run([*command, "gpu[001-003]"], fleet.environment(), fleet.folder)
+    assert (refused.returncode, refused.stdout, len(refused.stderr.splitlines())) == (2, "", 1)
+    assert "--limit gpu[001-003]: ansible-playbook does not read gpu[001-003] as a set of hosts; write --limit 'gpu001,gpu002,gpu003', or" in refused.stderr
+    taken = run([*command, "gpu[0:1]"], fleet.environment(), fleet.folder)
+    assert taken.returncode == 0 and sorted(taken.stdout.split()[-2:]) == ["gpu001", "gpu002"]
+    own = [sys.executable, "-P", "-m", "unhang", "playbook", "audit", "-i", fleet.folder / "hosts", "--list-hosts", "--limit", "gpu[002-003]"]
+    taken = run(own, fleet.environment(), fleet.folder)
+    assert taken.returncode == 0 and sorted(taken.stdout.split()[-2:]) == ["gpu002", "gpu003"], taken.stderr

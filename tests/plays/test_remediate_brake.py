@@ -45,7 +45,8 @@ def test_a_switch_that_stands_in_the_inventory_never_changes_all_nodes_at_once(t
 @pytest.mark.parametrize("playbook", ["remediate", "rollback", "preprovision", "smoke"])
 def test_a_range_in_the_limit_is_refused_before_any_node_is_asked(tmp_path, playbook):
     (tmp_path / "hosts").write_text("[gpu]\n" + "".join(f"gpu00{number} ansible_host=192.0.2.{number}\n" for number in range(1, 6)))
-    command = ["ansible-playbook", f"playbooks/{playbook}.yml", "-i", str(tmp_path / "hosts"), "--limit", "gpu[001-003]", "-e", "unhang_apply=true"]
+    command = ["ansible-playbook", f"playbooks/{playbook}.yml", "-i", str(tmp_path / "hosts"), "--limit", f"@{tmp_path}/limit", "-e", "unhang_apply=true"]
+    (tmp_path / "limit").write_text("gpu[001-003]\n")
     options = {"cwd": PROJECT, "env": environment(tmp_path), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
     played = read_play(subprocess.run(command, **options))
     assert played.code == 2

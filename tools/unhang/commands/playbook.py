@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 
 from unhang import project
+from unhang.ansible.limit_refusal import limit_refusal, translated
 from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
 
 EXAMPLES = """\
   unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning   previews one role on one node
-  unhang playbook rollback -i inventory/mycluster --limit gpu001                                previews the way back"""
+  unhang playbook rollback -i inventory/mycluster --limit 'gpu[001-003]'                        previews the way back"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,4 +35,23 @@ def run(arguments: argparse.Namespace) -> int:
     project.link_pynvml(home)
     program = project.ansible_program("ansible-playbook")
     sys.stdout.flush()
-    os.execve(program, [program, str(playbook), *arguments.ansible], project.ansible_environment(home, os.environ))  # noqa: S606 -- an argv list, no shell
+    os.execve(program, [program, str(playbook), *_with_hosts(arguments.ansible)], project.ansible_environment(home, os.environ))  # noqa: S606 -- an argv list, no shell
+
+
+def _with_hosts(given: Sequence[str]) -> list[str]:
+    """Options in which --limit has hosts instead of node sets. Raises UserError."""
+    words, is_limit = [], False
+    for word in given:
+        option, equals, value = word.partition("=")
+        if is_limit:
+            words.append(_hosts(word))
+        elif option == "--limit" and equals:
+            words.append(f"--limit={_hosts(value)}")
+        else:
+            words.append(word)
+        is_limit = not is_limit and word in ("-l", "--limit")
+    return words
+
+
+def _hosts(limit: str) -> str:
+    return translated(limit) if limit_refusal(limit) else limit
