@@ -19,6 +19,8 @@ SEVERITIES = ("critical", "error", "warning", "info")
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and nothing that is counted here has more
 _INDEX = re.compile(r"\[\d+\]")
+_FAR = re.compile(r"lies on (?P<kind>\S+) at (?P<mount>[^,]+), which nobody named")
+MOST_PATHS = 6  # named of the facts that one reason keeps from being read
 _FACT = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")  # faults.events[0], which says nothing to those who do not know the document
 _TABLE_ROW = re.compile(r"tables\.[a-z0-9_]+[.\[](?P<row>.+?)\]?")
 
@@ -48,12 +50,18 @@ class Fold:
 
 @dataclass(frozen=True)
 class Unread:
-    """A fact that was not read, why, and which rules could therefore not say."""
+    """Facts that were not read for one reason, and which rules could therefore not say."""
 
-    path: str
+    paths: tuple[str, ...]
     reason: str
     rules: tuple[str, ...]
     hosts: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The facts in one line, the first few by name."""
+        more = f" and {len(self.paths) - MOST_PATHS} more" if len(self.paths) > MOST_PATHS else ""
+        return ", ".join(self.paths[:MOST_PATHS]) + more
 
 
 def fold_items(labels: Iterable[str]) -> str:
@@ -150,16 +158,24 @@ def _fold(members: list[Mapping[str, Any]]) -> Fold:
 
 
 def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
-    """Unknown findings by the fact that was not read and why, those that leave most rules open first."""
-    rules: dict[tuple[str, str], set[str]] = {}
-    hosts: dict[tuple[str, str], set[str]] = {}
+    """Unknown findings by why their facts were not read, those that leave most rules open first: one folder on NFS is one line, whatever would be in it."""
+    paths: dict[str, set[str]] = {}
+    rules: dict[str, set[str]] = {}
+    hosts: dict[str, set[str]] = {}
     for finding in findings:
         for path, reason in unread_of(finding):
-            key = (_INDEX.sub("[*]", path), reason)
-            rules.setdefault(key, set()).add(str(finding.get("rule")))
-            hosts.setdefault(key, set()).update(hosts_of(finding))
-    described = [Unread(path, reason, tuple(sorted(rules[path, reason])), tuple(sorted(hosts[path, reason]))) for path, reason in rules]
-    return sorted(described, key=lambda unread: (-len(unread.rules), -len(unread.hosts), unread.path))
+            cause = _far_folder(reason)
+            paths.setdefault(cause, set()).add(_INDEX.sub("[*]", path))
+            rules.setdefault(cause, set()).add(str(finding.get("rule")))
+            hosts.setdefault(cause, set()).update(hosts_of(finding))
+    folded = [Unread(tuple(sorted(paths[cause])), cause, tuple(sorted(rules[cause])), tuple(sorted(hosts[cause]))) for cause in paths]
+    return sorted(folded, key=lambda unread: (-len(unread.rules), -len(unread.hosts), unread.paths))
+
+
+def _far_folder(reason: str) -> str:
+    """The reason without the file of a folder that lies on a network file system: the folder is why none of its files was read."""
+    found = _FAR.search(reason)
+    return reason if found is None else f"{reason.partition(':')[0]}: {found['mount']} lies on {found['kind']}, which nobody named: not touched"
 
 
 def unread_of(finding: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -195,7 +195,13 @@ def _hash(text: str) -> str:
 
 
 def _unread_view(gap: Unread) -> dict[str, Any]:
-    return {"path": visible(gap.path, 160), "reason": visible(gap.reason, 300), "rules": [visible(rule, 120) for rule in gap.rules], "hosts": gap.hosts}
+    return {
+        "path": visible(gap.path, 400),
+        "facts": len(gap.paths),
+        "reason": visible(gap.reason, 300),
+        "rules": [visible(rule, 120) for rule in gap.rules],
+        "hosts": gap.hosts,
+    }
 
 
 def _joined(nodes: Sequence[NodeSummary], folds: Sequence[Fold], mapped: Sequence[Panel]) -> list[Joined]:

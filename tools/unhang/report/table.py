@@ -159,11 +159,11 @@ def _found(fold: Fold) -> str:
 def _unknown(unread: list[Unread], longest: int) -> list[RenderableType]:
     if not unread:
         return []
-    title = f"{counted(len(unread), 'fact')} could not be read, so these rules cannot say"
+    title = f"{counted(sum(len(gap.paths) for gap in unread), 'fact')} could not be read, so these rules cannot say"
     rows: list[RenderableType] = [Text.assemble((" UNKNOWN ", STYLES["unknown"]), " ", (title, "bold"))]
     for gap in unread:
         rules = ", ".join(visible(rule, 120) for rule in gap.rules[:4]) + (f" and {len(gap.rules) - 4} more" if len(gap.rules) > 4 else "")
-        lines = [("fact", visible(gap.path, 160), "bold"), ("because", visible(gap.reason, 300), "")]
+        lines = [("fact" if len(gap.paths) == 1 else "facts", visible(gap.path, 400), "bold"), ("because", visible(gap.reason, 300), "")]
         lines += [("where", phrases.hosts(gap.hosts, longest), ""), ("rules", rules, "dim")]
         rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
     return rows

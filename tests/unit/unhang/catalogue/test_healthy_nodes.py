@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from healthy_nodes import HEALTHY
+from public_machines import MACHINES, public_node
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
@@ -70,6 +71,14 @@ def test_facts_of_the_real_machines_fit_the_schema(read):
 @pytest.mark.parametrize("read", [real_8xh200, real_4xh200, one_file_8xh200])
 def test_nothing_above_info_is_found_on_the_real_machines(read):
     assert said(read(), ("fail",)) == set()
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_nothing_above_info_is_found_on_a_public_machine_but_what_is_true_of_it(name):
+    persistence = {("gpu-persistence-off", "fail")} if MACHINES[name].get("persistence") is False and MACHINES[name]["count"] > 1 else set()
+    document = public_node(name)
+    assert list(check_schema(document, read_schema("node-facts-1"))) == []
+    assert said(document, ("fail", "unknown")) == persistence
 
 
 def test_only_what_the_recording_lacks_is_left_open_on_the_real_machine():

@@ -103,19 +103,12 @@ def test_an_item_has_the_name_that_people_use(where, label):
     assert item_label(where) == label
 
 
-def test_unknown_findings_are_told_by_the_fact_that_is_missing():
-    def unknown(rule, host, *paths):
-        return fleets.finding(
-            rule,
-            host,
-            "error",
-            "t",
-            "e",
-            "",
-            verdict="unknown",
-            missing=[{"path": path, "status": "denied", "reason": "needs root"} for path in paths],
-        )
+def unknown(rule, host, *paths, status="denied", reason="needs root"):
+    missing = [{"path": path, "status": status, "reason": reason} for path in paths]
+    return fleets.finding(rule, host, "error", "t", "e", "", verdict="unknown", missing=missing)
 
+
+def test_unknown_findings_are_folded_by_why_their_facts_were_not_read():
     gaps = fold_unread(
         [
             unknown("a", "n1", "gpus.devices[0].ecc"),
@@ -124,9 +117,23 @@ def test_unknown_findings_are_told_by_the_fact_that_is_missing():
         ]
     )
     assert [(gap.path, gap.reason, gap.rules, gap.hosts) for gap in gaps] == [
-        ("gpus.devices[*].ecc", "denied: needs root", ("a", "b"), ("n1", "n2")),
-        ("limits.shm", "denied: needs root", ("b",), ("n1",)),
+        ("gpus.devices[*].ecc, limits.shm", "denied: needs root", ("a", "b"), ("n1", "n2")),
     ]
+
+
+def test_one_folder_on_a_network_file_system_is_one_line_whatever_would_be_in_it():
+    def far(rule, path, file):
+        return unknown(rule, "n1", path, status="error", reason=f"{file}: lies on nfs4 at /opt, which nobody named: not touched")
+
+    folded = fold_unread([far(f"rule-{number}", f"nccl.libraries[{number}].version", f"/opt/env{number}/libnccl.so.2") for number in range(70)]
+        + [far("torch", "torch.environments", "/opt/conda"), unknown("shm", "n1", "limits.shm", status="timeout", reason="stat /dev/shm")])  # fmt: skip
+    assert [(gap.path, len(gap.rules)) for gap in folded] == [("nccl.libraries[*].version, torch.environments", 71), ("limits.shm", 1)]
+    assert folded[0].reason == "error: /opt lies on nfs4, which nobody named: not touched"
+
+
+def test_many_facts_of_one_reason_are_counted():
+    (gap,) = fold_unread([unknown("a", "n1", *(f"limits.sysctls.{number}" for number in range(9)))])
+    assert gap.path.endswith("limits.sysctls.5 and 3 more")
 
 
 def test_a_finding_without_a_host_folds_too():
