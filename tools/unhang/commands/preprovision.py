@@ -42,7 +42,7 @@ STEPS = {
     "Smoke test, each node alone": "smoke test, each node alone",
     BURN_IN: "burn-in, each node alone",
     "Smoke test, together": "smoke test, together",
-    "Say what was decided": "decide",
+    "Report what was decided": "decide",
 }
 SMOKE_STEPS = [name for name, meaning in STEPS.items() if "smoke" in meaning]
 VERDICTS = {PASSED: PASS, FAILED: FAIL, NOT_PROVED: UNKNOWN}
