@@ -45,6 +45,7 @@ OTHERS = {
     "ansible-galaxy": "fetches a collection, which is not to be had here",
     "curl": "asks an AWX that is not here",
     "kubectl": "asks a Kubernetes that is not here",
+    "srun": "Slurm's own",
     "podman": "no container engine is here; tests/packages/test_containerfile.py plays the steps",
     "run": "CI itself",
     **dict.fromkeys(("scp", "ssh"), "OpenSSH"),
@@ -198,6 +199,8 @@ def place(tmp_path_factory):
     shutil.copytree(next(iter(sorted((fixtures / "diagnose_batches" / "1").iterdir()))), folder / "DIR" / "case")
     shutil.copy(next(iter((folder / "runs" / "latest" / "nodes").glob("gpu001.json"))), folder / "node.json")
     shutil.copytree(PROJECT / "inventory" / "example", folder / "inventory" / "mycluster")
+    shutil.copy(folder / "node.json", folder / "job.json")
+    (folder / "job.env").write_text("NCCL_DEBUG=INFO\n")
     (folder / "mine").mkdir()
     run_again(folder)
     return folder

@@ -11,7 +11,7 @@ import pytest
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
     __init__ errors | text strict_json | nodeset strict_yaml plain_pickle | given_files run_folder project | schemas | catalogue | judge | triage
-    | diagnose lint smoke gate reference report | history | plan | rollout | ansible | commands | cli | __main__
+    | diagnose lint smoke gate reference report | history compare | plan | rollout | ansible | commands | cli | __main__
 """
 NODE = """
     __init__ version document named_tuple | process versions links | parse | root | section | context | mount_table | files | nvml | sections | sources

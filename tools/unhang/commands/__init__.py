@@ -10,6 +10,7 @@ COMMANDS = {
     "report": "show a judged run as table, JSON or page",
     "runs": "list the runs of the history; remove old run folders",
     "diff": "say what changed from one run to another: findings and facts",
+    "compare": "say where two groups, inventories or environments differ",
     "history": "say when a finding began and what else changed then; what comes and goes",
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
     "remediate": "roll a plan out in waves, behind a brake; go on with it after any death; say where each node stands",

@@ -1,0 +1,68 @@
+"""A comparison for people and for other programs. What nodes say is shown as `visible` makes it."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from unhang.compare.comparing import Comparison, Values
+from unhang.compare.sides import Side
+from unhang.nodeset import fold_hosts, shortened
+from unhang.text import counted, visible
+
+MOST_VALUES = 6  # of one side; a list of versions that is longer says that nothing is alike
+LONGEST_VALUE = 160
+LONGEST_NODES = 60
+COLUMNS = ("fact", "a", "b")
+
+
+def render_comparison(told: Comparison, width: int) -> list[str]:
+    """The two sides, each fact that differs with the values of both, and what could not be compared."""
+    lines = [_side("A", told.a), _side("B", told.b), ""]
+    for one in told.differences:
+        lines.append(visible(one.fact, 300))
+        lines += [line for label, values, side in (("A", one.a, told.a), ("B", one.b, told.b)) for line in _values(label, values, side, width)]
+    lines += [""] if told.differences else []
+    lines.append(f"{counted(told.compared, 'fact')} compared: {len(told.differences) or 'none'} differ{'s' if len(told.differences) == 1 else ''}")
+    if told.unread:
+        lines.append(f"{counted(told.unread, 'fact')} not compared: a side could not read them")
+    return lines
+
+
+def _side(label: str, side: Side) -> str:
+    if side.environment is not None:
+        return f"{label}  {visible(side.name, 300)}: {counted(len(side.environment), 'variable')} that concern communication"
+    unread = f", and {counted(len(side.unread), 'node')} not read" if side.unread else ""
+    return f"{label}  {visible(side.name, 300)}: {counted(len(side.hosts), 'node')}{unread}"
+
+
+def _values(label: str, values: Values, side: Side, width: int) -> list[str]:
+    ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
+    texts = [f"{visible(value, LONGEST_VALUE)}{_of(hosts, side, len(ordered))}" for value, hosts in ordered[:MOST_VALUES]]
+    texts += [f"and {len(ordered) - MOST_VALUES} more values"] if len(ordered) > MOST_VALUES else []
+    wrapped = textwrap.wrap("; ".join(texts), max(width - 5, 30), break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"  {label if not place else ' '}  {line}" for place, line in enumerate(wrapped)]
+
+
+def _of(hosts: tuple[str, ...], side: Side, values: int) -> str:
+    if values == 1 or not hosts:
+        return ""
+    return f" ({shortened(fold_hosts(hosts), LONGEST_NODES)}{f', {len(hosts):,} nodes' if len(hosts) > 1 else ''})"
+
+
+def rows_of(told: Comparison) -> list[dict[str, Any]]:
+    """{fact, a, b}: each side's values as [{value, nodes}]."""
+    return [{"fact": one.fact, "a": _plain(one.a), "b": _plain(one.b)} for one in told.differences]
+
+
+def flat_rows_of(told: Comparison) -> list[dict[str, Any]]:
+    """The same for CSV: the values of a side in one cell."""
+    return [{"fact": one.fact, "a": _cell(one.a), "b": _cell(one.b)} for one in told.differences]
+
+
+def _plain(values: Values) -> list[dict[str, Any]]:
+    return [{"value": value, "nodes": list(hosts)} for value, hosts in sorted(values.items())]
+
+
+def _cell(values: Values) -> str:
+    return "; ".join(sorted(values))
