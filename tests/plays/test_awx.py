@@ -11,6 +11,9 @@ import awx_tools
 import pytest
 import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment
+from rollout_plans import HOSTS, planned
+
+from unhang.rollout.journal import read_journal
 
 SURVEYS = {"remediate-survey.json": "remediate.yml", "audit-survey.json": "audit.yml"}
 
@@ -92,27 +95,41 @@ def test_the_survey_asks_for_what_a_rollout_needs():
         assert str(spec[name]["default"]).lower() == str(defaults[name]).lower(), name
 
 
+def answers(survey):
+    """Extra variables as AWX makes them of the survey's own defaults."""
+    spec = json.loads((PROJECT / "awx" / survey).read_text())["spec"]
+    return {row["variable"]: row["default"].split("\n") if row["type"] == "multiselect" else row["default"] for row in spec}
+
+
+def runner(tools, folder, playbook, inventory, given, runs):
+    """A playbook by ansible-runner as AWX calls it: answers of the survey, and an exposed folder for runs."""
+    (folder / "env").mkdir()
+    (folder / "env" / "extravars").write_text(json.dumps({**given, "ansible_python_interpreter": sys.executable}))
+    argv = [sys.executable, "-m", "ansible_runner", "run", folder, "--project-dir", PROJECT, "-p", playbook, "--inventory", inventory]
+    return run(tools, folder, *argv, UNHANG_RUNS=str(runs))
+
+
 def test_ansible_runner_runs_the_audit_and_writes_in_the_run_folder_alone(tools, tmp_path):
     runs = tmp_path / "exposed"
-    answers = {row["variable"]: row["default"] for row in json.loads((PROJECT / "awx" / "audit-survey.json").read_text())["spec"]}
-    (tmp_path / "env").mkdir()
-    (tmp_path / "env" / "extravars").write_text(json.dumps({**answers, "ansible_python_interpreter": sys.executable}))
     before = sorted(str(path) for path in PROJECT.glob("*"))
-    argv = [
-        sys.executable,
-        "-m",
-        "ansible_runner",
-        "run",
-        tmp_path,
-        "--project-dir",
-        PROJECT,
-        "-p",
-        "playbooks/audit.yml",
-        "--inventory",
-        PROJECT / "inventory" / "local",
-    ]
-    done = run(tools, tmp_path, *argv, UNHANG_RUNS=str(runs))
+    done = runner(tools, tmp_path, "playbooks/audit.yml", PROJECT / "inventory" / "local", answers("audit-survey.json"), runs)
     assert done.returncode == 0
     assert [path.name for path in (runs / "latest" / "nodes").iterdir()] == ["localhost.json"]
     assert (runs / "latest" / "findings.json").is_file()
+    assert sorted(str(path) for path in PROJECT.glob("*")) == before
+
+
+def test_ansible_runner_rolls_out_a_plan_and_its_journal_lies_in_the_plans_run_folder(tools, tmp_path):
+    runs = tmp_path / "exposed"
+    folder = runs / "20261120T070000Z-0123456789"
+    (folder / "nodes").mkdir(parents=True)
+    planned(folder)
+    hosts = {host: {"ansible_host": f"192.0.2.{at}", "ansible_ssh_extra_args": "-o ConnectTimeout=1"} for at, host in enumerate(HOSTS, 1)}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"children": {"rack1": {"hosts": hosts}}}}))
+    before = sorted(str(path) for path in PROJECT.glob("*"))
+    given = answers("remediate-survey.json") | {"unhang_apply": "true", "unhang_plan": str(folder)}
+    done = runner(tools, tmp_path, "playbooks/remediate.yml", tmp_path / "hosts.json", given, runs)
+    assert done.returncode == 2
+    assert "a refused: not touched (lock: a: expected to read the node, found no answer)" in done.stdout
+    assert [(entry.host, entry.step, entry.status) for entry in read_journal(folder).entries if entry.host] == [("a", "lock", "failed")]
     assert sorted(str(path) for path in PROJECT.glob("*")) == before
