@@ -27,9 +27,10 @@ class ActionModule(ActionBase):
         options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
         options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}
         _, given = self.validate_argument_spec(argument_spec=options)
-        evidence = {"by": given["by"], "controller": given["controller"]}
+        evidence, hosts = {"by": given["by"], "controller": given["controller"]}, [str(host) for host in given["hosts"]]
+        max_failed = str(self._templar.template(task_vars.get("unhang_max_failed", 0)))
         try:
-            begun = begin(Path(given["plan"]), [str(host) for host in given["hosts"]], evidence, _is_over, given["takes_over"])
+            begun = begin(Path(given["plan"]), hosts, evidence, _is_over, given["takes_over"], task_vars["groups"], max_failed)
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
         return {"changed": False, "rollout": {**begun, "read": os.environ.get("UNHANG_RUN_DIR", "")}}

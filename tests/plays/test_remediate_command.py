@@ -59,6 +59,26 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     assert not (run_folder.parent / "latest").exists()  # a run over the plan's nodes alone takes no audit's place
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reason"),
+    [
+        ("plan.json", '"max_unavailable": 2', '"max_unavailable": 3', "expected the plan as `unhang plan` wrote it, found one that was edited since"),
+        ("plan.json", "unhang/plan/1", "unhang/plan/2", "expected a plan of schema unhang/plan/1, found unhang/plan/2"),
+        ("hosts", "c ansible_host", "d ansible_host", "expected hosts of the inventory, found c, which it does not have"),
+        ("hosts", "[rack1]", "[rack2]", "expected the groups of the plan's limits in the inventory, found none of rack1"),
+    ],
+)
+def test_a_plan_that_does_not_hold_is_refused_in_one_line_and_nothing_is_written(run_folder, file, old, new, reason):
+    path = run_folder / file if file == "plan.json" else run_folder.parent.parent / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    done = remediate(run_folder, "--apply")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sum(reason in line for line in done.stderr.splitlines()) == 1
+    assert not {"Origin:", "TASK", "Traceback"} & set(done.stderr.split())
+    assert not (run_folder / "journal.jsonl").exists()
+
+
 def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_folder):
     plan = replace(planned(run_folder), waves=(Wave("canary 1", ("a",)), Wave("wave 1", ("b",)), Wave("wave 2", ("c",))))
     write_plan(run_folder, plan)

@@ -155,7 +155,8 @@ def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Names
     if played.stopped and not read_journal(folder).entries:
         raise UserError(f"stopped by hand, before a node was touched; go on with: {again} --apply")
     if not read_journal(folder).entries:
-        sys.stderr.write(played.output)
+        if not any(map(shown_line, played.output.splitlines())):  # else the reason has been told
+            sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
     run_folder.write_atomically(folder / EVIDENCE, render_json(_status(folder, plan, arguments)))
     code = show(folder, plan, arguments)

@@ -185,12 +185,23 @@ def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
     return (path if path.is_dir() else path.parent).absolute(), plan
 
 
-def begin(path: Path, known_hosts: Sequence[str], evidence: Mapping[str, Any], is_over: Any, takes_over: str) -> dict[str, Any]:
+def begin(
+    path: Path,
+    known_hosts: Sequence[str],
+    evidence: Mapping[str, Any],
+    is_over: Any,
+    takes_over: str,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    max_failed: int | str = 0,
+) -> dict[str, Any]:
     """{folder, epoch, run} of a new controller. Raises UserError, OSError.
 
-    is_over: whether the process of an earlier one has ended for sure; takes_over: id of the plan's run, when a person says so.
+    is_over: whether the process of an earlier one has ended for sure; takes_over: id of the plan's run, when a person says so; groups, max_failed: as for
+    begin_wave, looked at before anything is written. None where they are not known.
     """
     folder, plan = open_plan(path, known_hosts)
+    if groups is not None:
+        limits_of(plan, groups, max_failed)
     standing = Followed(folder, plan).standing()
     newest = standing.begun
     if newest is not None and not standing.ended and not is_over(newest.evidence) and takes_over != plan.run.id:

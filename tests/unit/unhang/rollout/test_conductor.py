@@ -102,6 +102,17 @@ def test_a_plan_for_hosts_that_are_gone_touches_nothing(tmp_path):
     assert not (tmp_path / "journal.jsonl").exists()
 
 
+@pytest.mark.parametrize(
+    ("groups", "max_failed", "reason"), [({"rack1": []}, "0", "found none of rack1"), (GROUPS, "many", "expected a number of nodes or a share such as 5%")]
+)
+def test_limits_that_do_not_hold_are_refused_before_the_controller_begins(tmp_path, groups, max_failed, reason):
+    planned(tmp_path)
+    with pytest.raises(UserError, match=reason):
+        begin(tmp_path, HOSTS, WHO, over, "", groups, max_failed)
+    assert not (tmp_path / "journal.jsonl").exists()
+    assert begin(tmp_path, HOSTS, WHO, over, "", GROUPS, "1")["epoch"] == 1
+
+
 def test_what_is_too_long_for_the_journal_is_cut(conductor):
     order = conductor.ask("a", "lock", GROUPS, "0")
     conductor.record(order, StepResult("failed", {"why": "x" * 100_000, "holder": {"run": "y" * 100_000}}))
