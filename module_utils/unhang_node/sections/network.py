@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import _socket as socket  # as parse/addresses does
 
 from ..parse.addresses import (
     is_routable,
@@ -190,7 +190,8 @@ def ask_kernel(root: Root) -> dict[str, list[str]]:
     names = dict(socket.if_nameindex())
     found: dict[str, list[str]] = {}
     done, datagrams = False, 0
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
+    kernel = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    try:
         kernel.settimeout(2)
         kernel.send(netlink_request())
         while not done and datagrams < 4096:
@@ -198,6 +199,8 @@ def ask_kernel(root: Root) -> dict[str, list[str]]:
             datagrams += 1
             for number, address in rows:
                 found.setdefault(names.get(number, str(number)), []).append(address)
+    finally:
+        kernel.close()
     return found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import sys
 
 from ..mount_table import read_mounts
@@ -108,7 +108,7 @@ def read_memory(root: Root) -> int:
 def read_architecture(root: Root) -> str:
     """x86_64, aarch64 …: this machine's own name for it, or what a recorded node's loader and kernel say. Raises OSError."""
     if root.is_live:
-        return platform.machine()
+        return os.uname().machine
     recorded = line_if_there(root, "/proc/sys/kernel/arch")
     if recorded:
         return recorded
@@ -184,7 +184,7 @@ def find_slurm_version(root: Root) -> str | None:
 def read_python(root: Root) -> dict[str, Any]:
     """{path, version}: the interpreter that runs this, or of a recorded node the one that /usr/bin/python3 leads to. Raises OSError."""
     if root.is_live:
-        return {"path": clean_or_none(sys.executable or ""), "version": platform.python_version()}
+        return {"path": clean_or_none(sys.executable or ""), "version": sys.version.split()[0]}
     path = root.resolve("/usr/bin/python3")
     root.stat(path)
     version = path.rpartition("/python")[2]

@@ -34,6 +34,7 @@ MAX_DESCRIPTORS = 200000
 MAX_SETTINGS = 512
 MAPS_LIMIT_BYTES = 16 << 20
 ENVIRON_LIMIT_BYTES = 2 << 20
+KTHREADD, PF_KTHREAD = "/proc/2", 0x200000  # include/linux/sched.h
 
 
 class Holder(NamedTuple):
@@ -58,7 +59,8 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
     collector: process id of the collector; its children (one of them talks to the driver) are nobody's job and are left out.
     """
     held, denied, looked_at = {}, 0, 0
-    for pid in sorted((name for name in root.names("/proc") if name.isdigit()), key=int):
+    of_the_kernel = kernel_threads(root)
+    for pid in sorted((name for name in root.names("/proc") if name.isdigit() and name not in of_the_kernel), key=int):
         try:
             targets = _open_devices(root, pid)
         except PermissionError:
@@ -76,6 +78,17 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
     if denied:
         unread.add("holders", "denied", f"open files of {denied} processes of other users need root")
     return [_identify(root, pid, devices, users) for pid, devices in held.items()]
+
+
+def kernel_threads(root: Root) -> frozenset[str]:
+    """Process ids of the kernel's own threads, which hold no file: a machine with 128 cores has well over a thousand, and each folder costs a look.
+
+    In a container process 2 is anybody's, and its children are looked into.
+    """
+    flags = _text(root, KTHREADD + "/stat").rpartition(")")[2].split()[6:7]
+    if not (flags and flags[0].isdigit() and int(flags[0]) & PF_KTHREAD):
+        return frozenset()
+    return frozenset(_text(root, KTHREADD + "/task/2/children", MAPS_LIMIT_BYTES).split())
 
 
 def _place(root: Root, path: str) -> str:
@@ -123,9 +136,9 @@ def _where(root: Root, pid: str, container: str | None) -> str | None:
     return "host" if (status.st_dev, status.st_ino) == (own.st_dev, own.st_ino) else "container"
 
 
-def _text(root: Root, path: str) -> str:
+def _text(root: Root, path: str, limit: int = 65536) -> str:
     try:
-        return root.text(path, 65536)
+        return root.text(path, limit)
     except OSError:
         return ""
 

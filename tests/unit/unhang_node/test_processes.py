@@ -206,3 +206,14 @@ def test_environment_is_split_at_zero_bytes():
 def test_site_packages_are_told_from_torchs_library():
     assert site_packages_of(SITE + "/torch/lib/libtorch_cpu.so") == SITE
     assert site_packages_of("/usr/lib/libtorch_cpu.so") is None
+
+
+def children(flags, *pids):
+    """Process 2 with these flags and children."""
+    return {"/proc/2/stat": f"2 (kthread (d) S 0 0 0 0 -1 {flags} 0 0 0 0 0 3 0\n", "/proc/2/task/2/children": " ".join(map(str, pids)) + " "}
+
+
+@pytest.mark.parametrize(("flags", "looked_at"), [(2129984, [30]), (4194304, [20, 30]), ("", [20, 30])], ids=["kernel", "container", "unread"])
+def test_threads_of_the_kernel_are_passed_over_and_the_children_of_another_process_2_are_not(tmp_path, flags, looked_at):
+    section, _ = read(tmp_path, "gpus", process(20, ("/dev/nvidia0",)), process(30, ("/dev/nvidia0",)), children(flags, 20, 21))
+    assert [row["pid"] for row in section["holders"]] == looked_at
