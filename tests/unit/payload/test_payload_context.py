@@ -122,3 +122,35 @@ def test_what_goes_wrong_in_making_them_is_told_where_they_are_used():
 def test_a_torch_without_such_a_call_makes_them_with_their_first_collective():
     run, _, _ = rank_of_four([object()] * 5)
     payload.OverlapGroups(run).await_all(run)
+
+
+def leaving(destroy):
+    """(a run whose groups are there and left by `destroy`, its groups, the devices that its threads chose)."""
+    run, _, chosen = rank_of_four([object()] * 5)
+    groups = payload.OverlapGroups(run)
+    groups.await_all(run)
+    chosen.clear()
+    run.dist.destroy_process_group = destroy
+    return run, groups, chosen
+
+
+def test_groups_are_left_at_the_same_time_on_the_ranks_own_gpu():
+    together, left = threading.Barrier(3, timeout=20), []
+
+    def destroy(group):
+        together.wait()
+        left.append(group)
+
+    run, groups, chosen = leaving(destroy)
+    groups.destroy(run)
+    assert sorted(map(id, left)) == sorted(map(id, [groups.second] + [group for _, group in groups.mesh]))
+    assert chosen == [run.device] * 3
+
+
+def test_what_goes_wrong_in_leaving_a_group_is_told():
+    def destroy(group):
+        raise RuntimeError("NCCL error in destroy")
+
+    run, groups, _ = leaving(destroy)
+    with pytest.raises(RuntimeError, match="NCCL error in destroy"):
+        groups.destroy(run)
