@@ -57,3 +57,11 @@ def test_the_signature_proves_itself():
 @pytest.mark.parametrize("path", re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
 def test_a_link_leads_to_a_page(path):
     assert (PROJECT / path).is_file()
+
+
+NAMED = r"`((?:tools|tests|library|module_utils|roles|playbooks|awx|docs)/[^`*<>\s]+)`"
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(NAMED, (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")))))
+def test_what_is_named_is_there(path):
+    assert (PROJECT / path).exists()

@@ -1,0 +1,44 @@
+"""Every list of roles names the same ones in the same order, so that a new role is forgotten in none."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unhang.catalogue import table
+from unhang.plan.role_remedies import ROLE_ORDER
+
+PROJECT = Path(__file__).resolve().parents[3]
+ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())
+ALONE = {"node_change", "drain", "smoke_test", "node_gate"}  # the frame, and what other playbooks play
+
+
+def test_a_role_that_brings_nodes_to_their_policy_is_played_in_its_place():
+    plays = yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())
+    (order,) = (play["vars"]["remediate_order"] for play in plays if "remediate_order" in play.get("vars", {}))
+    assert sorted(order) == [role for role in ROLES if role not in ALONE]
+    assert tuple(order) == ROLE_ORDER
+
+
+def test_the_survey_of_awx_offers_the_same_roles():
+    survey = json.loads((PROJECT / "awx" / "remediate-survey.json").read_text())
+    (asked,) = (question for question in survey["spec"] if question["variable"] == "unhang_roles")
+    assert tuple(asked["choices"]) == tuple(asked["default"].split("\n")) == ROLE_ORDER
+
+
+def test_what_a_role_costs_is_a_row():
+    assert set(ROLE_ORDER) <= set(table("remedy_steps"))
+
+
+@pytest.mark.parametrize("page", ["plan.md", "remediation.md"])
+def test_a_page_names_them_in_their_order(page):
+    assert re.search(rf"{', '.join(ROLE_ORDER)}\.", (PROJECT / "docs" / page).read_text())
+
+
+def test_the_page_of_roles_has_each():
+    text = (PROJECT / "docs" / "roles.md").read_text()
+    assert [role for role in ROLES if f"(../roles/{role}/README.md)" not in text and role != "smoke_test"] == []
