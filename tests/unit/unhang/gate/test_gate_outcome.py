@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from burn_in_events import healthy
+from foreign_schemas import junit_faults
 
 from unhang.gate.outcome import SmokeResults, exit_code, gate_document
 from unhang.report.gate import render_gate, render_gate_junit
@@ -59,6 +60,7 @@ def test_the_table_names_each_node_once_with_its_reasons_and_those_that_fail_fir
 
 
 def test_junit_counts_what_is_not_proved_as_an_error_and_never_as_good():
+    assert junit_faults(render_gate_junit(document_of(*DECISIONS))) == []
     suite = ElementTree.fromstring(render_gate_junit(document_of(*DECISIONS)))
     assert dict(suite.attrib) == {"name": "unhang preprovision", "tests": "4", "failures": "1", "errors": "1"}
     told = {case.get("name"): [child.tag for child in case] for case in suite}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from foreign_schemas import sarif_faults
 
 from unhang import cli
 from unhang.lint.checks import Context
@@ -64,7 +65,9 @@ def test_sarif_names_rule_file_line_and_level(tmp_path, capsys):
     script = tmp_path / "train.sh"
     script.write_text("#!/bin/bash\nexport NCCL_TIMEOUT=1200000\n")
     assert cli.main(["lint", "--format", "sarif", str(script)]) == 1
-    log = json.loads(capsys.readouterr().out)
+    text = capsys.readouterr().out
+    assert sarif_faults(text) == []
+    log = json.loads(text)
     result = log["runs"][0]["results"][0]
     assert log["version"] == "2.1.0" and result["ruleId"] == "name-not-real" and result["level"] == "error"
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] == 2
@@ -75,7 +78,9 @@ def test_sarif_of_a_relative_file_is_a_uri_and_each_rule_stands_once_with_its_pa
     (tmp_path / "my jobs").mkdir()
     (tmp_path / "my jobs" / "é#1.sh").write_text("export NCCL_TIMEOUT=1\nexport NCCL_SOCKET_TIMEOUT=1\nexport NCCL_DEBUG=verbose\n")
     cli.main(["lint", "-o", "sarif", "my jobs"])
-    run = json.loads(capsys.readouterr().out)["runs"][0]
+    text = capsys.readouterr().out
+    assert sarif_faults(text) == []
+    run = json.loads(text)["runs"][0]
     rules = run["tool"]["driver"]["rules"]
     assert [one["id"] for one in rules] == ["name-not-real", "wrong-value"] and all(one["helpUri"].startswith("https://") for one in rules)
     assert [rules[one["ruleIndex"]]["id"] for one in run["results"]] == [one["ruleId"] for one in run["results"]]

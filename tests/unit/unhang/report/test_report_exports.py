@@ -11,6 +11,7 @@ import five_situations
 import fleets
 import hostile
 import pytest
+from foreign_schemas import junit_faults, sarif_faults
 
 from unhang.report.exports import RENDERERS
 
@@ -51,6 +52,7 @@ def test_markdown_has_a_row_for_each_cause(found):
 
 
 def test_junit_counts_what_it_holds_and_an_unread_node_is_an_error(found):
+    assert junit_faults(RENDERERS["junit"](found)) == []
     suite = ElementTree.fromstring(RENDERERS["junit"](found))
     assert int(suite.get("tests")) == len(suite.findall("testcase")) == found["host_count"]
     assert int(suite.get("failures")) == len(suite.findall("testcase/failure"))
@@ -59,6 +61,7 @@ def test_junit_counts_what_it_holds_and_an_unread_node_is_an_error(found):
 
 
 def test_sarif_has_a_result_for_each_failure_and_names_its_rule(found):
+    assert sarif_faults(RENDERERS["sarif"](found)) == []
     (run,) = json.loads(RENDERERS["sarif"](found))["runs"]
     failures = [one for one in found["findings"] if one["verdict"] == "fail"]
     assert [one["ruleId"] for one in run["results"]] == [one["rule"] for one in failures]

@@ -6,6 +6,7 @@ import json
 from xml.etree import ElementTree
 
 import pytest
+from foreign_schemas import junit_faults
 from rollout_plans import EVIDENCE, HOSTS, Recorded, planned
 
 from unhang.cli import main
@@ -112,6 +113,7 @@ def test_junit_passes_a_node_that_is_proved_and_no_other(recorded):
     recorded.begin()
     recorded.through("a")
     recorded.through("b", failing="smoke_alone")
+    assert junit_faults(render_status_junit(status(recorded))) == []
     suite = ElementTree.fromstring(render_status_junit(status(recorded)))
     told = {case.get("name"): [child.tag for child in case] for case in suite}
     assert told == {"a": ["system-out"], "b": ["failure", "system-out"], "c": ["error", "system-out"]}

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 from burn_in_events import done, healthy, reading
+from foreign_schemas import junit_faults
 
 from unhang.errors import UserError
 from unhang.schemas.check import check_schema
@@ -206,7 +207,9 @@ def test_junit_has_a_failure_for_the_gpu_and_an_error_for_what_is_not_proved():
     wrong = {"e": "wrong", "gpu": 2, "round": 1, "what": "int8", "elements": 1, "places": [PLACE], "why": None}
     suite = ElementTree.fromstring(render_burn_in_junit(judged([*healthy(), wrong])))
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "0")
+    assert junit_faults(render_burn_in_junit(judged([*healthy(), wrong]))) == []
     refused = ElementTree.fromstring(render_burn_in_junit(judged([{"e": "refused", "reasons": ["somebody is at work"]}])))
+    assert junit_faults(render_burn_in_junit(judged([{"e": "refused", "reasons": ["somebody is at work"]}]))) == []
     assert (refused.get("tests"), refused.get("failures"), refused.get("errors")) == ("1", "0", "1")
 
 

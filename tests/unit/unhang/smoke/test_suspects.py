@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from foreign_schemas import junit_faults
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -63,7 +64,7 @@ def blamed(*streams):
     result = judge(streams)
     assert list(check_schema(result, read_schema("smoke-1"))) == []
     render_table(result)
-    render_junit(result)
+    assert junit_faults(render_junit(result)) == []
     return result, [(row["host"], row["rank"]) for row in result["suspects"]]
 
 
