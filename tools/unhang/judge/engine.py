@@ -1,8 +1,9 @@
 """Judges many nodes: every rule once per distinct vector of the values that it reads, not once per node.
 
-A node's values are taken out once (extract.py). Rules that read the same sections form a bundle, whose verdicts are remembered under all
-values that its rules read; behind it each rule remembers its own. A rule that reads measured numbers (uptime, memory in use) has its own bundle;
-all others are looked up at once, so that nodes that are configured alike cost one look.
+Nodes with the same signature (signatures.py) are configured alike: what it decides is looked up, and what it leaves open are rules over measured numbers,
+most of which are told to pass by a function (alike.py, pass_code.py). For a new signature a node's values are taken out once (extract.py). Rules that read
+the same sections form a bundle, whose verdicts are remembered under all values that its rules read; behind it each rule remembers its own. A rule that
+reads measured numbers (uptime, memory in use) has its own bundle.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.judge.alike import Known, Open, Signed, joined
+from unhang.judge.describing import Describer, context_of
 from unhang.judge.documents import NodeDocument
 from unhang.judge.expression import Path
-from unhang.judge.extract import Extractor, freeze, taker
+from unhang.judge.extract import NULL_ON_THE_WAY, Extractor, freeze, taker
 from unhang.judge.groups import Compared, compare_node
 from unhang.judge.memory import Bundle, BundleVerdicts, Memory
-from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, not_all_read, why_null, words
+from unhang.judge.node_rules import CatalogueView, Judged, NodeView, judge_applies, judge_rule, node_world, not_all_read, why_null
+from unhang.judge.own_facts import is_own
+from unhang.judge.pass_code import passing
 from unhang.judge.quick import QuickRule, quick_rule
 from unhang.judge.rules import Rule
-from unhang.judge.values import RuleStopped, Undecided, World
-from unhang.schemas.shapes import Shape, fact_shapes, policy_shape
-
-_LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line"))
+from unhang.judge.signatures import Signatures
+from unhang.judge.values import World
+from unhang.schemas.shapes import fact_shapes, policy_shape
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,17 @@ class Engine:
         self._steady_memory = Memory()
         self._empty: dict[Any, BundleVerdicts] = {}
         self._policy_values: dict[int, list[Any]] = {}
-        self._words: dict[Any, dict[str, str]] = {}
         self._quick = [self._quick_of(rule) for rule in self.rules]
         self._kinds_of_null: dict[tuple[Any, str], str] = {}
         self._rest_memory: list[dict[Any, tuple[Judged, ...]]] = [{} for _ in self.rules]
-        self._text_takers = [_takers(rule.text_reads - rule.decision_reads) for rule in self.rules]
+        self._describer = Describer(self.rules)
         self._values: dict[Any, int] = {}
+        self._signed = Signed()
+        self._signatures = Signatures(fact_shapes(), (path for path in self._paths if not is_own(path)), _account)
+        own_applies = {path for bundle in self._other for number in bundle.rules for path in _applies_reads(self.rules[number])}
+        self._own_applies = Extractor(fact_shapes(), (path for path in own_applies if path not in self._place or is_own(path)))
+        self._contexts = sorted({path[0] for path in others if path[0] not in ("policy", "host")})
+        self._passing = {number: passing(self.rules[number], catalogue.tables, catalogue.tables_shape) for bundle in self._other for number in bundle.rules}
 
     def _places_of(self, rule: Rule) -> list[int]:
         sections = {path[0] for path in rule.decision_reads if path[0] in fact_shapes()}
@@ -80,17 +89,17 @@ class Engine:
 
     def _places_of_applies(self, rule: Rule) -> list[int] | None:
         """What decides alone that a rule over measured numbers does not apply: such a rule is else judged anew for every node."""
-        if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses or not any(_is_own(path) for path in rule.decision_reads):
+        if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses or not any(is_own(path) for path in rule.decision_reads):
             return None
         paths = [path for path in rule.applies.reads if path[0] not in ("tables", "today", "rule_ids")]
-        if any(path not in self._place or _is_own(path) for path in paths):
+        if any(path not in self._place or is_own(path) for path in paths):
             return None
         sections = {path[0] for path in paths if path[0] in fact_shapes()}
         return sorted({self._place[path] for path in paths} | {self._section_place[name] for name in sections})
 
     def _quick_of(self, rule: Rule) -> QuickRule | None:
         """The quick form of a rule that is judged anew for every node."""
-        if not any(_is_own(path) for path in rule.decision_reads):
+        if not any(is_own(path) for path in rule.decision_reads):
             return None
         return quick_rule(rule, self.catalogue.tables, self.catalogue.tables_shape)
 
@@ -98,7 +107,7 @@ class Engine:
         bundles: dict[Any, Bundle] = {}
         for number, rule in enumerate(self.rules):
             roots = frozenset(path[0] for path in rule.decision_reads)
-            changing = any(_is_own(path) for path in rule.decision_reads)
+            changing = any(is_own(path) for path in rule.decision_reads)
             bundle = bundles.setdefault(rule.decision_reads if changing else roots, Bundle([], [], rule.reads_facts, not changing))
             bundle.rules.append(number)
             bundle.places = sorted({*bundle.places, *self._rule_places[number]})
@@ -107,8 +116,6 @@ class Engine:
     def judge(self, node: NodeView, policy_key: int) -> NodeVerdicts:
         """All verdicts on one node. policy_key: the same number for equal policies."""
         self._sections_now = node.sections
-        vector = self._vector(node, policy_key)
-        outcomes = []
         world: list[World] = []
 
         def the_world() -> World:
@@ -117,31 +124,91 @@ class Engine:
             return world[0]
 
         if node.sections is None:
-            bundles = [bundle for bundle in self.bundles if not bundle.reads_facts]
+            vector = self._vector(node, policy_key)
+            outcomes = [self._remembered(bundle, vector, the_world) for bundle in self.bundles if not bundle.reads_facts]
         else:
-            outcomes.append(self._judge_steady(vector, the_world))
-            bundles = self._other
-        for bundle in bundles:
-            outcome = self._remembered(bundle, vector, the_world)
+            outcomes = self._judge_read(node, policy_key, the_world)
+        for outcome in outcomes:
             outcome.hits += 1
-            outcomes.append(outcome)
         items: dict[int, dict[str, Any]] = {}
-        listed = [(rule, judged, *self._describe(rule, judged, node, the_world, items)) for outcome in outcomes for rule, judged in outcome.listed]
+        listed = [(rule, judged, *self._describer.describe(rule, judged, node, the_world, items)) for outcome in outcomes for rule, judged in outcome.listed]
         return NodeVerdicts(outcomes, listed, node.sections is None)
+
+    def _judge_read(self, node: NodeView, policy_key: int, world: Callable[[], World]) -> list[BundleVerdicts]:
+        """All verdicts on a node that was read, by its signature where that is known."""
+        if self._signed.given_up:
+            return self._judge_values(self._vector(node, policy_key), world)
+        key = (policy_key, *(context_of(node, name) for name in self._contexts), self._signatures.of(node.sections), self._nulls(node.sections))
+        known = self._signed.get(key)
+        if known is None:
+            vector = self._vector(node, policy_key)
+            outcomes = self._judge_values(vector, world)
+            self._signed.put(key, self._known(node, vector, outcomes, world))
+            return outcomes
+        vector, outcomes = [], [known.decided]
+        for one in known.open:
+            outcome = one.outcome if one.passes(node.sections) else one.remembered(node)
+            if outcome is None:
+                vector = vector or self._vector(node, policy_key)
+                outcome = one.remember(node, self._remembered(one.bundle, vector, world))
+            outcomes.append(outcome)
+        self.evaluations += known.evaluations
+        return outcomes
+
+    def _nulls(self, sections: Any) -> tuple[Any, ...]:
+        """Which names of the node's own are null, of those that decide whether a rule applies."""
+        values = self._own_applies.values(sections)
+        return tuple([value if value is None or (type(value) is str and value.startswith(NULL_ON_THE_WAY)) else True for value in values])
+
+    def _judge_values(self, vector: list[Any], world: Callable[[], World]) -> list[BundleVerdicts]:
+        return [self._judge_steady(vector, world), *(self._remembered(bundle, vector, world) for bundle in self._other)]
+
+    def _known(self, node: NodeView, vector: list[Any], outcomes: list[BundleVerdicts], world: Callable[[], World]) -> Known:
+        """What this node's signature decides, of the verdicts on it, and what it leaves open."""
+        decided, left = [outcomes[0]], []
+        for bundle, outcome in zip(self._other, outcomes[1:], strict=True):
+            early = [self._early(number, node, vector, world) for number in bundle.rules]
+            if None not in early:
+                decided.append(outcome)
+            else:
+                left.append(self._open(bundle, early, vector, world))
+        return Known(joined(decided), left, sum(len(one.functions) for one in left))
+
+    def _early(self, number: int, node: NodeView, vector: list[Any], world: Callable[[], World]) -> Any:
+        """The verdicts of a rule that does not apply, whatever the numbers are and what the node is called; None for every other."""
+        applies = self.rules[number].applies
+        own = [path for path in applies.reads if path in self._own_applies.place] if applies is not None else []
+        if own and all(null is not True for path, null in zip(self._own_applies.paths, self._nulls(node.sections), strict=True) if path in own):
+            return judge_applies(self.rules[number], world())
+        return self._does_not_apply(number, vector, world)
+
+    def _open(self, bundle: Bundle, early: list[Any], vector: list[Any], world: Callable[[], World]) -> Open:
+        reads = {path for number in bundle.rules for path in self.rules[number].decision_reads if is_own(path)}
+        left = Open(bundle, Extractor(fact_shapes(), (path for path in reads if path[0] in fact_shapes())), ("host",) in reads)
+        functions, counts = [], list[Any]()
+        for number, verdicts in zip(bundle.rules, early, strict=True):
+            rule, function = self.rules[number], self._passing[number]
+            if verdicts is not None and [one.verdict for one in verdicts] == ["skip"]:
+                counts.append((number, "skip", 1))
+                continue
+            steady = rule.applies is None or self._applies_places[number] is not None
+            if function is None or verdicts is not None or not steady or not_all_read(rule, world()) is not None:
+                return left
+            settled = function.settle(self._sections_now, lambda path: self._kind_of_null(vector, path))
+            if settled is None:
+                return left
+            functions.append(function.passes)
+            counts += [(number, verdict, items) for verdict, items in settled]
+        left.functions, left.outcome = tuple(functions), BundleVerdicts(tuple(counts), (), ())
+        return left
 
     def _judge_steady(self, vector: list[Any], world: Callable[[], World]) -> BundleVerdicts:
         """All steady bundles at once: nodes that are configured alike cost one look."""
         key = tuple([vector[place] for place in self._steady_places])
         outcome = self._steady_memory.get(key)
         if outcome is None:
-            parts = [self._remembered(bundle, vector, world) for bundle in self._steady]
-            outcome = BundleVerdicts(
-                tuple(one for part in parts for one in part.counts),
-                tuple(one for part in parts for one in part.listed),
-                tuple(one for part in parts for one in part.compared),
-            )
+            outcome = joined([self._remembered(bundle, vector, world) for bundle in self._steady])
             self._steady_memory.put(key, outcome)
-        outcome.hits += 1
         return outcome
 
     def _remembered(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> BundleVerdicts:
@@ -173,7 +240,7 @@ class Engine:
         known = self._policy_values.get(policy_key)
         if known is None:
             known = self._policy_values[policy_key] = [_policy_value(node.policy, path) for path in self._others]
-        vector += [one if path[0] == "policy" else _context(node, path[0]) for one, path in zip(known, self._others, strict=True)]
+        vector += [one if path[0] == "policy" else context_of(node, path[0]) for one, path in zip(known, self._others, strict=True)]
         return vector
 
     def _judge_bundle(self, bundle: Bundle, vector: list[Any], world: Callable[[], World]) -> BundleVerdicts:
@@ -250,60 +317,15 @@ class Engine:
             self._applies_memory[number].put(key, found)
         return found[0]
 
-    def _describe(
-        self, number: int, judged: Judged, node: NodeView, world: Callable[[], World], known: dict[int, dict[str, Any]],
-    ) -> tuple[dict[str, str], dict[str, Any]]:  # fmt: skip
-        """The words of a finding (remembered), and where it is (of this node alone). known: rule -> its items on this node."""
-        rule = self.rules[number]
-        key = (number, judged, tuple([_taken(node, path, take) for path, take in self._text_takers[number]]))
-        found = self._words.get(key)
-        if judged.item is not None and number not in known:
-            known[number] = self._items(rule, world())
-        items = {} if judged.item is None else known[number]
-        if found is None:
-            found = words(rule, world(), judged, items)
-            if len(self._words) < 100_000:
-                self._words[key] = found
-        return found, where_of(rule, judged, items)
-
-    def _items(self, rule: Rule, world: World) -> dict[str, Any]:
-        assert rule.for_each is not None
-        world.begin()
-        try:
-            return {one.path: one for one in world.items(rule.for_each.evaluate(world)) if hasattr(one, "path")}
-        except (Undecided, RuleStopped):
-            return {}
-
-
-def where_of(rule: Rule, judged: Judged, items: dict[str, Any]) -> dict[str, Any]:
-    """Which item: its path and the fields that name it."""
-    if judged.items > 1:
-        return {"items": judged.items}
-    if judged.item is None:
-        return {}
-    value = getattr(items.get(judged.item), "value", None)
-    named = {name: value.get(name) if isinstance(value, dict) else getattr(value, name, None) for name in rule.where_fields}
-    return {"path": judged.item, **{name: one for name, one in named.items() if one is not None and not isinstance(one, (list, dict))}}
-
 
 def view_of(document: NodeDocument, policy: dict[str, Any], policy_error: str) -> NodeView:
     """What rules see of a node document."""
     return NodeView(document.host, document.groups, policy, document.status, document.message or "", policy_error, document.sections)
 
 
-def _is_own(path: Path) -> bool:
-    """Whether a fact differs from node to node by its nature: a name, a measured number, a process, a line of a log.
-
-    Counters are mostly zero and states mostly quiet on all nodes, though both may be new at every look.
-    """
-    if path[0] == "host" or not _LISTED_SAMPLES.isdisjoint(path):
-        return True
-    shape: Shape | None = fact_shapes().get(path[0])
-    for part in path[1:]:
-        if shape is None:
-            return False
-        shape = shape.fields.get(part) if shape.kind == "object" else shape.item
-    return shape is not None and ((shape.sample and not shape.counter and shape.kind == "number") or (shape.identity and shape.kind == "text"))
+def _applies_reads(rule: Rule) -> list[Path]:
+    applies = rule.applies
+    return [] if rule.scope != "node" or applies is None or "item" in applies.uses else [path for path in applies.reads if path[0] in fact_shapes()]
 
 
 def _account(section: Any) -> Any:
@@ -321,20 +343,3 @@ def _policy_value(policy: Mapping[str, Any], path: Path) -> Any:
         return None
     take = taker(policy_shape(), path[1:])
     return freeze(policy if take is None else take(policy))
-
-
-def _context(node: NodeView, name: str) -> Any:
-    return {"host": node.host, "groups": node.groups, "run_status": node.run_status, "message": node.message, "policy_error": node.policy_error}.get(name)
-
-
-def _takers(paths: frozenset[Path]) -> list[tuple[Path, Any]]:
-    shapes = {**fact_shapes(), "policy": policy_shape()}
-    return [(path, taker(shapes[path[0]], path[1:]) if path[0] in shapes else None) for path in sorted(paths)]
-
-
-def _taken(node: NodeView, path: Path, take: Any) -> Any:
-    name = path[0]
-    if name not in fact_shapes() and name != "policy":
-        return _context(node, name)
-    holder = node.policy if name == "policy" else getattr(node.sections, name, None)
-    return None if holder is None else take(holder) if take is not None else None

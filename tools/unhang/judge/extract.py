@@ -56,10 +56,10 @@ def taker(shape: Shape, path: Path) -> Take | None:
     inner = taker(item, rest)
     assert inner is not None
     slow = lambda items: tuple([None if one is None else inner(one) for one in items])  # noqa: E731
-    return _quick(rest, slow) if _is_plain(item, rest) else slow
+    return _quick(rest, slow) if is_plain(item, rest) else slow
 
 
-def _is_plain(shape: Shape, path: Path) -> bool:
+def is_plain(shape: Shape, path: Path) -> bool:
     """Whether a path leads through objects alone to a single value."""
     for name in path:
         if shape.kind != "object" or name not in shape.fields:

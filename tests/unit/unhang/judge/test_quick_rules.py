@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import copy
-import json
-import random
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-from healthy_nodes import h100_infiniband
+from damaged_nodes import damaged, recorded_nodes
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import InvalidNode, to_facts
 from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world, not_all_read, why_null
 from unhang.judge.quick import quick_rule
 from unhang.judge.rules import compile_rule, tables_shape
-
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
 
 
 @cache
@@ -32,51 +27,6 @@ def _quick_rules() -> list:
     view = _view()
     found = [(rule, quick_rule(rule, view.tables, view.tables_shape)) for rule in load_catalogue().rules]
     return [(rule, quick) for rule, quick in found if quick is not None]
-
-
-@cache
-def _samples() -> tuple[dict[str, Any], ...]:
-    recorded = [json.loads((FIXTURES / name).read_bytes()) for name in ("h200x8/facts.json", "h200x1/node.json")]
-    return (h100_infiniband(), *(one.get("facts", one) for one in recorded))
-
-
-def _places(value: Any, found: list, path: tuple = ()) -> list:
-    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
-        found.append((value, key, path))
-        _places(value[key], found, (*path, key))
-    return found
-
-
-def damaged(number: int) -> dict[str, Any]:
-    """Sections of a recorded node with some places null, some numbers and texts another, and some nulls explained."""
-    noise = random.Random(number)
-    facts = copy.deepcopy(noise.choice(_samples()))
-    sections = facts["sections"]
-    names = [noise.choice(("gpus", "gpus", "limits", "node", "driver", "interconnect", "kernel")) for _ in range(2)]
-    for name in names:
-        places = [one for one in _places(sections[name], []) if "probe" not in one[2] and one[1] not in ("probe", "path")]
-        for holder, key, path in noise.sample(places, min(len(places), noise.choice((1, 3, 12)))):
-            _damage(noise, holder, key)
-            if noise.random() < 0.3:
-                rows = sections[name]["probe"].get("unread") or []
-                dotted = "".join(f"[{'*' if noise.random() < 0.5 else one}]" if isinstance(one, int) else f".{one}" for one in (*path, key))
-                rows.append({"field": dotted.lstrip("."), "status": noise.choice(("absent", "denied", "error")), "reason": "so"})
-                sections[name]["probe"]["unread"] = rows
-    return facts
-
-
-def _damage(noise: random.Random, holder: Any, key: Any) -> None:
-    value = holder[key]
-    if isinstance(value, bool) and noise.random() < 0.6:
-        holder[key] = not value
-    elif isinstance(value, (int, float)) and not isinstance(value, bool) and noise.random() < 0.6:
-        holder[key] = noise.choice((0, 1, value * 2, 100, 10**7, 5_200_000))
-    elif isinstance(value, str) and noise.random() < 0.4:
-        holder[key] = noise.choice(("open", "hopper", "other", "NVIDIA H100 80GB HBM3", "580.10", "completed"))
-    elif isinstance(value, list) and value and noise.random() < 0.6:
-        holder[key] = noise.choice((value[:1], value * 2, [], value * 80))
-    else:
-        holder[key] = None
 
 
 def disagreements(facts: dict[str, Any]) -> tuple[list[str], int]:
@@ -132,7 +82,7 @@ def test_rules_over_measured_numbers_of_gpus_have_a_quick_form():
     ],
 )
 def test_what_the_quick_form_answers(when, change, verdicts):
-    facts = copy.deepcopy(_samples()[1])
+    facts = copy.deepcopy(recorded_nodes()[1])
     for device in facts["sections"]["gpus"]["devices"]:
         device.update(change)
     row = {

@@ -1,0 +1,98 @@
+"""The words of findings and where they are: most are the same on each node that has them, and are remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from unhang.judge.expression import Path
+from unhang.judge.extract import taker
+from unhang.judge.node_rules import Judged, NodeView, words
+from unhang.judge.rules import Rule
+from unhang.judge.values import RuleStopped, Undecided, World
+from unhang.schemas.shapes import fact_shapes, policy_shape
+
+MOST_REMEMBERED = 100_000
+
+
+class Describer:
+    """Describes verdicts of one catalogue's rules on node after node."""
+
+    def __init__(self, rules: Sequence[Rule]):
+        self.rules = rules
+        self._text_takers = [_takers(rule.text_reads - rule.decision_reads) for rule in rules]
+        self._words: dict[Any, dict[str, str]] = {}
+        self._wheres: dict[Any, dict[str, Any]] = {}  # of rows of tables
+
+    def describe(
+        self, number: int, judged: Judged, node: NodeView, world: Callable[[], World], known: dict[int, dict[str, Any]],
+    ) -> tuple[dict[str, str], dict[str, Any]]:  # fmt: skip
+        """The words of a finding (remembered), and where it is (of this node alone). known: rule -> its items on this node."""
+        rule = self.rules[number]
+        key = (number, judged, tuple([_taken(node, path, take) for path, take in self._text_takers[number]]))
+        found = self._words.get(key)
+        where = self._where(rule, number, judged, node.sections)
+        if found is not None and where is not None:
+            return found, where
+        if judged.item is not None and number not in known:
+            known[number] = self._items(rule, world())
+        items = {} if judged.item is None else known[number]
+        if found is None:
+            found = words(rule, world(), judged, items)
+            if len(self._words) < MOST_REMEMBERED:
+                self._words[key] = found
+        where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))
+        if judged.item is not None and judged.item.startswith("tables.") and len(self._wheres) < MOST_REMEMBERED:
+            self._wheres[number, judged] = where
+        return found, where
+
+    def _where(self, rule: Rule, number: int, judged: Judged, sections: Any) -> dict[str, Any] | None:
+        """Where a finding is, told without its list: as before for a row of a table, else from the facts. None where that cannot be told."""
+        if judged.item is None:
+            return where_of(rule, judged, None)
+        if rule.for_each is None or rule.for_each.kind.items().path is None:
+            return self._wheres.get((number, judged))
+        holder = sections
+        try:
+            for part in judged.item.split("."):
+                name, _, index = part.partition("[")
+                holder = getattr(holder, name)
+                holder = holder[int(index[:-1])] if index else holder
+        except (LookupError, AttributeError, TypeError, ValueError):
+            return None
+        return where_of(rule, judged, holder)
+
+    def _items(self, rule: Rule, world: World) -> dict[str, Any]:
+        assert rule.for_each is not None
+        world.begin()
+        try:
+            return {one.path: one for one in world.items(rule.for_each.evaluate(world)) if hasattr(one, "path")}
+        except (Undecided, RuleStopped):
+            return {}
+
+
+def where_of(rule: Rule, judged: Judged, value: Any) -> dict[str, Any]:
+    """Which item: its path and the fields that name it. value: the item's."""
+    if judged.items > 1:
+        return {"items": judged.items}
+    if judged.item is None:
+        return {}
+    named = {name: value.get(name) if isinstance(value, dict) else getattr(value, name, None) for name in rule.where_fields}
+    return {"path": judged.item, **{name: one for name, one in named.items() if one is not None and not isinstance(one, (list, dict))}}
+
+
+def context_of(node: NodeView, name: str) -> Any:
+    return {"host": node.host, "groups": node.groups, "run_status": node.run_status, "message": node.message, "policy_error": node.policy_error}.get(name)
+
+
+def _takers(paths: frozenset[Path]) -> list[tuple[Path, Any]]:
+    shapes = {**fact_shapes(), "policy": policy_shape()}
+    return [(path, taker(shapes[path[0]], path[1:]) if path[0] in shapes else None) for path in sorted(paths)]
+
+
+def _taken(node: NodeView, path: Path, take: Any) -> Any:
+    name = path[0]
+    if name not in fact_shapes() and name != "policy":
+        return context_of(node, name)
+    holder = node.policy if name == "policy" else getattr(node.sections, name, None)
+    return None if holder is None else take(holder) if take is not None else None

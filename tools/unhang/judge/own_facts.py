@@ -1,0 +1,23 @@
+"""Which facts differ from node to node by their nature."""
+
+from __future__ import annotations
+
+from unhang.judge.syntax import Path
+from unhang.schemas.shapes import Shape, fact_shapes
+
+_LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line"))
+
+
+def is_own(path: Path) -> bool:
+    """Whether a fact differs from node to node by its nature: a name, a measured number, a process, a line of a log.
+
+    Counters are mostly zero and states mostly quiet on all nodes, though both may be new at every look.
+    """
+    if path[0] == "host" or not _LISTED_SAMPLES.isdisjoint(path):
+        return True
+    shape: Shape | None = fact_shapes().get(path[0])
+    for part in path[1:]:
+        if shape is None:
+            return False
+        shape = shape.fields.get(part) if shape.kind == "object" else shape.item
+    return shape is not None and ((shape.sample and not shape.counter and shape.kind == "number") or (shape.identity and shape.kind == "text"))
