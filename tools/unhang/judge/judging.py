@@ -17,7 +17,7 @@ from unhang.judge.documents import NodeDocument, one_text
 from unhang.judge.engine import BundleVerdicts, Engine, NodeVerdicts, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.judge.groups import Ballot, GroupJudged, add_votes, judge_fleet, judge_group, peers_of
-from unhang.judge.judged_node import Conclude, JudgedNode, scheduler_of
+from unhang.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
 from unhang.judge.node_rules import CatalogueView
 from unhang.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
@@ -154,7 +154,7 @@ def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, Nod
     try:
         number, policy, fault, waivers = state.policies.of(document)
         verdicts = state.engine.judge(view_of(document, policy, fault), number)
-        return document, verdicts, JudgedNode(not verdicts.unread, scheduler_of(document.sections), policy, number), waivers
+        return document, verdicts, JudgedNode(not verdicts.unread, scheduler_of(document.sections), policy, number, boards_of(document.sections)), waivers
     except (MemoryError, UserError):
         raise
     except _NodeTooCostly as problem:

@@ -163,11 +163,11 @@ def conflict(given: Mapping[str, Any]) -> str:
 
 
 def devices(cause: Mapping[str, Any], most: int = 2) -> str:
-    """What a ticket names: `gpu007 GPU 5, UUID GPU-…, PCI 0000:00:0b.0`; empty when the findings name no device."""
+    """What a ticket names: `gpu007 GPU 5 serial 1650522003820 PCI 0000:00:0b.0 GPU-…`; empty when the findings name no device."""
     values = []
     for row in cause["devices"][:most]:
-        parts = [f"GPU {row['gpu']}" if row["gpu"] is not None else "", visible(row["uuid"], 60) if row["uuid"] else ""]
-        parts.append(f"PCI {visible(row['pci_address'], 40)}" if row["pci_address"] else "")
+        parts = [f"GPU {row['gpu']}" if row["gpu"] is not None else "", f"serial {visible(row['serial'], 40)}" if row.get("serial") else ""]
+        parts += [f"PCI {visible(row['pci_address'], 40)}" if row["pci_address"] else "", visible(row["uuid"], 60) if row["uuid"] else ""]
         values.append(f"{visible(row['host'], 80)} {' '.join(part for part in parts if part)}")
     more = len(cause["devices"]) - most
     return "; ".join(values) + (f"; and {more} more" if more > 0 else "")

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from unhang.judge.judged_node import Board
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import natural
 from unhang.triage.actions import Setting, command
@@ -30,6 +31,7 @@ class NodeNote(NamedTuple):
     scheduler: str = ""  # slurm or kubernetes, where the node was seen to run it
     policy: Mapping[str, Any] = {}
     policy_key: int = 0
+    boards: tuple[Board, ...] = ()
 
 
 class _Kind(NamedTuple):
@@ -55,7 +57,7 @@ def triage(findings: Iterable[Found], explaining: Explaining, nodes: Mapping[str
     for share in shares:
         kinds.setdefault(_kind(share, merged, nodes, written), []).append(share)
     order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
-    causes = [_cause(kind, members, order) for kind, members in kinds.items()]
+    causes = [_cause(kind, members, order, nodes) for kind, members in kinds.items()]
     causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
     _number(causes)
     for cause in causes:
@@ -128,7 +130,7 @@ def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
     return root.rule in sides or (INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-"))
 
 
-def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int]) -> dict[str, Any]:
+def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote]) -> dict[str, Any]:
     root = shares[0].root
     members = {one.number: one for share in shares for one in share.members}
     severity = min((one.severity for one in members.values()), key=_RANK.__getitem__)
@@ -142,7 +144,7 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int]) -> di
         "unread": kind.unread,
         "findings": sorted(members),
         "explains": sorted({one.rule for one in members.values()} - {root.rule}),
-        "devices": _devices(shares),
+        "devices": [_with_serial(row, nodes.get(row["host"])) for row in _devices(shares)],
         "remedy": {
             "role": root.remedy.get("role"),
             "policy": json.loads(kind.policy),
@@ -172,6 +174,15 @@ def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
             row |= {name: value for name, value in names.items() if row[name] is None}
             known |= dict.fromkeys(keys, row)
     return devices
+
+
+def _with_serial(row: dict[str, Any], note: NodeNote | None) -> dict[str, Any]:
+    """The row with the serial number of its board, and what else names the board, where its node said so."""
+    for board in note.boards if note is not None else ():
+        known = {"gpu": board.index, "uuid": board.uuid, "pci_address": board.pci_address}
+        if any(row[name] is not None and row[name] == known[name] for name in ("uuid", "pci_address")):
+            return {**row, **{name: value for name, value in known.items() if row[name] is None}, "serial": board.serial}
+    return {**row, "serial": None}
 
 
 def _number(causes: Sequence[dict[str, Any]]) -> None:

@@ -63,7 +63,7 @@ def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None
     explaining = explaining_of({rule.id: rule.row for rule in rules})
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
-        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key) for host, node in nodes.items()}
+        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards) for host, node in nodes.items()}
         return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(found_of_entries(entries), explaining, notes, setting)}
 
     return conclude

@@ -7,6 +7,8 @@ import json
 import fleets
 import pytest
 
+from unhang.judge.judged_node import Board
+from unhang.report import phrases
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 from unhang.triage.causes import NodeNote, triage
@@ -106,7 +108,18 @@ def test_a_ticket_has_uuid_and_pci_address_from_all_findings_of_the_cause():
         finding("xid", "n", "critical", where={"index": 3, "pci_address": "0000:0b:00.0"}),
     ]
     (cause,) = told(same, explains={"lost": frozenset({"xid"})})["causes"]
-    assert cause["devices"] == [{"host": "n", "gpu": 3, "uuid": "GPU-1", "pci_address": "0000:0b:00.0"}]
+    assert cause["devices"] == [{"host": "n", "gpu": 3, "uuid": "GPU-1", "pci_address": "0000:0b:00.0", "serial": None}]
+
+
+def test_a_ticket_has_the_boards_serial_number_and_what_else_the_node_said_of_it():
+    boards = (Board(0, "GPU-0", "0000:0a:00.0", "165000"), Board(3, "GPU-3", "0000:0b:00.0", "165003"))
+    events = [finding("xid", host, "critical", where={"pci_address": "0000:0b:00.0", "code": 79}) for host in ("n1", "n2")]
+    (cause,) = told(events, {"n1": NodeNote(True, boards=boards), "n2": NodeNote(True, boards=boards[:1])})["causes"]
+    assert cause["devices"] == [
+        {"host": "n1", "gpu": 3, "uuid": "GPU-3", "pci_address": "0000:0b:00.0", "serial": "165003"},
+        {"host": "n2", "gpu": None, "uuid": None, "pci_address": "0000:0b:00.0", "serial": None},
+    ]
+    assert phrases.devices(cause) == "n1 GPU 3 serial 165003 PCI 0000:0b:00.0 GPU-3; n2 PCI 0000:0b:00.0"
 
 
 def test_causes_and_verdicts_are_what_the_schema_allows():
