@@ -12,7 +12,7 @@ from unhang.judge.findings import Entry
 class Board(NamedTuple):
     """What names a GPU on a ticket, as far as it was read."""
 
-    index: int
+    gpu: int
     uuid: str | None
     pci_address: str | None
     serial: str

@@ -179,7 +179,7 @@ def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
 def _with_serial(row: dict[str, Any], note: NodeNote | None) -> dict[str, Any]:
     """The row with the serial number of its board, and what else names the board, where its node said so."""
     for board in note.boards if note is not None else ():
-        known = {"gpu": board.index, "uuid": board.uuid, "pci_address": board.pci_address}
+        known = {"gpu": board.gpu, "uuid": board.uuid, "pci_address": board.pci_address}
         if any(row[name] is not None and row[name] == known[name] for name in ("uuid", "pci_address")):
             return {**row, **{name: value for name, value in known.items() if row[name] is None}, "serial": board.serial}
     return {**row, "serial": None}
