@@ -10,8 +10,9 @@ from four_nodes import NAMES
 from hardware import consumer_gpus
 from pinned_fleet import PINNED, REMEDIATE, ROLES, findings, proof, remediate, untouched
 from playbooks_on_nodes import play, playing
-from repository import APT, build_package, serve
+from repository import APT, build_package
 from role_plays import state_of
+from toolchain_packages import offer_toolchain
 
 FIRST, SECOND, THIRD, FOURTH = NAMES
 BAD = "driver-545-23-08-p2p-deadlock"
@@ -100,13 +101,6 @@ POLICY = {
     "torch": {"cuda": "12.8"},
     "driver": {"version": "580.159.04", "held": True},
 }
-TOOLS = {
-    "g++": ["/usr/bin/g++"],
-    "ninja-build": ["/usr/bin/ninja"],
-    "make": ["/usr/bin/make"],
-    "python3-dev": ["/usr/include/python3.11/Python.h"],
-    "cuda-toolkit-12-8": ["/usr/local/cuda-12.8/bin/nvcc", "/usr/local/cuda-12.8/include/cuda.h", "/usr/local/cuda -> cuda-12.8"],
-}
 FOUND = {
     "nccl_profile": "nccl-p2p-disabled",
     "build_toolchain": "build-compiler-missing",
@@ -119,7 +113,7 @@ FOUND = {
 def test_what_the_audit_finds_is_gone_after_each_role(fleet, tmp_path):
     """The round trip of each role that acts without real drivers and kernels; tests/packages and tests/vm have the others."""
     driver = [build_package(tmp_path, name, "580.159.04-1") for name in ("nvidia-driver", "libnvidia-ml1")]
-    serve(fleet, FIRST, [*driver, *(build_package(tmp_path, name, "12.8.0-1", files) for name, files in TOOLS.items())])
+    offer_toolchain(fleet, FIRST, tmp_path, *driver)
     fleet.shell(FIRST, f"{APT} install nvidia-driver libnvidia-ml1")
     for path, content in BROKEN.items():
         fleet.plant(FIRST, path, content)

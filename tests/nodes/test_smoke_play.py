@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import signal
 import subprocess
 
 import audits
@@ -14,6 +11,7 @@ import pytest
 import torch_in_nodes
 from four_nodes import NAMES
 from reached import DEADLINE_S, command, play, results_of
+from under_way import under_way
 
 from unhang.gate.signing import GOOD, check, public_key
 from unhang_node.parse.admission import parse_admission
@@ -100,13 +98,9 @@ def held(fleet):
     inventory = audits.inventory_of(fleet.bed, {"training": list(NAMES)}, variables=quick)
     words = command(fleet, "--phases", "all_reduce", "--step-timeout", "200", inventory=inventory, extra={"smoke_test_python": USERS_PYTHON})
     environment = audits.environment_of(fleet.bed, fleet.work)
-    with (fleet.work / "said").open("w") as said:
-        process = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True)
-    audits.wait_until(lambda: all(asked(fleet, name) for name in NAMES), "the ranks are started and waited for on all nodes")
-    yield process
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    with (fleet.work / "said").open("w") as said, under_way(words, environment, said) as process:
+        audits.wait_until(lambda: all(asked(fleet, name) for name in NAMES), "the ranks are started and waited for on all nodes")
+        yield process
 
 
 def asked(fleet, name):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
 import time
 
@@ -14,6 +11,7 @@ from playbooks_on_nodes import command_of
 from repository import build_package
 from role_plays import play_role
 from trial_node import NODE
+from under_way import under_way
 
 OLD, NEW = "2.21.5-1+cuda12.4", "2.26.5-1+cuda12.9"
 LIBRARIES = ("libnccl2", "libnccl-dev")
@@ -26,16 +24,11 @@ def play_and_kill(trial, after_s, victim):
     role = write_play(trial.fleet.work, "nccl_profile")
     command, environment = command_of(trial.fleet, role, [NODE], POLICY, [], {**ONLY, "node_change_lock_wait_s": audits.DEADLINE_S})
     with (trial.fleet.work / "killed.log").open("w+") as log:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        try:
+        with under_way(command, environment, log) as process:
             time.sleep(after_s)
             if victim == "sshd":
                 trial.shell("pkill -KILL sshd; systemctl reset-failed ssh; systemctl restart ssh")
                 process.wait(audits.DEADLINE_S)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         log.seek(0)
         return log.read()
 

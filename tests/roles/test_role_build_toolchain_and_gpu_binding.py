@@ -6,18 +6,12 @@ import pytest
 from playbooks_on_nodes import play
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
+from toolchain_packages import TOOLS, offer_toolchain, toolchain
 
 NODE = "gpu001"
 BUILT = "/usr/local/lib/fused.so"
 PREBUILD = [{"name": "fused kernels", "argv": ["install", "-m", "644", "/dev/null", BUILT], "creates": BUILT}]
 POLICY = {"build": {"extensions": True}, "torch": {"cuda": "12.8"}}
-TOOLS = {
-    "g++": ["/usr/bin/g++"],
-    "ninja-build": ["/usr/bin/ninja"],
-    "make": ["/usr/bin/make"],
-    "python3-dev": ["/usr/include/python3.11/Python.h"],
-    "cuda-toolkit-12-8": ["/usr/local/cuda-12.8/bin/nvcc", "/usr/local/cuda-12.8/include/cuda.h", "/usr/local/cuda -> cuda-12.8"],
-}
 LOCK = "/root/.cache/torch_extensions/py310_cu128/fused/lock"
 MISSING = {"build-compiler-missing", "build-ninja-missing", "build-python-headers-missing", "extension-lock-stale"}
 PINNED = {
@@ -34,7 +28,7 @@ def rules(fleet, policy):
 @pytest.fixture
 def bare(fleet, tmp_path):
     """A node without compilers, whose repository has them, and with the lock of a build that died."""
-    serve(fleet, NODE, [build_package(tmp_path, name, "12.8.0-1", files) for name, files in TOOLS.items()])
+    offer_toolchain(fleet, NODE, tmp_path)
     fleet.plant(NODE, LOCK, "")
     fleet.undo.callback(fleet.shell, NODE, f"rm -rf {BUILT} /var/lib/unhang")
     return fleet
@@ -61,8 +55,7 @@ def installed(fleet):
 
 def test_a_rollback_takes_away_exactly_what_came_and_what_came_because_of_it(fleet, tmp_path):
     needing = build_package(tmp_path, "make", "4.3-1", TOOLS["make"], fields="Depends: libguile-probe\n")
-    others = [build_package(tmp_path, name, "12.8.0-1", files) for name, files in TOOLS.items() if name != "make"]
-    serve(fleet, NODE, [needing, build_package(tmp_path, "libguile-probe", "1.0-1"), *others])
+    serve(fleet, NODE, [needing, build_package(tmp_path, "libguile-probe", "1.0-1"), *toolchain(tmp_path, "make")])
     fleet.shell(NODE, f"{APT} install ninja-build")
     fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang")
     before = installed(fleet)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 
 import audits
 from fakes.role_play import read_play
+from under_way import under_way
 
 
 def command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables=None):
@@ -39,11 +38,5 @@ def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, deadli
 def playing(fleet, playbook, hosts, policy, *arguments, **variables):
     """A playbook under way, in a process group of its own; killed when the block ends, as a controller dies: without a word to anybody."""
     command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables)
-    with (fleet.work / "playing.log").open("w+") as log:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        try:
-            yield process
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    with (fleet.work / "playing.log").open("w+") as log, under_way(command, environment, log) as process:
+        yield process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import driver_node
 import hardware
-from repository import build_package, serve
+from toolchain_packages import offer_toolchain
 
 NAMES = tuple(f"gpu{number:03d}" for number in range(1, 7))
 OLD_KERNEL, BAD_DRIVER, TIMEOUTS, FUSED_KERNELS, ONE_GPU, ONE_GPU_TOO = "gpu005", "gpu004", "gpu001", "gpu002", "gpu003", "gpu006"
@@ -14,13 +14,6 @@ POLICIES = {
     FUSED_KERNELS: {"build": {"extensions": True}, "torch": {"cuda": "12.8"}},
 }
 LOCK = "/root/.cache/torch_extensions/py311_cu128/fused_kernels/lock"
-TOOLS = {
-    "g++": ["/usr/bin/g++"],
-    "ninja-build": ["/usr/bin/ninja"],
-    "make": ["/usr/bin/make"],
-    "python3-dev": ["/usr/include/python3.11/Python.h"],
-    "cuda-toolkit-12-8": ["/usr/local/cuda-12.8/bin/nvcc", "/usr/local/cuda-12.8/include/cuda.h", "/usr/local/cuda -> cuda-12.8"],
-}
 PINNED = "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
 # What a role repairs, and what a person has to look at, on each node.
 REPAIRED = {
@@ -41,7 +34,7 @@ def make_sick(fleet, folder):
     fleet.plant(TIMEOUTS, "/etc/nccl.conf", "# from a forum\nNCCL_TIMEOUT=1200000\n")
     fleet.plant(TIMEOUTS, "/etc/environment", "SITE=1\nNCCL_ASYNC_ERROR_HANDLING=1\n")
     fleet.answer(TIMEOUTS, devices={"2": {"nvlink": {"all": {"state": 1}, "3": {"state": 0}}}})
-    serve(fleet, FUSED_KERNELS, [build_package(folder, name, "12.8.0-1", files) for name, files in TOOLS.items()])
+    offer_toolchain(fleet, FUSED_KERNELS, folder)
     fleet.plant(FUSED_KERNELS, LOCK, "")
     fleet.shell(FUSED_KERNELS, f"touch -d '3 hours ago' {LOCK}")
     for name in (ONE_GPU, ONE_GPU_TOO):

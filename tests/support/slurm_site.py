@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 
 import audits
+from under_way import under_way
 
 from unhang.rollout.journal import read_journal
 from unhang.rollout.standing import replay
@@ -57,13 +56,10 @@ class Site:
         """`unhang remediate --apply` under way; what it says goes to remediate.log. Killed when the block ends."""
         command = self.command("remediate", str(run), "--apply", "--drain", "slurm", "--python", str(python), *words)
         with (self.work / "remediate.log").open("a") as log:
-            process = subprocess.Popen(command, env=self.cluster.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
             try:
-                yield process
+                with under_way(command, self.cluster.environment, log) as process:
+                    yield process
             finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
                 sys.stdout.write(self.said)
 
     def await_step(self, process, run, host, step, status):
