@@ -15,7 +15,7 @@ from unhang.commands import audit
 from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
 from unhang.nodeset import expand_limit, fold_hosts
-from unhang.plan.policy_from_nodes import Draft, bandwidth_lines, policy_from_nodes, render_policy
+from unhang.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
 from unhang.smoke.baselines import read_baselines
 from unhang.text import visible
 from unhang.triage.run_judging import judge_folder
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 with the policy; UserError where the nodes are not good or could not be read."""
-    bandwidth = bandwidth_lines(read_baselines(arguments.smoke))
+    bandwidth = bandwidth_rows(read_baselines(arguments.smoke))
     out = Path(arguments.out) if arguments.out else None
     if out and out.exists():
         raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")

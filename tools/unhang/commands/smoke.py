@@ -17,14 +17,13 @@ from typing import Any
 from unhang import project
 from unhang.commands.burn_in import burn_in
 from unhang.commands.common_options import add_examples, add_format_option
+from unhang.commands.smoke_expectations import expectations_of
 from unhang.commands.smoke_showing import deliver, exit_code
 from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.smoke import plan as planning
-from unhang.smoke.baselines import history_rows, read_baselines
 from unhang.smoke.container import RUNTIMES, Container, choose_container
 from unhang.smoke.cross_check import cross_check
-from unhang.smoke.expectations import Expectations, read_expectations
 from unhang.smoke.experiments import Experiment, narrowed, plan_experiments, run_experiments
 from unhang.smoke.group import SessionOptions, expand_hosts
 from unhang.smoke.launch import Launcher, slurm_launcher, ssh_launcher
@@ -84,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--experiments", action=argparse.BooleanOptionalAction, default=True, help="after a failure: what change of settings cures it")
     earlier = "results (JSON) of earlier runs, or folders of them: what this fleet has reached"
     parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)
+    measured = "a policy whose key bandwidth says what these nodes reached (unhang policy --smoke writes it)"
+    parser.add_argument("--policy", metavar="FILE", help=measured)
+    parser.add_argument("--policy-bandwidth", metavar="JSON", help=argparse.SUPPRESS)  # the same key as the playbook knows it
     add_format_option(parser, FORMATS)
     parser.add_argument("--out", metavar="FILE", help="write the JSON result there too")
     add_examples(parser, EXAMPLES)
@@ -183,11 +185,6 @@ def smoke_there(arguments: argparse.Namespace, request: planning.Request) -> dic
     launcher = launcher_of(arguments)
     expectations = expectations_of(arguments)
     return follow(smoke_session(hosts, launcher.survey(hosts), request, options, expectations), launcher.run)
-
-
-def expectations_of(arguments: argparse.Namespace) -> Expectations:
-    """What is known of healthy groups: the catalogue's tables, and the runs that --baseline names. Raises UserError."""
-    return read_expectations(history_rows(read_baselines(arguments.baseline)))
 
 
 def session_options(arguments: argparse.Namespace) -> SessionOptions:

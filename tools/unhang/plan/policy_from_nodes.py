@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.smoke.bandwidth import BELOW_HISTORY, LARGE_BYTES
+from unhang.smoke.baselines import history_rows
 from unhang_node.versions.compare import check_version
 
 Sections = Mapping[str, Any]
@@ -92,27 +94,36 @@ def policy_of(draft: Draft) -> dict[str, Any]:
     return policy
 
 
-def render_policy(draft: Draft, head: Sequence[str], tail: Sequence[str] = ()) -> str:
-    """YAML with comments, as group_vars take it. head, tail: lines of comment before and after."""
+def render_policy(draft: Draft, head: Sequence[str], bandwidth: Sequence[Mapping[str, Any]] = ()) -> str:
+    """YAML with comments, as group_vars take it. head: lines of comment before it; bandwidth: rows of the policy's key of that name."""
     lines = [*(f"# {line}" for line in head), "unhang_policy:"]
     section = ""
     for pin in draft.pins:
         lines += [f"  {pin.section}:"] if pin.section != section else []
         section = pin.section
         lines.append(f"    {pin.name}: {json.dumps(pin.value, ensure_ascii=False)} # {pin.why}")
-    if not draft.pins:
+    if bandwidth:
+        lines += [
+            "  # What smoke tests on these nodes reached, and nine tenths of it as the least of a later one: unhang smoke --policy FILE, playbooks and gate.",
+            "  bandwidth:",
+        ]
+        lines += [f"    - {json.dumps(row, ensure_ascii=False)}" for row in bandwidth]
+    if not draft.pins and not bandwidth:
         lines[-1] = "unhang_policy: {}"
     lines += ["  # Left open:", *(f"  #   {one.key}: {_one_line(one.why)}" for one in draft.left_open)]
-    return "\n".join([*lines, *(f"  # {line}" for line in tail)]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
-def bandwidth_lines(results: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What smoke tests (unhang/smoke/1) reached on these nodes, as lines of comment; [] when none measured any."""
-    rows = [row for result in results if result.get("verdict") == "pass" for row in result.get("collectives") or [] if row.get("measures") == "bandwidth"]
-    if not rows:
-        return []
-    described = [f"  {row['op']} of {row['size_bytes'] / 1e6:.0f} MB: {row['busbw_gb_s']:.1f} GB/s (busbw)" for row in rows]
-    return ["Measured on these nodes; unhang smoke --baseline FILE holds later runs against it, from three runs that passed on:", *described]
+def bandwidth_rows(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the policy's key `bandwidth`: the least that smoke tests (unhang/smoke/1) that passed reached with large messages; [] when none measured any."""
+    reached: dict[tuple[Any, ...], float] = {}
+    for row in history_rows(results):
+        if row["size_bytes"] >= LARGE_BYTES and row["busbw_gb_s"] > 0:
+            sums = row["nvls"] and row["op"] == "all_reduce"  # no other operation is done by NVLink SHARP's sums
+            key = (row["gpu"], row["gpus"], sums, row["transport"], row["op"], row["size_bytes"])
+            reached[key] = min(row["busbw_gb_s"], reached.get(key, row["busbw_gb_s"]))
+    names = ("gpu", "gpus", "nvls", "transport", "operation", "size_bytes")
+    return [{**dict(zip(names, key, strict=True)), "low_gb_s": round(value * BELOW_HISTORY, 1), "reached_gb_s": value} for key, value in reached.items()]
 
 
 def _one_line(text: str) -> str:

@@ -20,6 +20,7 @@ STANDS_OUT = 6.0  # deviations from the median
 LEAST_SPREAD = 0.08  # of the median: equals never agree to the nanosecond, and a MAD of zero would make everybody a straggler
 FEWEST_FOR_STRAGGLERS = 4
 FEWEST_IN_HISTORY = 3
+POLICY = "the policy's bandwidth"  # name of its rows among those of the table
 BELOW_HISTORY = 0.9  # of the low end of what the fleet itself has reached
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
 NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
@@ -83,9 +84,9 @@ def group_of(reported: Mapping[int, Story], logs: Sequence[Event], transports: S
 
 
 def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
-    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None when nobody knows. The fleet's own history beats the table.
+    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None when nobody knows. The fleet's own history beats the policy, and that the table.
 
-    The table's nearest size below is taken, else the nearest above.
+    The nearest size below is taken, else the nearest above.
 
     history: rows {gpu, gpus, nvls, transport, op, size_bytes, busbw_gb_s} of earlier runs that passed.
     """
@@ -95,6 +96,7 @@ def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[st
         and (past.get("op"), past.get("size_bytes")) == (row["op"], row["size_bytes"])
     ]  # fmt: skip
     known = [one for one in table if _of_group(one, group, str(row["op"]))]
+    known = [one for one in known if one["name"] == POLICY] or known
     if len(own) >= FEWEST_IN_HISTORY:
         source = f"{len(own)} earlier runs of this fleet" + ("" if known else f" alone, for {NOT_IN_TABLE.format(group=group)}")
         return {"low_gb_s": round(min(own) * BELOW_HISTORY, 1), "high_gb_s": round(max(own), 1), "source": source}
@@ -104,7 +106,7 @@ def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[st
     one = min(fitting, key=lambda one: (one["size_bytes"] > row["size_bytes"], abs(one["size_bytes"] - row["size_bytes"])))
     # A message below the table's size is a little slower even on a healthy machine: 128 MiB reach 94 % of 1 GiB.
     low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else 0.92)
-    return {"low_gb_s": round(low, 1), "high_gb_s": one["high_gb_s"], "source": f"table bandwidth, {one['name']}"}
+    return {"low_gb_s": round(low, 1), "high_gb_s": one["high_gb_s"], "source": POLICY if one["name"] == POLICY else f"table bandwidth, {one['name']}"}
 
 
 def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang import catalogue
+from unhang.smoke.bandwidth import POLICY
 from unhang.smoke.counter_rates import normal_rates
 
 Rows = Sequence[Mapping[str, Any]]
@@ -14,7 +15,10 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Expectations:
-    """bandwidth: rows of the table `bandwidth`; history: what earlier runs reached, by `baselines.history_rows`; counter_rates: normal rises in a minute."""
+    """bandwidth: rows of the policy and of the table `bandwidth`; history: what earlier runs reached; counter_rates: normal rises in a minute.
+
+    history is as `baselines.history_rows` has it.
+    """
 
     bandwidth: Rows = ()
     history: Rows = ()
@@ -24,9 +28,10 @@ class Expectations:
 NOTHING_KNOWN = Expectations()
 
 
-def read_expectations(history: Rows = ()) -> Expectations:
-    """The catalogue's, and this history. Raises UserError."""
-    return Expectations(_table("bandwidth"), history, normal_rates(_table("counter_rates")))
+def read_expectations(history: Rows = (), policy: Rows = ()) -> Expectations:
+    """The catalogue's, this history, and what a policy's key `bandwidth` says. Raises UserError."""
+    measured = [{**row, "name": POLICY, "high_gb_s": row["reached_gb_s"]} for row in policy]
+    return Expectations([*measured, *_table("bandwidth")], history, normal_rates(_table("counter_rates")))
 
 
 def _table(name: str) -> Rows:

@@ -10,8 +10,12 @@ from healthy_nodes import a100_roce, h100_infiniband, l40s_ethernet, rtx_4090_wo
 from local_fleet import PROJECT
 
 from unhang.cli import main
+from unhang.commands.smoke_expectations import bandwidth_in, bandwidth_of
+from unhang.errors import UserError
 from unhang.judge.policy import load_policy, policy_faults
 from unhang.plan.policy_from_nodes import policy_from_nodes, policy_of, render_policy
+from unhang.smoke.bandwidth import Group, judge_bandwidth
+from unhang.smoke.expectations import read_expectations
 
 H200 = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
 SMOKE = PROJECT / "tests" / "fixtures" / "h200x8" / "smoke.json"
@@ -107,9 +111,28 @@ def test_what_a_smoke_test_measured_is_written_down(tmp_path, capsys):
     folder = run_of(tmp_path / "run", {"gpu001": h100_infiniband()})
     code, out, errors = policy(capsys, "--from", folder, "--smoke", SMOKE)
     assert code == 0, errors
-    assert "GB/s (busbw)" in out
     (tmp_path / "policy.yml").write_text(out)
-    load_policy(tmp_path / "policy.yml")
+    rows = load_policy(tmp_path / "policy.yml").everybody["bandwidth"]
+    known = {"gpu": "NVIDIA H200", "gpus": 8, "nvls": False, "transport": "nvlink"}
+    assert {**known, "operation": "all_reduce", "size_bytes": 1 << 30, "low_gb_s": 322.1, "reached_gb_s": 357.84} in rows
+    assert {row["size_bytes"] for row in rows} == {1 << 28, 1 << 30}
+
+
+def test_a_smoke_test_is_held_against_what_the_policy_says_was_reached(tmp_path, capsys):
+    folder, result = run_of(tmp_path / "run", {"gpu001": h100_infiniband()}), json.loads(SMOKE.read_text())
+    (tmp_path / "policy.yml").write_text(policy(capsys, "--from", folder, "--smoke", SMOKE)[1])
+    group = Group(**result["group"])
+    measured = [{**row, "busbw_gb_s": row["busbw_gb_s"] * share} for share in (1.0, 0.85) for row in result["collectives"]]
+    found = judge_bandwidth(group, measured, read_expectations((), bandwidth_of(str(tmp_path / "policy.yml"))).bandwidth)
+    assert {row["source"] for row in found} == {"the policy's bandwidth"}
+    assert [row["verdict"] for row in found] == ["pass"] * 10 + ["fail"] * 10
+    assert bandwidth_in(json.dumps(bandwidth_of(str(tmp_path / "policy.yml")))) == bandwidth_of(str(tmp_path / "policy.yml"))
+
+
+@pytest.mark.parametrize("text", ["{", "7", '[{"gpu": "NVIDIA H200"}]'])
+def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
+    with pytest.raises(UserError, match="of the policy: "):
+        bandwidth_in(text)
 
 
 @pytest.mark.parametrize(

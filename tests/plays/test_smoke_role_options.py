@@ -1,0 +1,37 @@
+"""What the role smoke_test tells `unhang smoke`, out of the inventory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from local_fleet import PROJECT
+
+from unhang.commands.smoke_expectations import bandwidth_in
+
+ROW = {"gpu": "NVIDIA H200", "gpus": 8, "nvls": False, "transport": "nvlink", "operation": "all_reduce", "size_bytes": 1 << 30, "low_gb_s": 322.1}
+POLICY = {"bandwidth": [{**ROW, "reached_gb_s": 357.84}]}
+
+
+def options(folder, policies):
+    """{host: words of the role for `unhang smoke`}. policies: {host: unhang_policy}."""
+    role = PROJECT / "roles" / "smoke_test"
+    task = {"ansible.builtin.copy": {"content": "{{ __smoke_test_smoke_options | to_json }}", "dest": f"{folder}/{{{{ inventory_hostname }}}}", "mode": "0600"}}
+    files = [str(role / "vars/main.yml"), str(role / "defaults/main.yml")]
+    (folder / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "vars_files": files, "tasks": [{"name": "Tell", **task}]}]))
+    inventory = {"all": {"hosts": {host: {"ansible_connection": "local", "unhang_policy": policy} for host, policy in policies.items()}}}
+    (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    words = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(folder / "hosts.yml"), str(folder / "play.yml")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {host: json.loads((folder / host).read_text()) for host in policies}
+
+
+def test_the_policys_bandwidth_reaches_the_judge_of_the_smoke_test(tmp_path):
+    words = options(tmp_path, {"measured": POLICY, "unmeasured": {"driver": {"held": True}}})
+    assert bandwidth_in(words["measured"][words["measured"].index("--policy-bandwidth") + 1]) == POLICY["bandwidth"]
+    assert "--policy-bandwidth" not in words["unmeasured"]
