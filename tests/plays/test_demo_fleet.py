@@ -147,6 +147,17 @@ def test_output_that_the_page_of_the_situations_quotes_is_what_the_audit_prints(
         assert " ".join(finding.split()) in " ".join(printed.split()), finding
 
 
+@pytest.mark.parametrize("form", ["table", "wide", "markdown", "csv", "junit", "sarif", "html"])
+def test_no_word_of_the_program_itself_reaches_a_reader(run, form, capsys):
+    """Numbers of situations, tables of the catalogue, places in lists: findings name things and facts instead. JSON has paths, for programs."""
+    from unhang import cli
+
+    cli.main(["report", str(run), "--format", form, "--out", "-"])
+    told = re.sub(r"<script.*?</script>", "", capsys.readouterr().out, flags=re.DOTALL)
+    assert len(told) > 1000
+    assert re.findall(r".{0,40}(?:\bsituations? \d|\btables\.[a-z_]+|\b[a-z_]+\[\d+\]\.[a-z]).{0,40}", told) == []
+
+
 def test_the_first_screen_of_the_demo_is_one_screen_at_80_columns(run):
     findings = json.loads((run / "findings.json").read_text())
     lines = render_screen(findings, 80).splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ SITUATIONS = {
     4: "stuck while fused kernels are built",
     5: "every rank on GPU 0",
 }
+_OF_GPU = re.compile(r"\b(?:gpus\.devices|interconnect\.by_gpu)\[(\d+)\]")
+_PLACE = re.compile(r"\[\d+\]")
 STATUS_WORDS = {
     "ok": "read",
     "unreachable": "unreachable",
@@ -193,18 +196,25 @@ def workaround(finding: Mapping[str, Any]) -> str:
 
 
 def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]]:
-    """(fact path, value as it was read)."""
-    rows = [row for row in finding.get("evidence") or [] if isinstance(row, Mapping)]
-    return [(visible(row.get("path") or "?", 160), visible(row.get("value"), 400)) for row in rows[:most]]
+    """(fact, value as it was read). Rows of our own tables are no evidence of a node, and are left out."""
+    rows = [row for row in finding.get("evidence") or [] if isinstance(row, Mapping) and not str(row.get("path") or "").startswith("tables.")]
+    return [(fact_name(visible(row.get("path") or "?", 160)), visible(row.get("value"), 400)) for row in rows[:most]]
+
+
+def fact_name(path: str) -> str:
+    """A fact as docs/facts.md calls it: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`, `number of gpus.devices.processes of GPU 0`."""
+    gpu = _OF_GPU.search(path)
+    bare, _, filtered = _PLACE.sub("", path).partition(" | ")
+    words = f"number of {bare}" if filtered == "length" else f"{bare} ({filtered})" if filtered else bare
+    return f"{words} of GPU {gpu[1]}" if gpu else words
 
 
 def situations(finding: Mapping[str, Any]) -> list[str]:
-    """`situation 2: peer-to-peer deadlock after a driver upgrade`, or `situations 1, 3, 4`."""
+    """`can look like: every rank on GPU 0`; [] where the finding is of no kind of hang that has a name."""
     given = finding.get("situations")
     marks = sorted({number for number in given if isinstance(number, int) and number in SITUATIONS}) if isinstance(given, list) else []
-    if len(marks) > 1:
-        return [f"situations {', '.join(map(str, marks))}"]
-    return [f"situation {number}: {SITUATIONS[number]}" for number in marks]
+    more = f"; and {counted(len(marks) - 2, 'other hang')}" if len(marks) > 2 else ""
+    return [f"can look like: {'; '.join(SITUATIONS[number] for number in marks[:2])}{more}"] if marks else []
 
 
 def confidence(finding: Mapping[str, Any]) -> str:
