@@ -86,15 +86,18 @@ def _drafted(row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None) -
 
 
 def _quoted(rule: Rule) -> str:
-    """What the rule found, in words that quote the facts that decide it."""
+    """What the rule found, in words that quote the facts of its condition."""
     item = rule.for_each.kind.items().path if rule.for_each is not None else None
     parts = []
-    for path in sorted(rule.decision_reads):
+    for path in sorted({one[:-1] if one[-1] == "*" else one for one in (rule.when.reads if rule.when is not None else ())}):
         inside = item is not None and path[: len(item)] == item and len(path) > len(item)
         names = ("item", *path[len(item or ()) :]) if inside else path
         shape = shape_at(path)
-        if path[0] != "policy" and "*" not in names and shape is not None and shape.is_scalar:
-            parts.append(f"{path[-1]} {{{{ {_dotted(names)} }}}}")
+        if path[0] not in ("policy", "tables") and "*" not in names and shape is not None:
+            listed = shape.kind == "list" and shape.item is not None and shape.item.is_scalar
+            if shape.is_scalar or listed:
+                joined = " | join(', ')" if listed else ""
+                parts.append(f"{path[-1]} {{{{ {_dotted(names)}{joined} }}}}")
     named = [f"{name} {{{{ item.{name} }}}}" for name in rule.where_fields[:2]]
     return ", ".join(dict.fromkeys([*parts, *named])) or "the condition holds"
 

@@ -54,7 +54,7 @@ def places_of(rule: Rule, tables: Mapping[str, Mapping[str, Any]]) -> list[Place
     keys = _table_keys(rule, sources, tables)
     asked = any("known" in source for source in sources)
     found = []
-    for path in sorted(rule.decision_reads):
+    for path in sorted({one[:-1] if one[-1] == "*" else one for one in rule.decision_reads}):
         shape = shape_at(path)
         if shape is not None:
             may_lack = path[0] == "policy" or asked

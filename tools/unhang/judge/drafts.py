@@ -6,7 +6,7 @@ import copy
 import itertools
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.judge.documents import InvalidNode
@@ -126,10 +126,25 @@ def _from_healthy(
     for base in (_shortened(whole), whole):
         if verdict(rule, base, view) not in ("pass", "skip"):
             continue
-        for changed in _changes(places, base):
+        for changed in _changes(_with_values_of(base, places), base):
             if verdict(rule, changed, view) == "fail":
                 return changed, base
     return None
+
+
+def _with_values_of(node: Fragment, places: list[Place]) -> list[Place]:
+    """The places, samples first, numbers with those of the node as well: what is used may be all that there is."""
+    numbers = tuple(
+        dict.fromkeys(one for place in places for one in (_first(node, place.path),) if isinstance(one, (int, float)) and not isinstance(one, bool))
+    )
+    more = [replace(place, values=(*place.values, *numbers)) if place.shape.kind == "number" and not place.shape.values else place for place in places]
+    return sorted(more, key=lambda place: not place.shape.sample)
+
+
+def _first(holder: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        holder = (holder[0] if holder else None) if part == "*" and isinstance(holder, list) else holder.get(part) if isinstance(holder, dict) else None
+    return holder
 
 
 def _cut(sections: Mapping[str, Any], paths: list[tuple[str, ...]]) -> Fragment:

@@ -13,7 +13,7 @@ from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.examples import catalogue_view
 from unhang.judge.groups import judge_fragments
-from unhang.judge.node_rules import NodeView, judge_rule, node_world
+from unhang.judge.node_rules import NodeView, judge_rule, node_world, words
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
@@ -185,3 +185,12 @@ def _evidence(document, rules):
     """{(rule id, item, evidence)} of what the rules find on a document."""
     world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
     return {(rule.id, one.item, repr(one.evidence)) for rule in rules for one in judge_rule(rule, world) if one.verdict == "fail"}
+
+
+def words_of(document, rule_id):
+    """What a node rule reports on a document: `found` of each of its findings."""
+    world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
+    (rule,) = [rule for rule in catalogue().rules if rule.id == rule_id]
+    world.begin()
+    items = {one.path: one for one in world.items(rule.for_each.evaluate(world))} if rule.for_each is not None else {}
+    return [words(rule, world, one, items)["found"] for one in judge_rule(rule, world) if one.verdict == "fail"]

@@ -120,3 +120,24 @@ def test_no_other_module_opens_files_of_the_catalogue():
     tools = Path(catalogue.__file__).parents[1]
     texts = {path.relative_to(tools).as_posix(): path.read_text() for path in tools.rglob("*.py") if path.parent.name != "catalogue"}
     assert [name for name, text in texts.items() if re.search(r'/ "catalogue"|catalogue" /|yaml\.load\(|safe_load\(', text)] == ["schemas/shapes.py"]
+
+
+BY_A_PART_OF_THE_NAME = re.compile(
+    r"(gpus|item)\.model\b(\s*\|\s*\w+)*\s+is\s+(not\s+)?(like|startswith|endswith|contains)"
+    r"|'[^']*'\s+(not\s+)?in\s+(gpus|item)\.model\b"
+    r"|attr\('model',\s*'(like|contains|startswith|endswith)'"
+)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in load_catalogue().rules if rule.id != "policy-gpu-model"], ids=lambda rule: rule.id)
+def test_gpus_are_told_apart_by_the_table_of_models_never_by_a_part_of_the_name(rule):
+    """RTX 40 is not RTX 4000 Ada, and B300 is not GB300. policy-gpu-model compares with what the operator wrote."""
+    conditions = [one.source for one in (rule.for_each, rule.applies, rule.when, rule.compare) if one is not None]
+    assert [source for source in conditions if BY_A_PART_OF_THE_NAME.search(source)] == []
+
+
+@pytest.mark.parametrize(
+    "source", ["'RTX 40' in gpus.model", "item.model is startswith('NVIDIA B300')", "gpus.devices | selectattr('model', 'like', '*B300*')"]
+)
+def test_a_part_of_a_name_would_be_seen(source):
+    assert BY_A_PART_OF_THE_NAME.search(source)
