@@ -859,6 +859,61 @@ def read_driver() -> str | None:
     return None
 
 
+# watched.py: Processes that an agent watches: each in a session of its own, with a pipe for events, and ended with the agent ------------------------
+
+class Watched:
+    """A process as its agent sees it. events: what it writes them to is read here; buffer: the beginning of a line; output: its last lines; code: its end."""
+
+    def __init__(self, process: subprocess.Popen[bytes], events: int) -> None:
+        self.process, self.events = process, events
+        self.code: int | None = None
+        self.buffer = b""
+        self.output: list[str] = []
+
+
+def start_process(argv: list[str], environment: Mapping[str, str], begin: Callable[[], None]) -> tuple[subprocess.Popen[bytes], int]:
+    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: run in it before it becomes its program."""
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [*argv, "--events", str(writer)], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            pass_fds=[writer], start_new_session=True, preexec_fn=begin,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    return process, reader
+
+
+def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
+    """From now on the selector says when a process has an event or printed something."""
+    assert child.process.stdout is not None
+    for descriptor in (child.events, child.process.stdout.fileno()):
+        os.set_blocking(descriptor, False)
+    selector.register(child.events, selectors.EVENT_READ, child)
+    selector.register(child.process.stdout, selectors.EVENT_READ, child)
+
+
+def add_output(child: Watched, piece: bytes) -> None:
+    """The last lines of what a process printed."""
+    child.output = (child.output + piece.decode("utf-8", "replace").splitlines())[-40:]
+
+
+def reap(children: Iterable[Watched]) -> None:
+    """Notes who ended."""
+    for child in children:
+        if child.code is None and child.process.poll() is not None:
+            child.code = child.process.returncode
+
+
+def end_politely(ask: Callable[[int], None]) -> None:
+    """A signal that ends a program asks for the end instead. A launcher that is gone ends nobody, and what children leave behind comes to this process."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: ask(number))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: it is ended with the rest
+
+
 # burn_agent.py: The burn-in's agent: refuses where somebody is at work, starts a worker for each GPU, reads sensors, ends all whatever happens ------
 
 PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without a word after that
@@ -867,18 +922,16 @@ PROGRESS_S = 10.0
 DONE = ("count", "seconds", "work", "wrong", "slowest", "fastest")
 
 
-class BurnChild:
-    """One worker as its agent sees it. done: by type, what it has worked so far; told: why it says that it ends."""
+class BurnChild(Watched):
+    """One worker as its agent sees it. done: by type, what it has worked so far; message: why it says that it ends."""
 
     def __init__(self, gpu: int, process: subprocess.Popen[bytes], events: int) -> None:
-        self.gpu, self.process, self.events = gpu, process, events
+        super().__init__(process, events)
+        self.gpu = gpu
         self.heard = time.monotonic()
         self.phase, self.ready = "start", False
-        self.code: int | None = None
         self.uuid: str | None = None
-        self.buffer = b""
-        self.output: list[str] = []
-        self.told: str | None = None
+        self.message: str | None = None
         self.done: dict[str, dict[str, Any]] = {}
 
 
@@ -968,24 +1021,13 @@ class BurnAgent:
 
     def start_worker(self, gpu: int, plan: dict[str, Any]) -> BurnChild:
         """One worker with its pipe for events."""
-        reader, writer = os.pipe()
-        argv = [plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "worker", "--gpu", str(gpu), "--events", str(writer)]
+        argv = [plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "worker", "--gpu", str(gpu)]
         environment = dict(
             os.environ, UNHANG_BURN_IN_PLAN=json.dumps(plan), CUDA_DEVICE_ORDER="PCI_BUS_ID", PYTHONWARNINGS="ignore", TORCH_CPP_LOG_LEVEL="ERROR"
         )
-        try:
-            process = subprocess.Popen(
-                argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
-                start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
-        finally:
-            os.close(writer)
-        child = BurnChild(gpu, process, reader)
-        assert process.stdout is not None
-        for descriptor in (reader, process.stdout.fileno()):
-            os.set_blocking(descriptor, False)
-        self.selector.register(reader, selectors.EVENT_READ, child)
-        self.selector.register(process.stdout, selectors.EVENT_READ, child)
+        process, events = start_process(argv, environment, die_with_parent)
+        child = BurnChild(gpu, process, events)
+        listen_to(child, self.selector)
         return child
 
     def watch(self) -> None:
@@ -994,12 +1036,12 @@ class BurnAgent:
             self.listen(POLL_S)
             self.read_sensors()
             self.looks.take_if_due()
-            self.tell_progress()
-            self.reap()
+            self.report_progress()
+            reap(self.children)
             self.find_trouble()
 
     def find_trouble(self) -> None:
-        """Sets trouble where a worker failed or has told nothing for too long."""
+        """Sets trouble where a worker failed or has reported nothing for too long."""
         now = time.monotonic()
         failed = [child for child in self.children if child.code not in (None, 0)]
         silent = [child for child in self.children if child.code is None and now - child.heard > (SILENT_S if child.ready else PREPARE_S)]
@@ -1009,7 +1051,7 @@ class BurnAgent:
         elif silent:
             self.trouble = "a worker is silent"
         for child in failed:
-            self.event("worker_exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), told=child.told, output=child.output[-10:])
+            self.event("worker_exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), told=child.message, output=child.output[-10:])
         for child in silent if not failed else ():
             state, wchan = process_state(child.process.pid)
             self.event("silent", gpu=child.gpu, phase=child.phase, seconds=round(now - child.heard, 1), state=state, wchan=wchan)
@@ -1031,7 +1073,7 @@ class BurnAgent:
             elif key.fd == key.data.events:
                 self.hear(key.data, piece)
             else:
-                key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
+                add_output(key.data, piece)
         return bool(ready)
 
     def hear(self, child: BurnChild, piece: bytes) -> None:
@@ -1049,7 +1091,7 @@ class BurnAgent:
                 continue
             child.uuid = event.get("uuid") or child.uuid
             child.ready = child.ready or event["e"] == "ready"
-            child.told = event.get("message") or child.told
+            child.message = event.get("message") or child.message
             with contextlib.suppress(OSError):
                 os.write(1, line[:LINE_BYTES] + b"\n")
 
@@ -1060,7 +1102,7 @@ class BurnAgent:
             for uuid, reading in zip(self.uuids, line["gpus"]):
                 self.tally.add(uuid, phases.get(uuid, "start"), reading, line["at"])
 
-    def tell_progress(self) -> None:
+    def report_progress(self) -> None:
         """Now and then, what all have done."""
         now = time.monotonic()
         if now - self.progress >= PROGRESS_S:
@@ -1068,12 +1110,6 @@ class BurnAgent:
             rows = [row for child in self.children for row in child.done.values()]
             ready, count, wrong = sum(child.ready for child in self.children), sum(row["count"] for row in rows), sum(row["wrong"] for row in rows)
             self.event("progress", seconds=round(now - self.began), ready=ready, workers=len(self.children), results=count, wrong=wrong)
-
-    def reap(self) -> None:
-        """Notes who ended."""
-        for child in self.children:
-            if child.code is None and child.process.poll() is not None:
-                child.code = child.process.returncode
 
     def end_workers(self) -> None:
         """A polite end, which lets workers say what they did; then SIGKILL. Who survives that is named."""
@@ -1087,7 +1123,7 @@ class BurnAgent:
             until = time.monotonic() + limit_s
             while time.monotonic() < until and any(child.code is None for child in self.children):
                 self.listen(0.02)
-                self.reap()
+                reap(self.children)
         for _ in range(MOST_READS):
             if not self.listen(0):
                 break
@@ -1109,11 +1145,7 @@ def run_burn_agent(plan: dict[str, Any]) -> int:
     own = os.path.dirname(os.path.abspath(__file__))
     if os.path.basename(own).startswith(PREFIX):
         hold_folder(own, plan["duration_s"] + PREPARE_S + max(DCGM_LIMIT_S.values()))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a worker leaves behind comes to us, and is ended
+    end_politely(lambda number: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
     return agent.work()
 
 
@@ -1683,7 +1715,7 @@ SIZES = {"cuda": (8192, 16384, 2**30, 2**26), "small": (4096, 8192, 2**28, 2**24
 SMALL_BYTES = 36 * 2**30  # a GPU with less memory takes the small sizes: inputs, results and sums of the others need 12 GiB
 DRILL_PLACE, DRILL_BIT = 77, 5
 MEMORY, COLLECTIVE = "memory", "collective"
-MOST_REPORTED = 20  # wrong results that are told one by one; all are counted
+MOST_REPORTED = 20  # wrong results that are reported one by one; all are counted
 
 
 class Stop(Exception):
@@ -1696,7 +1728,7 @@ class Worker:
     def __init__(self, plan: dict[str, Any], number: int, descriptor: int) -> None:
         self.plan, self.number, self.descriptor = plan, number, descriptor
         self.done: dict[str, dict[str, Any]] = {}
-        self.round, self.told, self.stopped = 0, 0, False
+        self.round, self.reported, self.stopped = 0, 0, False
         drill = plan.get("drill") or {}
         self.drill = str(drill["where"]) if drill.get("gpu") == number else None
         import torch
@@ -1799,13 +1831,13 @@ class Worker:
             if elements or total != product.total:
                 wrong += 1
                 why = None if elements else "its elements are right when read again, the sum of its bits was not"
-                self.tell_wrong(product.name, elements, places, why)
+                self.report_wrong(product.name, elements, places, why)
         return wrong
 
-    def tell_wrong(self, name: str, elements: int, places: list[dict[str, Any]], why: str | None = None) -> None:
+    def report_wrong(self, name: str, elements: int, places: list[dict[str, Any]], why: str | None = None) -> None:
         """A wrong result, as long as there are not too many."""
-        self.told += 1
-        if self.told <= MOST_REPORTED:
+        self.reported += 1
+        if self.reported <= MOST_REPORTED:
             self.event("wrong", what=name, elements=elements, places=places, why=why)
 
     def note(self, name: str, count: int, seconds: float, work: float, wrong: int) -> None:
@@ -1832,7 +1864,7 @@ class Worker:
         began = time.monotonic()
         elements, places = self.memory.wrong_places()
         if elements:
-            self.tell_wrong(MEMORY, elements, places, None if places else "right when read again: wrong on the way, not in the cell")
+            self.report_wrong(MEMORY, elements, places, None if places else "right when read again: wrong on the way, not in the cell")
         self.note(MEMORY, 1, time.monotonic() - began, self.memory.size, int(elements > 0))
         self.check_signal()
 
@@ -1848,13 +1880,13 @@ class Worker:
             self.drill = None
         elements, places = self.group.wrong_places()
         if elements:
-            self.tell_wrong(COLLECTIVE, elements, places)
+            self.report_wrong(COLLECTIVE, elements, places)
         self.note(COLLECTIVE, 1, time.monotonic() - began, 4.0 * self.count * len(self.group.buffers), int(elements > 0))
         self.check_signal()
 
 
 def run_worker(plan: dict[str, Any], number: int, descriptor: int) -> int:
-    """0 when it worked to the end of its time or was asked to end, 1 when something failed. What is wrong was told."""
+    """0 when it worked to the end of its time or was asked to end, 1 when something failed. What is wrong was reported."""
     if plan["device"] == "cuda":
         begin_context(number)
     worker = Worker(plan, number, descriptor)

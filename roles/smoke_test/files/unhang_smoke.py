@@ -792,6 +792,61 @@ def _add_devices(found: dict[str, Any], used: re.Match[str] | None) -> None:
         found["devices"].setdefault(used.group(1), {}).update(NET_DEVICE.findall(used.group(2)))
 
 
+# watched.py: Processes that an agent watches: each in a session of its own, with a pipe for events, and ended with the agent ------------------------
+
+class Watched:
+    """A process as its agent sees it. events: what it writes them to is read here; buffer: the beginning of a line; output: its last lines; code: its end."""
+
+    def __init__(self, process: subprocess.Popen[bytes], events: int) -> None:
+        self.process, self.events = process, events
+        self.code: int | None = None
+        self.buffer = b""
+        self.output: list[str] = []
+
+
+def start_process(argv: list[str], environment: Mapping[str, str], begin: Callable[[], None]) -> tuple[subprocess.Popen[bytes], int]:
+    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: run in it before it becomes its program."""
+    reader, writer = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [*argv, "--events", str(writer)], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            pass_fds=[writer], start_new_session=True, preexec_fn=begin,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    return process, reader
+
+
+def listen_to(child: Watched, selector: selectors.BaseSelector) -> None:
+    """From now on the selector says when a process has an event or printed something."""
+    assert child.process.stdout is not None
+    for descriptor in (child.events, child.process.stdout.fileno()):
+        os.set_blocking(descriptor, False)
+    selector.register(child.events, selectors.EVENT_READ, child)
+    selector.register(child.process.stdout, selectors.EVENT_READ, child)
+
+
+def add_output(child: Watched, piece: bytes) -> None:
+    """The last lines of what a process printed."""
+    child.output = (child.output + piece.decode("utf-8", "replace").splitlines())[-40:]
+
+
+def reap(children: Iterable[Watched]) -> None:
+    """Notes who ended."""
+    for child in children:
+        if child.code is None and child.process.poll() is not None:
+            child.code = child.process.returncode
+
+
+def end_politely(ask: Callable[[int], None]) -> None:
+    """A signal that ends a program asks for the end instead. A launcher that is gone ends nobody, and what children leave behind comes to this process."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _: ask(number))
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: it is ended with the rest
+
+
 # evidence.py: What the agent gathers when its ranks do not come to a good end: all of it within 20 s of the stall -----------------------------------
 
 NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
@@ -814,7 +869,7 @@ def collect_evidence(agent: Any, kind: str) -> None:
     able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
     while time.monotonic() - asked < EVIDENCE_S and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
         agent.listen(POLL_S)
-        agent.reap()
+        reap(agent.children)
     spy = find_spy(agent.plan.get("python"))
     native = native_stacks(spy, [child.process.pid for child in alive]) if spy else {}
     for child in alive:
@@ -1022,15 +1077,13 @@ def read_driver() -> str | None:
 
 # agent.py: The node's agent: starts its ranks, watches them from outside, ends them whatever happens ------------------------------------------------
 
-class Child:
+class Child(Watched):
     """One rank as its agent sees it."""
 
     def __init__(self, rank: int, process: subprocess.Popen[bytes], board: Board | None, events: int) -> None:
-        self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
-        self.code: int | None = None
+        super().__init__(process, events)
+        self.rank, self.board, self.started = rank, board, time.monotonic()
         self.stopped_since: float | None = None
-        self.buffer = b""
-        self.output: list[str] = []
 
 
 class Agent:
@@ -1070,22 +1123,11 @@ class Agent:
     def start_rank(self, local_rank: int) -> Child:
         """One rank with its pipe for events and its own settings."""
         rank = self.plan["rank_offset"] + local_rank
-        reader, writer = os.pipe()
         environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
-        argv = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
-        try:
-            process = subprocess.Popen(
-                argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
-                start_new_session=True, preexec_fn=begin_rank,
-            )  # fmt: skip
-        finally:
-            os.close(writer)
-        child = Child(rank, process, None, reader)
-        assert process.stdout is not None
-        for descriptor in (reader, process.stdout.fileno()):
-            os.set_blocking(descriptor, False)
-        self.selector.register(reader, selectors.EVENT_READ, child)
-        self.selector.register(process.stdout, selectors.EVENT_READ, child)
+        argv = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--folder", self.folder]
+        process, events = start_process(argv, environment, begin_rank)
+        child = Child(rank, process, None, events)
+        listen_to(child, self.selector)
         self.event("rank_begin", rank=rank, pid=process.pid, local_rank=local_rank)
         return child
 
@@ -1105,7 +1147,7 @@ class Agent:
             elif key.fd == key.data.events:
                 self.pass_on(key.data, piece)
             else:
-                key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
+                add_output(key.data, piece)
         return bool(ready)
 
     def drain(self) -> None:
@@ -1164,17 +1206,11 @@ class Agent:
         state = child.board.read()
         return bool(0 < min(state["until"], state["phase_until"]) < now)
 
-    def reap(self) -> None:
-        """Notes who ended."""
-        for child in self.children:
-            if child.code is None and child.process.poll() is not None:
-                child.code = child.process.returncode
-
     def watch(self) -> tuple[str, list[Child]] | None:
         """Until all ranks ended, or there is trouble. Returns trouble or None."""
         while any(child.code is None for child in self.children):
             self.listen(POLL_S)
-            self.reap()
+            reap(self.children)
             found = self.trouble()
             if found:
                 return found
@@ -1185,7 +1221,7 @@ class Agent:
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(POLL_S)
-            self.reap()
+            reap(self.children)
 
     def first_links(self) -> dict[str, Any]:
         """What NVML reported at the start."""
@@ -1200,7 +1236,7 @@ class Agent:
         until = time.monotonic() + 5
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(0.02)
-            self.reap()
+            reap(self.children)
         for child in self.children:
             if child.code is None:
                 state, wchan = process_state(child.process.pid)
@@ -1263,11 +1299,7 @@ def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: s
 def run_agent(plan: dict[str, Any]) -> int:
     """The agent with its signals in order: a polite end ends the ranks too."""
     agent = Agent(plan)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: setattr(agent, "stop", agent.stop or "a signal"))
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a rank leaves behind comes to us, and is ended
+    end_politely(lambda _: setattr(agent, "stop", agent.stop or "a signal"))
     return agent.work()
 
 

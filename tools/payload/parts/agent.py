@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -27,17 +26,16 @@ from .limits import GRACE_S, LINE_BYTES, MOST_READS, POLL_S, START_S, STOPPED_S
 from .mapped import boot_id
 from .nvml import NVML_S, NvmlQuestion, nothing_read
 from .processes import die_with_parent, end_session, process_state
+from .watched import Watched, add_output, end_politely, listen_to, reap, start_process
 
 
-class Child:
+class Child(Watched):
     """One rank as its agent sees it."""
 
     def __init__(self, rank: int, process: subprocess.Popen[bytes], board: Board | None, events: int) -> None:
-        self.rank, self.process, self.board, self.events, self.started = rank, process, board, events, time.monotonic()
-        self.code: int | None = None
+        super().__init__(process, events)
+        self.rank, self.board, self.started = rank, board, time.monotonic()
         self.stopped_since: float | None = None
-        self.buffer = b""
-        self.output: list[str] = []
 
 
 class Agent:
@@ -77,22 +75,11 @@ class Agent:
     def start_rank(self, local_rank: int) -> Child:
         """One rank with its pipe for events and its own settings."""
         rank = self.plan["rank_offset"] + local_rank
-        reader, writer = os.pipe()
         environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
-        argv = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--events", str(writer), "--folder", self.folder]
-        try:
-            process = subprocess.Popen(
-                argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
-                start_new_session=True, preexec_fn=begin_rank,
-            )  # fmt: skip
-        finally:
-            os.close(writer)
-        child = Child(rank, process, None, reader)
-        assert process.stdout is not None
-        for descriptor in (reader, process.stdout.fileno()):
-            os.set_blocking(descriptor, False)
-        self.selector.register(reader, selectors.EVENT_READ, child)
-        self.selector.register(process.stdout, selectors.EVENT_READ, child)
+        argv = [self.plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "rank", "--folder", self.folder]
+        process, events = start_process(argv, environment, begin_rank)
+        child = Child(rank, process, None, events)
+        listen_to(child, self.selector)
         self.event("rank_begin", rank=rank, pid=process.pid, local_rank=local_rank)
         return child
 
@@ -112,7 +99,7 @@ class Agent:
             elif key.fd == key.data.events:
                 self.pass_on(key.data, piece)
             else:
-                key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
+                add_output(key.data, piece)
         return bool(ready)
 
     def drain(self) -> None:
@@ -171,17 +158,11 @@ class Agent:
         state = child.board.read()
         return bool(0 < min(state["until"], state["phase_until"]) < now)
 
-    def reap(self) -> None:
-        """Notes who ended."""
-        for child in self.children:
-            if child.code is None and child.process.poll() is not None:
-                child.code = child.process.returncode
-
     def watch(self) -> tuple[str, list[Child]] | None:
         """Until all ranks ended, or there is trouble. Returns trouble or None."""
         while any(child.code is None for child in self.children):
             self.listen(POLL_S)
-            self.reap()
+            reap(self.children)
             found = self.trouble()
             if found:
                 return found
@@ -192,7 +173,7 @@ class Agent:
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(POLL_S)
-            self.reap()
+            reap(self.children)
 
     def first_links(self) -> dict[str, Any]:
         """What NVML reported at the start."""
@@ -207,7 +188,7 @@ class Agent:
         until = time.monotonic() + 5
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(0.02)
-            self.reap()
+            reap(self.children)
         for child in self.children:
             if child.code is None:
                 state, wchan = process_state(child.process.pid)
@@ -270,9 +251,5 @@ def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: s
 def run_agent(plan: dict[str, Any]) -> int:
     """The agent with its signals in order: a polite end ends the ranks too."""
     agent = Agent(plan)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: setattr(agent, "stop", agent.stop or "a signal"))
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a rank leaves behind comes to us, and is ended
+    end_politely(lambda _: setattr(agent, "stop", agent.stop or "a signal"))
     return agent.work()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import selectors
@@ -25,6 +24,7 @@ from .limits import LINE_BYTES, MOST_READS, POLL_S
 from .mapped import boot_id
 from .nvml import NVML_S
 from .processes import die_with_parent, end_session, process_state, signal_name
+from .watched import Watched, add_output, end_politely, listen_to, reap, start_process
 
 PREPARE_S, SILENT_S = 240.0, 90.0  # for a worker to be ready; without a word after that
 ENDING_S, KILLED_S, HURRY_S = 3.0, 2.0, 1.5  # from a polite end to SIGKILL; to be gone; for NVML after a signal: together less than 10 s
@@ -32,18 +32,16 @@ PROGRESS_S = 10.0
 DONE = ("count", "seconds", "work", "wrong", "slowest", "fastest")
 
 
-class BurnChild:
-    """One worker as its agent sees it. done: by type, what it has worked so far; told: why it says that it ends."""
+class BurnChild(Watched):
+    """One worker as its agent sees it. done: by type, what it has worked so far; message: why it says that it ends."""
 
     def __init__(self, gpu: int, process: subprocess.Popen[bytes], events: int) -> None:
-        self.gpu, self.process, self.events = gpu, process, events
+        super().__init__(process, events)
+        self.gpu = gpu
         self.heard = time.monotonic()
         self.phase, self.ready = "start", False
-        self.code: int | None = None
         self.uuid: str | None = None
-        self.buffer = b""
-        self.output: list[str] = []
-        self.told: str | None = None
+        self.message: str | None = None
         self.done: dict[str, dict[str, Any]] = {}
 
 
@@ -133,24 +131,13 @@ class BurnAgent:
 
     def start_worker(self, gpu: int, plan: dict[str, Any]) -> BurnChild:
         """One worker with its pipe for events."""
-        reader, writer = os.pipe()
-        argv = [plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "worker", "--gpu", str(gpu), "--events", str(writer)]
+        argv = [plan.get("python") or sys.executable, "-u", os.path.abspath(__file__), "worker", "--gpu", str(gpu)]
         environment = dict(
             os.environ, UNHANG_BURN_IN_PLAN=json.dumps(plan), CUDA_DEVICE_ORDER="PCI_BUS_ID", PYTHONWARNINGS="ignore", TORCH_CPP_LOG_LEVEL="ERROR"
         )
-        try:
-            process = subprocess.Popen(
-                argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[writer],
-                start_new_session=True, preexec_fn=die_with_parent,
-            )  # fmt: skip
-        finally:
-            os.close(writer)
-        child = BurnChild(gpu, process, reader)
-        assert process.stdout is not None
-        for descriptor in (reader, process.stdout.fileno()):
-            os.set_blocking(descriptor, False)
-        self.selector.register(reader, selectors.EVENT_READ, child)
-        self.selector.register(process.stdout, selectors.EVENT_READ, child)
+        process, events = start_process(argv, environment, die_with_parent)
+        child = BurnChild(gpu, process, events)
+        listen_to(child, self.selector)
         return child
 
     def watch(self) -> None:
@@ -159,12 +146,12 @@ class BurnAgent:
             self.listen(POLL_S)
             self.read_sensors()
             self.looks.take_if_due()
-            self.tell_progress()
-            self.reap()
+            self.report_progress()
+            reap(self.children)
             self.find_trouble()
 
     def find_trouble(self) -> None:
-        """Sets trouble where a worker failed or has told nothing for too long."""
+        """Sets trouble where a worker failed or has reported nothing for too long."""
         now = time.monotonic()
         failed = [child for child in self.children if child.code not in (None, 0)]
         silent = [child for child in self.children if child.code is None and now - child.heard > (SILENT_S if child.ready else PREPARE_S)]
@@ -174,7 +161,7 @@ class BurnAgent:
         elif silent:
             self.trouble = "a worker is silent"
         for child in failed:
-            self.event("worker_exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), told=child.told, output=child.output[-10:])
+            self.event("worker_exit", gpu=child.gpu, code=child.code, signal=signal_name(child.code or 0), told=child.message, output=child.output[-10:])
         for child in silent if not failed else ():
             state, wchan = process_state(child.process.pid)
             self.event("silent", gpu=child.gpu, phase=child.phase, seconds=round(now - child.heard, 1), state=state, wchan=wchan)
@@ -196,7 +183,7 @@ class BurnAgent:
             elif key.fd == key.data.events:
                 self.hear(key.data, piece)
             else:
-                key.data.output = (key.data.output + piece.decode("utf-8", "replace").splitlines())[-40:]
+                add_output(key.data, piece)
         return bool(ready)
 
     def hear(self, child: BurnChild, piece: bytes) -> None:
@@ -214,7 +201,7 @@ class BurnAgent:
                 continue
             child.uuid = event.get("uuid") or child.uuid
             child.ready = child.ready or event["e"] == "ready"
-            child.told = event.get("message") or child.told
+            child.message = event.get("message") or child.message
             with contextlib.suppress(OSError):
                 os.write(1, line[:LINE_BYTES] + b"\n")
 
@@ -225,7 +212,7 @@ class BurnAgent:
             for uuid, reading in zip(self.uuids, line["gpus"]):
                 self.tally.add(uuid, phases.get(uuid, "start"), reading, line["at"])
 
-    def tell_progress(self) -> None:
+    def report_progress(self) -> None:
         """Now and then, what all have done."""
         now = time.monotonic()
         if now - self.progress >= PROGRESS_S:
@@ -233,12 +220,6 @@ class BurnAgent:
             rows = [row for child in self.children for row in child.done.values()]
             ready, count, wrong = sum(child.ready for child in self.children), sum(row["count"] for row in rows), sum(row["wrong"] for row in rows)
             self.event("progress", seconds=round(now - self.began), ready=ready, workers=len(self.children), results=count, wrong=wrong)
-
-    def reap(self) -> None:
-        """Notes who ended."""
-        for child in self.children:
-            if child.code is None and child.process.poll() is not None:
-                child.code = child.process.returncode
 
     def end_workers(self) -> None:
         """A polite end, which lets workers say what they did; then SIGKILL. Who survives that is named."""
@@ -252,7 +233,7 @@ class BurnAgent:
             until = time.monotonic() + limit_s
             while time.monotonic() < until and any(child.code is None for child in self.children):
                 self.listen(0.02)
-                self.reap()
+                reap(self.children)
         for _ in range(MOST_READS):
             if not self.listen(0):
                 break
@@ -274,9 +255,5 @@ def run_burn_agent(plan: dict[str, Any]) -> int:
     own = os.path.dirname(os.path.abspath(__file__))
     if os.path.basename(own).startswith(PREFIX):
         hold_folder(own, plan["duration_s"] + PREPARE_S + max(DCGM_LIMIT_S.values()))
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda number, _: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what a worker leaves behind comes to us, and is ended
+    end_politely(lambda number: setattr(agent, "stop", agent.stop or signal.Signals(number).name))
     return agent.work()

@@ -19,7 +19,7 @@ SIZES = {"cuda": (8192, 16384, 2**30, 2**26), "small": (4096, 8192, 2**28, 2**24
 SMALL_BYTES = 36 * 2**30  # a GPU with less memory takes the small sizes: inputs, results and sums of the others need 12 GiB
 DRILL_PLACE, DRILL_BIT = 77, 5
 MEMORY, COLLECTIVE = "memory", "collective"
-MOST_REPORTED = 20  # wrong results that are told one by one; all are counted
+MOST_REPORTED = 20  # wrong results that are reported one by one; all are counted
 
 
 class Stop(Exception):
@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, plan: dict[str, Any], number: int, descriptor: int) -> None:
         self.plan, self.number, self.descriptor = plan, number, descriptor
         self.done: dict[str, dict[str, Any]] = {}
-        self.round, self.told, self.stopped = 0, 0, False
+        self.round, self.reported, self.stopped = 0, 0, False
         drill = plan.get("drill") or {}
         self.drill = str(drill["where"]) if drill.get("gpu") == number else None
         import torch
@@ -135,13 +135,13 @@ class Worker:
             if elements or total != product.total:
                 wrong += 1
                 why = None if elements else "its elements are right when read again, the sum of its bits was not"
-                self.tell_wrong(product.name, elements, places, why)
+                self.report_wrong(product.name, elements, places, why)
         return wrong
 
-    def tell_wrong(self, name: str, elements: int, places: list[dict[str, Any]], why: str | None = None) -> None:
+    def report_wrong(self, name: str, elements: int, places: list[dict[str, Any]], why: str | None = None) -> None:
         """A wrong result, as long as there are not too many."""
-        self.told += 1
-        if self.told <= MOST_REPORTED:
+        self.reported += 1
+        if self.reported <= MOST_REPORTED:
             self.event("wrong", what=name, elements=elements, places=places, why=why)
 
     def note(self, name: str, count: int, seconds: float, work: float, wrong: int) -> None:
@@ -168,7 +168,7 @@ class Worker:
         began = time.monotonic()
         elements, places = self.memory.wrong_places()
         if elements:
-            self.tell_wrong(MEMORY, elements, places, None if places else "right when read again: wrong on the way, not in the cell")
+            self.report_wrong(MEMORY, elements, places, None if places else "right when read again: wrong on the way, not in the cell")
         self.note(MEMORY, 1, time.monotonic() - began, self.memory.size, int(elements > 0))
         self.check_signal()
 
@@ -184,13 +184,13 @@ class Worker:
             self.drill = None
         elements, places = self.group.wrong_places()
         if elements:
-            self.tell_wrong(COLLECTIVE, elements, places)
+            self.report_wrong(COLLECTIVE, elements, places)
         self.note(COLLECTIVE, 1, time.monotonic() - began, 4.0 * self.count * len(self.group.buffers), int(elements > 0))
         self.check_signal()
 
 
 def run_worker(plan: dict[str, Any], number: int, descriptor: int) -> int:
-    """0 when it worked to the end of its time or was asked to end, 1 when something failed. What is wrong was told."""
+    """0 when it worked to the end of its time or was asked to end, 1 when something failed. What is wrong was reported."""
     if plan["device"] == "cuda":
         begin_context(number)
     worker = Worker(plan, number, descriptor)

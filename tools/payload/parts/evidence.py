@@ -17,6 +17,7 @@ from .processes import process_state, signal_name
 from .recording import read_encoded, read_nccl_log, read_tail, recording_path
 from .stacks import find_spy, native_stacks
 from .transports import transports_of
+from .watched import reap
 
 NOWHERE = {"phase": "environment", "step": "start the interpreter", "seq": 0, "done": 0, "began": 0, "until": 0, "phase_until": 0}
 
@@ -38,7 +39,7 @@ def collect_evidence(agent: Any, kind: str) -> None:
     able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
     while time.monotonic() - asked < EVIDENCE_S and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
         agent.listen(POLL_S)
-        agent.reap()
+        reap(agent.children)
     spy = find_spy(agent.plan.get("python"))
     native = native_stacks(spy, [child.process.pid for child in alive]) if spy else {}
     for child in alive:
