@@ -12,6 +12,7 @@ from unhang.diagnose import failures
 from unhang.diagnose import machine_rules as machines
 from unhang.diagnose import memory_rules as memory
 from unhang.diagnose import network_rules as networks
+from unhang.diagnose import output_rules as outputs
 from unhang.diagnose import peer_rules as peers
 from unhang.diagnose import placement_rules as placement
 from unhang.diagnose import progress_rules as progress
@@ -90,6 +91,14 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.memory_held_by_others,
     memory.processes_hold_equal_parts,
     memory.segments_of_dead_processes,
+    outputs.memlock_lower_in_the_job,
+    outputs.chosen_interface_is_down,
+    outputs.interfaces_of_unlike_mtu,
+    outputs.one_process_has_two_nccl,
+    outputs.adapter_without_address,
+    outputs.duplicate_gpu_is_mig,
+    outputs.two_nodes_one_rank_zero,
+    outputs.driver_below_what_torch_needs,
 )
 
 
