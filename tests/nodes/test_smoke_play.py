@@ -151,7 +151,7 @@ def gate(fleet, names, *options, reference=None, python=None, host_variables=Non
     extra = {"preprovision_reference": reference or names[-1], "smoke_test_experiments": False, **({"smoke_test_python": python} if python else {})}
     extra |= {**({"preprovision_key": str(key)} if key else {}), **more}
     code, found, said = play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
-    decided = said[said.rindex("TASK [Report what was decided]") :] if "TASK [Say what was decided]" in said else ""
+    decided = said[said.rindex("TASK [Report what was decided]") :] if "TASK [Report what was decided]" in said else ""
     lines = {name: next((line.strip().strip('",') for line in decided.splitlines() if f": {name}" in line), "") for name in names}
     return code, found, lines, said
 
