@@ -53,7 +53,8 @@ def browser():
 def report(tmp_path_factory) -> Path:
     folder = fleets.write_run(tmp_path_factory.mktemp("report") / "run", *five_situations.fleet())
     page_smoke.write_results(folder, page_smoke.result("gpu001"), page_smoke.result("gpu004", slow_gpu=3, share=0.55))
-    (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
+    pasts = {"gpu004": ("2026-03-02 03:14 kernel.release: 6.8.0-45-generic -> 6.8.0-57-generic", "2026-03-02 03:14 new: error: An NVLink is down")}
+    (folder / "report.html").write_text(render_html(folder, pasts=pasts), encoding="utf-8")
     return folder / "report.html"
 
 
@@ -224,6 +225,7 @@ def test_a_cell_of_the_map_shows_its_node_where_the_eye_is_and_leads_to_its_find
         for words in ("8 × NVIDIA H200", "570.133.20", "2.26.2+cuda12.8", "6.8.0-57-generic"):
             assert card.get_by_text(words, exact=True).is_visible(), words
         assert card.locator("svg.topology line.bad").count() == 1
+        assert card.get_by_text("kernel.release: 6.8.0-45-generic -> 6.8.0-57-generic").is_visible()
         card.get_by_role("link", name="An NVLink is down").click()
         assert visit.page.locator("article:target h3").inner_text() == "An NVLink is down"
         assert visit.page.locator("article:target dl.facts").is_visible()
@@ -247,6 +249,8 @@ def test_without_script_everything_can_still_be_opened(browser, report):
         visit.page.locator("a:has(text:text-is('gpu004'))").click()
         row = visit.page.locator("tr:target")
         assert row.is_visible()
+        row.get_by_text("2 changes").click()
+        assert row.get_by_text("new: error: An NVLink is down").is_visible()
         row.locator("a.n").first.click()
         assert visit.page.locator("article:target h3").inner_text() == "An NVLink is down"
 

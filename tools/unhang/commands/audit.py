@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,12 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
     folder = read_nodes(arguments, {LATER: "1"})
     if run_folder.read_run(folder).document.get("finished") is None:
         return 2  # the run callback has said why, and how to judge what was seen
+    keep = functools.cache(lambda: keep_run(folder, arguments.db))  # once: before the page, which tells what changed, or where judging fails
     try:
-        return judge.run(_judge_arguments(as_typed(folder), arguments))
+        return judge.run(argparse.Namespace(**vars(_judge_arguments(as_typed(folder), arguments)), once_judged=keep, db=arguments.db))
     except KeyboardInterrupt:
         raise UserError(f"stopped by hand; every node was asked; judge what was seen with: {project.program_as_typed()} judge {as_typed(folder)}") from None
     finally:  # what cannot be judged has been read all the same
-        if line := keep_run(folder, arguments.db):
+        if line := keep():
             sys.stderr.write(f"unhang: {line}\n")
         else:
             tell_of_run(folder.name, arguments)

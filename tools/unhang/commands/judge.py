@@ -18,6 +18,7 @@ from unhang.commands.given_nodes import is_document, run_of_documents
 from unhang.commands.showing import add_format, check_page, commands_here, show
 from unhang.errors import UserError
 from unhang.given_files import checked_output
+from unhang.history.node_pasts import node_pasts
 from unhang.judge.values import printable
 from unhang.plan.plan_view import plan_view
 from unhang.project import program_as_typed
@@ -66,12 +67,14 @@ def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out)
     if out is not None:
         arguments.run = as_typed(out)
+    getattr(arguments, "once_judged", lambda: None)()
     page = _page_beside(out) if out is not None else folder / "report.html"
     plan = plan_view(folder) if out is None else None
     rollout = rollout_view(folder) if out is None else None
     judged = read_findings(folder, out)
     commands = commands_here(folder, judged, arguments.run)
-    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, command_of=commands, plan=plan, rollout=rollout))
+    views = {"plan": plan, "rollout": rollout, "pasts": node_pasts(folder, getattr(arguments, "db", None))}
+    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, command_of=commands, **views))
     findings = filtered(folder, judged, arguments)
     show(folder, findings, arguments, page=page)
     if problems := list(_problems(head)):

@@ -16,6 +16,7 @@ from unhang.ansible.playbook_command import as_typed
 from unhang.commands.common_options import add_format_option, add_quiet
 from unhang.commands.filters import OPTIONS
 from unhang.errors import UserError
+from unhang.history.node_pasts import node_pasts
 from unhang.plan.plan_view import plan_view
 from unhang.report.exports import RENDERERS
 from unhang.report.html import render_html
@@ -60,8 +61,10 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         beside = given if given.is_file() else None
         plan, rollout = (None, None) if beside else (plan_view(folder), rollout_view(folder))
         commands = commands_here(folder, findings, arguments.run)
+        pasts = node_pasts(folder, getattr(arguments, "db", None))
         smoke = [Path(one) for one in getattr(arguments, "smoke", [])]
-        deliver(render_html(folder, run_name=arguments.run, beside=beside, command_of=commands, plan=plan, rollout=rollout, smoke_files=smoke), out)
+        views = {"plan": plan, "rollout": rollout, "smoke_files": smoke, "pasts": pasts}
+        deliver(render_html(folder, run_name=arguments.run, beside=beside, command_of=commands, **views), out)
         if out != "-":
             print(out)
         return

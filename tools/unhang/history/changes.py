@@ -11,6 +11,7 @@ from typing import Any
 
 from unhang.history.fact_changes import changes_of_section
 from unhang.history.spans import GONE
+from unhang.history.stored import lasting_place
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import natural
 
@@ -91,8 +92,9 @@ def finding_changes(connection: sqlite3.Connection, before: int, now: int, host:
     begun, ended = connection.execute(_BEGUN, span).fetchall(), connection.execute(_ENDED, span).fetchall()
     places = {_place(row) for row in begun}
     otherwise = places & {_place(row) for row in ended}
+    same = {_alike(row) for row in ended}  # a file of before has the place in another form
     groups: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for row in begun:
+    for row in (row for row in begun if _alike(row) not in same):
         word = WAIVED if row[4] == "waived" else CHANGED if _place(row) in otherwise else NEW
         groups.setdefault((word, row[3], row[1], row[2], row[5]), []).append((row[0], row[7]))
     for row in ended:
@@ -107,7 +109,12 @@ def finding_changes(connection: sqlite3.Connection, before: int, now: int, host:
 
 def _place(row: Sequence[Any]) -> tuple[str, str, str]:
     """host, rule, place"""
-    return row[0], row[1], row[5]
+    return row[0], row[1], json.dumps(lasting_place(parsed(row[5])), sort_keys=True)
+
+
+def _alike(row: Sequence[Any]) -> tuple[Any, ...]:
+    """host, rule, place, severity, verdict, waiver"""
+    return *_place(row), row[3], row[4], row[6]
 
 
 def _severity(name: str) -> int:

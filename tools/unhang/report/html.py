@@ -61,18 +61,21 @@ def render_html(
     plan: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
     smoke_files: Sequence[Path] = (),
+    pasts: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """The page of one run folder, or of another judgement of it in the file `beside`.
 
     command_of: the command of a cause as it is typed here, where that is not the one that findings.json has.
     plan, rollout: of plan.plan_view and rollout.status_view, where there is one.
     smoke_files: results of smoke tests beside those that lie in the run folder.
+    pasts: host -> what happened to it, in lines, the newest first.
 
     Raises run.Unreadable when there is no findings.json in it.
     """
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
     smoke = smoke_view(read_smoke_tests(run_dir, smoke_files))
-    return render_page(findings, run, nodes + never_asked(run, nodes), run_name=run_name, command_of=command_of, plan=plan, rollout=rollout, smoke=smoke)
+    given = {"run_name": run_name, "command_of": command_of, "plan": plan, "rollout": rollout, "smoke": smoke, "pasts": pasts}
+    return render_page(findings, run, nodes + never_asked(run, nodes), **given)
 
 
 def render_page(
@@ -85,6 +88,7 @@ def render_page(
     plan: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
     smoke: SmokeView | None = None,
+    pasts: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """The page as text. `findings` and `run` are the objects of findings.json and run.json, `nodes` one summary per node file."""
     failures = list(findings.get("findings") or [])
@@ -121,6 +125,7 @@ def render_page(
         plan=plan,
         rollout=rollout,
         smoke=smoke,
+        pasts=pasts or {},
         panels=mapped,
         is_large=len(nodes) > MOST_NAMED,
         joined=joined[:MOST_DRAWINGS],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 
 import pytest
 from run_folders import Fleet, facts, finding
@@ -10,7 +11,8 @@ from run_folders import Fleet, facts, finding
 from unhang.errors import UserError
 from unhang.history.beginnings import beginnings, events, holding
 from unhang.history.changes import changes_between
-from unhang.history.database import reading
+from unhang.history.database import reading, writing
+from unhang.history.node_pasts import node_pasts
 from unhang.history.recording import record
 from unhang.history.run_rows import moment_of, run_before, run_named, run_rows
 from unhang.history.watched import ending_waivers, flapping, own_pasts
@@ -25,7 +27,9 @@ def fleet(tmp_path):
     made.db = tmp_path / "state" / "history.db"
 
     def stored(*arguments, **more):
-        assert record(made.run(*arguments, **more), made.db)
+        folder = made.run(*arguments, **more)
+        assert record(folder, made.db)
+        return folder
 
     made.stored = stored
     return made
@@ -240,3 +244,29 @@ def test_a_fault_that_moves_in_its_list_is_the_same_fault(fleet):
     assert told(between(fleet)) == ([], [])
     fleet.stored({"a": facts()}, [finding("bad", "a", where={**moved, "pci_address": "0000:0c:00.0"}), finding("worse", "a", where={"path": "odd[1]"})])
     assert told(between(fleet, 2, 3))[0] == [("new", "bad", "a"), ("new", "worse", "a"), ("resolved", "bad", "a"), ("resolved", "worse", "a")]
+
+
+def test_a_place_that_an_older_unhang_stored_is_the_same_place(fleet):
+    where = {"path": "gpus.devices[3]", "index": 3, "uuid": "GPU-3"}
+    fleet.stored({"a": facts()}, [finding("bad", "a", where=where)])
+    with writing(fleet.db) as connection:
+        connection.execute("UPDATE problems SET place = ?", (json.dumps(where),))
+    fleet.stored({"a": facts()}, [finding("bad", "a", where=where)])
+    assert told(between(fleet)) == ([], [])
+    fleet.stored({"a": facts()}, [finding("bad", "a", severity="critical", where=where)])
+    assert told(between(fleet, 1, 3))[0] == [("changed", "bad", "a")]
+
+
+def test_a_page_tells_of_each_node_what_changed_within_the_last_runs(fleet):
+    fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "b")])
+    last = fleet.stored({"a": facts("580.65.06"), "b": facts(), "c": facts()}, [finding("worse", "a", where={"index": 3}), finding("bad", "c")])
+    pasts = node_pasts(last, str(fleet.db))
+    when = pasts["a"][0][:16]
+    assert pasts["a"] == (f"{when} driver.loaded.version: 535.154.05 -> 580.65.06", f"{when} new: error: What worse says: GPU 3")
+    assert pasts["b"] == (f"{when} resolved: error: What bad says",)
+    assert set(pasts) == {"a", "b"}  # c was met for the first time
+    assert node_pasts(last, str(fleet.db.with_name("none.db"))) == {}
+    for _ in range(12):
+        last = fleet.stored({"a": facts("1"), "b": facts()}, [])
+        last = fleet.stored({"a": facts("2"), "b": facts()}, [])
+    assert len(node_pasts(last, str(fleet.db))["a"]) == 8

@@ -55,6 +55,8 @@ function nodeCard(row) {
   card.append(head, made("p", row.part.cells[1].textContent));
   if (row.found.size) card.append(findingsOf(row));
   card.append(factsOf(row));
+  const past = row.part.querySelector(".past ul");
+  if (past) card.append(made("p", "What changed, the newest first", "fine"), past.cloneNode(true));
   card.append(commandsOf(row));
   const drawing = row.drawing && byId(row.drawing);
   if (drawing) card.append(drawing.querySelector(".drawings").cloneNode(true));

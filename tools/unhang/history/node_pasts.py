@@ -1,0 +1,60 @@
+"""What happened to each node of a run within the last runs, in lines for its page. Bounded, whatever the history holds."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from unhang.errors import UserError
+from unhang.history.changes import changes_between
+from unhang.history.database import reading
+from unhang.history.place import database_file
+from unhang.report.folding import item_label
+from unhang.run_folder import read_run
+from unhang.text import brief, visible
+
+MOST_RUNS = 20  # the run itself and those before it
+MOST_LINES, MOST_IN_ALL = 8, 40_000  # of a node; of the page
+WAIT_S = 1.0  # for another program that writes: a page can do without
+
+
+def node_pasts(folder: Path, given: str | None = None) -> dict[str, tuple[str, ...]]:
+    """Host -> lines, the newest first; {} where there is no history, or where it does not have this run. given: as --db names the history."""
+    try:
+        file = database_file(given)
+        if file is None or not file.is_file():
+            return {}
+        with reading(file, WAIT_S) as connection:
+            return _pasts(connection, str(read_run(folder).document.get("id")))
+    except UserError:
+        return {}  # whoever asks the history itself is told what is wrong with it
+
+
+def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...]]:
+    rows = connection.execute(
+        "SELECT seq, started FROM runs WHERE seq <= (SELECT seq FROM runs WHERE id = ?) ORDER BY seq DESC LIMIT ?", (run, MOST_RUNS)
+    ).fetchall()
+    lines: dict[str, list[str]] = {}
+    left = MOST_IN_ALL
+    for (now, started), (before, _) in itertools.pairwise(rows):
+        for host, line in _lines(connection, before, now, visible(started, 40).replace("T", " ")[:16]):
+            told = lines.setdefault(host, [])
+            if left and len(told) < MOST_LINES:
+                told.append(line)
+                left -= 1
+    return {host: tuple(told) for host, told in lines.items() if told}
+
+
+def _lines(connection: sqlite3.Connection, before: int, now: int, when: str) -> Iterator[tuple[str, str]]:
+    """What was found at the first look at a node is no event of it."""
+    changes = changes_between(connection, before, now)
+    first = frozenset(changes.first_seen)
+    for fact in changes.facts:
+        line = f"{when} {visible(fact.fact, 120)}: {visible(brief(fact.before), 60)} -> {visible(brief(fact.now), 60)}"
+        yield from ((host, line) for host in fact.hosts if host not in first)
+    for found in changes.findings:
+        place = item_label(found.place)
+        line = f"{when} {found.change}: {found.severity}: {visible(found.title, 120)}{': ' + visible(place, 60) if place else ''}"
+        yield from ((host, line) for host in found.hosts if host and host not in first)
