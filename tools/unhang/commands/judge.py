@@ -73,8 +73,9 @@ def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     rollout = rollout_view(folder) if out is None else None
     judged = read_findings(folder, out)
     commands = commands_here(folder, judged, arguments.run)
-    views = {"plan": plan, "rollout": rollout, "pasts": node_pasts(folder, getattr(arguments, "db", None))}
-    run_folder.write_atomically(page, render_html(folder, run_name=arguments.run, beside=out, command_of=commands, **views))
+    pasts = node_pasts(folder, getattr(arguments, "db", None))
+    text = render_html(folder, run_name=arguments.run, beside=out, command_of=commands, plan=plan, rollout=rollout, pasts=pasts)
+    run_folder.write_atomically(page, text)
     findings = filtered(folder, judged, arguments)
     show(folder, findings, arguments, page=page)
     if problems := list(_problems(head)):

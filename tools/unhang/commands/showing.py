@@ -63,8 +63,9 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         commands = commands_here(folder, findings, arguments.run)
         pasts = node_pasts(folder, getattr(arguments, "db", None))
         smoke = [Path(one) for one in getattr(arguments, "smoke", [])]
-        views = {"plan": plan, "rollout": rollout, "smoke_files": smoke, "pasts": pasts}
-        deliver(render_html(folder, run_name=arguments.run, beside=beside, command_of=commands, **views), out)
+        named = arguments.run
+        text = render_html(folder, run_name=named, beside=beside, command_of=commands, plan=plan, rollout=rollout, smoke_files=smoke, pasts=pasts)
+        deliver(text, out)
         if out != "-":
             print(out)
         return

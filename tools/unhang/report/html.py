@@ -74,8 +74,8 @@ def render_html(
     """
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
     smoke = smoke_view(read_smoke_tests(run_dir, smoke_files))
-    given = {"run_name": run_name, "command_of": command_of, "plan": plan, "rollout": rollout, "smoke": smoke, "pasts": pasts}
-    return render_page(findings, run, nodes + never_asked(run, nodes), **given)
+    asked = nodes + never_asked(run, nodes)
+    return render_page(findings, run, asked, run_name=run_name, command_of=command_of, plan=plan, rollout=rollout, smoke=smoke, pasts=pasts)
 
 
 def render_page(
