@@ -10,11 +10,11 @@ import yaml
 from fakes.role_play import DEADLINE_S, PROJECT, environment, read_play
 
 
-def brake(folder, healthy, applies, part="rollout_brake.yml"):
-    """Played of the first task alone. healthy: hosts that were proved."""
-    play = yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())[-1]
+def brake(folder, healthy, applies, part="rollout_brake.yml", playbook="remediate"):
+    """Played of one task alone. healthy: hosts that were proved."""
+    play = yaml.safe_load((PROJECT / "playbooks" / f"{playbook}.yml").read_text())[-1]
     proved = {"ansible.builtin.set_fact": {"rollout_verdict": "healthy"}, "when": f"inventory_hostname in {healthy}"}
-    task = next(task for task in play["tasks"] if task["ansible.builtin.import_tasks"].endswith(part))
+    task = next(task for task in play["tasks"] if task.get("ansible.builtin.import_tasks", "").endswith(part))
     task["ansible.builtin.import_tasks"] = str(PROJECT / "playbooks" / task["ansible.builtin.import_tasks"])
     play = {**play, "serial": "100%", "pre_tasks": [proved], "tasks": [task]}
     path = folder / "brake.yml"
@@ -29,11 +29,19 @@ def brake(folder, healthy, applies, part="rollout_brake.yml"):
     ("healthy", "applies", "stopped"),
     [(["a", "b"], True, []), (["a"], True, ["c"]), (["b"], True, ["b", "c"]), ([], False, [])],
 )
-def test_no_node_is_touched_behind_one_that_was_not_proved_healthy(tmp_path, healthy, applies, stopped):
-    played = brake(tmp_path, healthy, applies)
+@pytest.mark.parametrize("playbook", ["remediate", "rollback"])
+def test_no_node_is_touched_behind_one_that_was_not_proved_healthy(tmp_path, healthy, applies, stopped, playbook):
+    played = brake(tmp_path, healthy, applies, playbook=playbook)
     assert [host for host, failed in sorted(played.failed.items()) if failed] == stopped
     for host in stopped:
         assert f"which was not proved healthy; {host} was not touched" in played.said
+
+
+def test_a_rollback_takes_one_node_at_a_time_and_brakes_before_it_reads_the_next():
+    play = yaml.safe_load((PROJECT / "playbooks" / "rollback.yml").read_text())[-1]
+    assert play["serial"] == "{{ 1 if unhang_apply | default(false) | bool else '100%' }}"
+    names = [task.get("ansible.builtin.import_tasks") for task in play["tasks"]]
+    assert names[:2] == ["tasks/refuse_batch.yml", "tasks/rollout_brake.yml"]
 
 
 def test_a_switch_that_stands_in_the_inventory_never_changes_all_nodes_at_once(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import threading
 
 import pytest
@@ -273,3 +274,19 @@ def test_what_a_killed_run_was_writing_is_swept_away(tmp_path):
     plant(tmp_path, {"/var/lib/unhang/.unhang-x1y2": "{"})
     assert lock(tmp_path, "first")["acquired"]
     assert not (tmp_path / "var/lib/unhang/.unhang-x1y2").exists()
+
+
+def test_a_lock_that_finds_no_room_leaves_nothing_of_itself(tmp_path):
+    """As on a full /var: writing beyond the first bytes fails."""
+    lock(tmp_path, "first", state="free")
+    plant(tmp_path, {"/var/lib/unhang/": ""})
+    before, (soft, hard) = tree(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        answer = lock(tmp_path, "first")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert answer["failed"]
+    assert "File too large" in answer["msg"]
+    assert tree(tmp_path) == before
+    assert lock(tmp_path, "first")["acquired"]

@@ -44,7 +44,7 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
     patterns = expand_limit(limit)
     joined = ",".join(patterns)
     if len(joined) <= LONGEST_LIMIT_CHARS:
-        yield ["--limit", joined]
+        yield [f"--limit={joined}"]  # a host may begin with a dash
         return
     with tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8") as listing:
         listing.write("\n".join(patterns) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import fnmatch
 from collections.abc import Mapping, Sequence
 
@@ -44,3 +45,13 @@ def takes(rule: str, severity: str | None, arguments: argparse.Namespace, severi
     if unknown := [one for one in wanted if one not in severities]:
         raise UserError(f"--severity: expected one of {', '.join(severities)}, found {unknown[0]!r}")
     return (not rules or any(fnmatch.fnmatchcase(rule, one) for one in rules)) and (not wanted or severity in wanted)
+
+
+def given_day(given: str | None) -> str:
+    """--now as YYYY-MM-DD; today when it is not given. Raises UserError: days are compared as texts, and another spelling would compare as something."""
+    if given is None:
+        return datetime.datetime.now(datetime.UTC).date().isoformat()
+    try:
+        return datetime.date.fromisoformat(given).isoformat()
+    except ValueError:
+        raise UserError(f"--now: expected a date such as 2026-12-31, found {given!r}") from None

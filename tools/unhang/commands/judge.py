@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from unhang import run_folder
 from unhang.ansible.playbook_command import as_typed
-from unhang.commands.common_options import add_examples
+from unhang.commands.common_options import add_examples, given_day
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.given_nodes import is_document, run_of_documents
@@ -62,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
-    today = _day(arguments.now)
+    today = given_day(arguments.now)
     out = _findings_file(folder, arguments)
     head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out)
     if out is not None:
@@ -119,12 +118,3 @@ def _problems(head: dict[str, Any]) -> Iterator[str]:
         yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
     if head["host_count"] and len(head["node_verdicts"]["unread"]) == head["host_count"]:
         yield "no node was read"
-
-
-def _day(given: str | None) -> str:
-    if given is None:
-        return datetime.datetime.now(datetime.UTC).date().isoformat()
-    try:
-        return datetime.date.fromisoformat(given).isoformat()
-    except ValueError:
-        raise UserError(f"--now: expected a date such as 2026-12-31, found {given!r}") from None

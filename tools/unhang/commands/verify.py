@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from unhang import run_folder
-from unhang.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.commands.common_options import add_examples, add_format_option, add_quiet, given_day
 from unhang.errors import UserError
 from unhang.gate.signing import GOOD, check, public_key
 from unhang.gate.verifying import Verified, verify
@@ -37,10 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """0 good, 1 anything else that was told apart; what cannot be read raises UserError."""
-    key = public_key(arguments.key)
+    today, key = given_day(arguments.now), public_key(arguments.key)
     facts = read_facts(arguments.facts) if arguments.facts else None
     text = _read(arguments.record, "an admission record").decode("utf-8", "replace")
-    today = arguments.now or datetime.datetime.now(datetime.UTC).date().isoformat()
     try:
         found = verify(text, today, lambda line, signature: check(line, signature, key), facts)
     except ValueError as problem:

@@ -41,10 +41,10 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
     hosts: Sequence[str] = cause["nodes"]
     inventory = "".join(f" -i {shlex.quote(one)}" for one in setting.inventories)
     if hosts and cause["unread"] and setting.reachable:
-        return f"{setting.program} audit{inventory} --limit {_hosts(hosts, setting)}"
+        return f"{setting.program} audit{inventory} {_option('--limit', hosts, setting)}"
     if hosts and setting.run and cause["remedy"]["role"] and not cause["remedy"]["conflicts"]:
         name = "remediate" if setting.reachable else "plan"
-        return f"{setting.program} {name} {shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} --host {_hosts(hosts, setting)}"
+        return f"{setting.program} {name} {shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} {_option('--host', hosts, setting)}"
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)
     return f"{setting.program} explain {cause['rule']}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
@@ -64,6 +64,12 @@ def _written(cause: Mapping[str, Any]) -> str:
     """The hosts as the command would have them: kubectl takes no node sets."""
     hosts = cause["nodes"]
     return " ".join(hosts) if cause["scheduler"] == "kubernetes" and not cause["unread"] else fold_hosts(hosts)
+
+
+def _option(name: str, hosts: Sequence[str], setting: Setting) -> str:
+    """A host whose name begins with a dash is no option."""
+    value = _hosts(hosts, setting)
+    return f"{name}={value}" if value.startswith("-") else f"{name} {value}"
 
 
 def _hosts(hosts: Sequence[str], setting: Setting) -> str:

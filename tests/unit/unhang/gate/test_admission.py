@@ -248,3 +248,10 @@ def test_a_key_with_a_passphrase_ends_with_an_error_and_no_question(gated, capsy
     subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret phrase", "-f", str(gated[1])], check=True)
     assert main(["gate-step", "records", str(gated[0]), "--key", str(gated[1])]) == 2
     assert "ssh-keygen could not sign" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("day", ["0", "31.12.2027", "2027-1-1", "tomorrow"])
+def test_a_day_that_is_no_date_is_refused_and_decides_nothing(gated, day, capsys):
+    """Days are compared as texts: before one such as 0 no record would ever have expired."""
+    assert main(["verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--now", day]) == 2
+    assert f"--now: expected a date such as 2026-12-31, found {day!r}" in capsys.readouterr().err

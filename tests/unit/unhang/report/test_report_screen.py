@@ -10,6 +10,7 @@ import fleets
 import hostile
 import pytest
 
+from unhang.cli import command_and_parser
 from unhang.nodeset import expand_limit
 from unhang.report.screen import LINES, render_screen
 from unhang.triage.actions import Setting
@@ -90,6 +91,15 @@ def test_a_command_over_several_lines_is_the_command_when_it_is_pasted():
 def test_hosts_of_a_command_are_what_the_limit_of_the_audit_takes():
     (cause,) = fleets.document([finding("node-unreachable", f"gpu{number:03d}", "error") for number in (1, 2, 9)], {"unreachable": 3})["causes"]
     assert sorted(expand_limit(shlex.split(cause["command"])[-1])) == ["gpu001", "gpu002", "gpu009"]
+
+
+@pytest.mark.parametrize("hosts", [("-e",), ("-e", "gpu1"), ("--apply",)])
+@pytest.mark.parametrize(("rule", "status"), [("node-unreachable", "unreachable"), ("remove-ipc-on", "ok")])
+def test_a_host_whose_name_begins_with_a_dash_is_no_option_of_a_command(hosts, rule, status):
+    (cause,) = fleets.document([finding(rule, host, "error") for host in hosts], {status: len(hosts)})["causes"]
+    _, name, *words = shlex.split(cause["command"])
+    given = command_and_parser(name)[1].parse_args(words)
+    assert sorted(expand_limit(given.limit if name == "audit" else given.host[0])) == sorted(hosts)
 
 
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
