@@ -20,8 +20,9 @@ test: system-packages ## Does the project work here: every unit, and the whole o
 test-unit: $(DEV_STAMP) ## Units alone: no Ansible, no torch, no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
 
-simulate: $(DEV_STAMP) ## 10,000 random rollouts with kills, faults and second controllers, under an independent checker (nightly)
+simulate: $(DEV_STAMP) ## 10,000 random rollouts with kills, faults and second controllers, and one that is killed in each step (nightly)
 	UNHANG_SIMULATED_ROLLOUTS=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/unit/unhang/rollout/test_simulated_rollouts.py -k always_hold $(TEST_ARGS)
+	UNHANG_KILL_POINTS=every $(PYTEST) --timeout 7200 tests/plays/test_rollout_kill_points.py $(TEST_ARGS)
 
 test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)

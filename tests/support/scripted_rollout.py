@@ -59,6 +59,14 @@ class Scripted:
         """Why a node stands as it does."""
         return replay(read_journal(self.run).entries).node(host).why
 
+    def drained(self):
+        """Hosts that are out of service by what was truly done."""
+        return sorted(path.name.removesuffix(".drained") for path in self.folder.glob("*.drained"))
+
+    def boot(self, host):
+        """The boot that the node is in by what was truly done."""
+        return json.loads((self.run / "nodes" / f"{host}.json").read_text())["facts"]["sections"]["node"]["boot_id"]
+
     def acts(self, step):
         """Hosts on which a step was carried out, in order."""
         return [line.split()[0] for line in (self.folder / "acts").read_text().splitlines() if line.split()[1] == step]

@@ -1,12 +1,15 @@
 """A node of tests/support/scripted_rollout.py: does a step as a healthy node would, or as one of its faults says: `KIND STEP`.
 
 fails: the task fails; unreachable: the connection is lost; hangs: no answer before the task's own time limit; lies: says ok and has done nothing;
-unhealthy: not proved; wrong driver, wrong kernel: comes up with the old one.
+unhealthy: not proved; wrong driver, wrong kernel: comes up with the old one. dies before, dies after: ansible-playbook is killed once, before the node has
+done the step or when it has, and nobody has heard of it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -36,14 +39,31 @@ class ActionModule(ActionBase):
             raise AnsibleConnectionFailure("no route to host")
         if "hangs" in kinds:
             time.sleep(600)
-        return {"changed": False, "evidence": _evidence(host, step, kinds, folder)}
+        _die_once(f"{host} before {step}", "dies before" in kinds, folder)
+        evidence = _evidence(host, step, kinds, folder, given["order"].get("boot_id"))
+        _die_once(f"{host} after {step}", "dies after" in kinds, folder)
+        return {"changed": False, "evidence": evidence}
 
 
-def _evidence(host, step, kinds, folder):
+def _die_once(name, asked, folder):
+    deaths = folder / "deaths"
+    if asked and name not in (deaths.read_text().splitlines() if deaths.exists() else []):
+        with deaths.open("a") as file:
+            file.write(f"{name}\n")
+        os.kill(os.getppid(), signal.SIGKILL)  # ansible-playbook, whose worker this is
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _evidence(host, step, kinds, folder, left):
+    """left: the boot that the order is to leave; a node that has left it is not booted again."""
     boot, running = _boot_of(host, folder)
     if "lies" in kinds:
         return {"boot_id": boot} if step == "reboot" else {}
-    if step in ("reboot", "reboot_back"):
+    if step in ("drain", "keep"):
+        (folder / f"{host}.drained").touch()
+    if step == "release":
+        (folder / f"{host}.drained").unlink(missing_ok=True)
+    if step in ("reboot", "reboot_back") and boot == left:
         running = {name: OLD[name] if step == "reboot_back" or f"wrong {name}" in kinds else NEW[name] for name in NEW}
         boot = f"{host}-boot-{int(boot.rpartition('-')[2]) + 1}"
         _write(host, folder, boot, running)

@@ -119,6 +119,11 @@ def test_minutes_are_known_only_where_every_step_was_measured():
     assert planned(LINK).minutes == 0.0
 
 
+def test_minutes_of_settings_are_known_and_those_of_a_driver_are_at_least_that_much():
+    assert (planned(NUMA).minutes, planned(NUMA).minutes_at_least) == (1.2, 1.2)
+    assert (planned(DRIVER, NUMA).minutes, planned(DRIVER, NUMA).minutes_at_least) == (None, 1.2)
+
+
 def test_where_a_step_was_not_measured_the_others_say_how_long_it_takes_at_least():
     measured = {"frame": 1.0, "smoke": 0.5, "host_tuning": 0.25, "reboot": None}
     assert minutes_at_least(["host_tuning", "kernel"], [Reboot("apply", "x")], measured) == 1.8

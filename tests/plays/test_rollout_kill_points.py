@@ -1,0 +1,42 @@
+"""ansible-playbook is killed in the middle of a rollout, again and again, before a node has done a step and after it: the same command goes on each time.
+
+Four deaths unless told; UNHANG_KILL_POINTS=every kills in each step, on its way forward and on its way back (`make simulate`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from scripted_rollout import prepare, roll_out
+
+from unhang.rollout.journal import read_journal
+from unhang.rollout.standing import replay
+
+PROVED, UNFIT = "gpu001", "gpu002"
+FORWARD = ("lock", "drain", "wait", "save", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
+BACK = ("roll_back", "reboot_back", "audit_back", "keep")
+EVERY = [(host, when, step) for host, steps in ((PROVED, FORWARD), (UNFIT, BACK)) for step in steps for when in ("before", "after")]
+SOME = [(PROVED, "after", "reboot"), (PROVED, "after", "release"), (UNFIT, "before", "roll_back"), (UNFIT, "after", "keep")]
+DEATHS = EVERY if os.environ.get("UNHANG_KILL_POINTS") == "every" else SOME
+
+
+def node(done, host):
+    return replay(read_journal(done.run).entries).node(host)
+
+
+def test_a_rollout_that_is_killed_in_one_step_after_another_is_finished_by_the_same_command(tmp_path):
+    faults = {host: [f"dies {when} {step}" for name, when, step in DEATHS if name == host] for host in (PROVED, UNFIT)}
+    faults[UNFIT].append("unhealthy smoke_alone")
+    done = prepare(tmp_path, [[PROVED], [UNFIT]])
+    for host, when, step in DEATHS:
+        roll_out(done, faults)
+        assert done.played.code == -signal.SIGKILL, done.played.said[-3000:]
+        assert (tmp_path / "deaths").read_text().splitlines()[-1] == f"{host} {when} {step}"
+        assert (node(done, host).begun, node(done, host).state) == (step, "under way")
+    roll_out(done, faults)
+    assert done.states() == {PROVED: "released", UNFIT: "kept"}
+    assert done.drained() == [UNFIT]
+    assert (done.boot(PROVED), done.boot(UNFIT)) == (f"{PROVED}-boot-2", f"{UNFIT}-boot-3")
+    assert [kind for kind, _left in node(done, PROVED).boots] == ["reboot"]
+    assert [kind for kind, _left in node(done, UNFIT).boots] == ["reboot", "reboot_back"]
