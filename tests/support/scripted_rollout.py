@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 import yaml
-from fakes.role_play import DEADLINE_S, PROJECT, environment, read_play
+from fakes.role_play import PROJECT, environment, read_play
 
 from unhang.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun, Reboot, Remedy, Wave, write_plan
 from unhang.rollout.journal import read_journal
@@ -25,6 +25,7 @@ OLD, NEW = "545.23.08", "535.309.01"
 OLD_KERNEL, NEW_KERNEL = "6.8.0-51-generic", "6.8.0-57-generic"
 WANTED = {"driver": {"version": NEW}, "kernel": {"version": NEW_KERNEL}}
 READ = {"status": "ok"}
+DEADLINE_S = 800
 STEP = """
 - name: Act as the script says
   scripted_node: {{step: {step}, order: '{{{{ rollout_asked.order }}}}', faults: '{{{{ faults | default([]) }}}}', nodes: '{{{{ scripted_nodes }}}}'}}
