@@ -28,6 +28,8 @@ NOBITS = 8
 NCCL_BANNER = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}[0-9A-Za-z.\-]{0,32})")
 NCCL_BANNER_WITH_CUDA = re.compile(rb"NCCL version (\d{1,3}\.\d{1,3}[0-9A-Za-z.\-]{0,32})\+cuda(\d{1,3}(?:\.\d{1,3}){0,3})")
 
+NET_INTERFACE = re.compile(rb"ncclNetPlugin_v([1-9][0-9]?)\0")
+
 
 class Section(NamedTuple):
     """name; kind: sh_type; offset and size in bytes, inside the file."""
@@ -96,6 +98,15 @@ def find_banner(descriptor: int, sections: Iterable[Section]) -> tuple[str, str 
             if bare is None:
                 bare = NCCL_BANNER.search(chunk)
     return (bare.group(1).decode("ascii"), None) if bare else None
+
+
+def find_net_interfaces(descriptor: int, sections: Iterable[Section]) -> list[int]:
+    """Versions of NCCL's network interface that a plugin exports (ncclNetPlugin_v8 …), rising; [] when it exports none."""
+    found: set[int] = set()
+    for section in sections:
+        if section.name == ".dynstr":
+            found.update(int(match.group(1)) for match in NET_INTERFACE.finditer(os.pread(descriptor, min(section.size, MAX_NAMES_BYTES), section.offset)))
+    return sorted(found)
 
 
 def find_build_id(descriptor: int, sections: Iterable[Section]) -> str | None:

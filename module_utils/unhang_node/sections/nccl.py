@@ -7,7 +7,7 @@ from ..parse.launch_paths import judge_effective
 from . import settings_files
 from .driver_origin import owner_of
 from .loader import find_in_loader, read_loader, taken_for
-from .nccl_libraries import PLUGIN_STEMS, STEM, is_plugin, libraries_below, plugin_name, read_library, site_libraries
+from .nccl_libraries import PLUGIN_STEMS, STEM, is_plugin, libraries_below, read_library, read_plugin, site_libraries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _plugins(root: Root, unread: Unread, mounts: list[Mount], loader: Loader) ->
     for path in paths:
         real = _resolved(root, unread, mounts, path) if is_plugin(path) else None
         if real and not any(row["path"] == real for row in rows):
-            rows.append({"path": real, "name": plugin_name(real), "where": "host"})
+            rows.append(read_plugin(root, unread, real))
     return rows[:64]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..files import names_or_none, open_regular
-from ..parse.elf import find_banner, find_build_id, read_sections
+from ..parse.elf import find_banner, find_build_id, find_net_interfaces, read_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ..section import Unread
 
 STEM = "libnccl.so"
-PLUGIN_STEMS = ("libnccl-net", "libnccl-tuner", "libnccl-profiler", "libnccl-env", "libnccl-ep")
+NET_STEM = "libnccl-net"
+PLUGIN_STEMS = (NET_STEM, "libnccl-tuner", "libnccl-profiler", "libnccl-env", "libnccl-ep")
 # Below a folder that a policy names: itself, an installation's lib folders, a site-packages' wheel.
 BELOW_ROOT = ("", "/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/build/lib", "/nvidia/nccl/lib")
 
@@ -102,6 +103,22 @@ def site_libraries(root: Root, folder: str) -> list[str]:
 def plugin_name(path: str) -> str:
     """nccl-net-ofi of /opt/amazon/…/libnccl-net-ofi.so.0."""
     return os.path.basename(path)[3:].split(".so")[0]
+
+
+def read_plugin(root: Root, unread: Unread, path: str) -> dict[str, Any]:
+    """A row of nccl.net_plugins. path: real path. interfaces: null for what is no network plugin, and where the file could not be read (noted)."""
+    row: dict[str, Any] = {"path": path, "name": plugin_name(path), "where": "host", "interfaces": None}
+    if os.path.basename(path).startswith(NET_STEM):
+        row["interfaces"] = unread.attempt(f"net_plugins[{path}].interfaces", _net_interfaces, root, path)
+    return row
+
+
+def _net_interfaces(root: Root, path: str) -> list[int]:
+    descriptor = open_regular(root, path)
+    try:
+        return find_net_interfaces(descriptor, read_sections(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def is_plugin(path: str) -> bool:

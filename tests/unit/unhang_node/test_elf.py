@@ -9,7 +9,7 @@ from fakes.node_tree import build_id_note, elf_file, kernel_module, nccl_library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang_node.parse.elf import CHUNK_BYTES, find_banner, find_build_id, find_modinfo, parse_build_id, read_sections
+from unhang_node.parse.elf import CHUNK_BYTES, find_banner, find_build_id, find_modinfo, find_net_interfaces, parse_build_id, read_sections
 
 
 def read(tmp_path, content, what):
@@ -105,3 +105,16 @@ def test_damaged_file_raises_value_error_or_gives_an_answer(tmp_path_factory, no
         pass
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (b"\0ncclNetPlugin_v8\0ncclNetPlugin_v10\0ncclCollNetPlugin_v8\0ncclNetPlugin_v8\0", [8, 10]),
+        (b"\0ncclTunerPlugin_v4\0", []),
+        (b"\0ncclNetPlugin_v\0ncclNetPlugin_v0\0ncclNetPlugin_v123\0ncclNetPlugin_v9x\0", []),
+        (b"", []),
+    ],
+)
+def test_interfaces_of_a_plugin_are_the_names_that_it_exports(tmp_path, names, expected):
+    assert read(tmp_path, elf_file({".dynstr": names, ".rodata": b"ncclNetPlugin_v3\0"}), find_net_interfaces) == expected

@@ -7,7 +7,7 @@ import os
 import threading
 
 import pytest
-from fakes.node_tree import Link, context, ld_cache, make_fifo, merged, nccl_library, plant
+from fakes.node_tree import Link, context, elf_file, ld_cache, make_fifo, merged, nccl_library, plant
 
 from unhang_node.sources import libraries
 
@@ -96,13 +96,16 @@ def test_planted_fifo_in_place_of_a_library_is_passed_over(tmp_path):
 
 def test_plugins_in_the_loaders_paths_are_named(tmp_path):
     files = {
-        LIB + "libnccl-net.so": "x",
+        LIB + "libnccl-net.so": elf_file({".dynstr": b"\0ncclNetPlugin_v8\0ncclNetPlugin_v7\0"}),
         "/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so.0": "x",
         LIB + "libnccl-tuner-x.so": "x",
         LIB + "libnccl.so.2": nccl_library(),
     }
-    section, _unread = read(plant(tmp_path, files))
-    assert sorted(row["name"] for row in section["net_plugins"]) == ["nccl-net", "nccl-net-ofi", "nccl-tuner-x"]
+    section, unread = read(plant(tmp_path, files))
+    assert {row["name"]: row["interfaces"] for row in section["net_plugins"]} == {"nccl-net": [7, 8], "nccl-net-ofi": None, "nccl-tuner-x": None}
+    assert [(row["field"], row["reason"]) for row in unread if "plugins" in row["field"]] == [
+        ("net_plugins[/opt/amazon/ofi-nccl/lib/libnccl-net-ofi.so.0].interfaces", "ValueError: no ELF file"),
+    ]
     assert len(section["libraries"]) == 1
 
 
