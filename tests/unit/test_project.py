@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import locale
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from unhang import __version__
 from unhang.project import ansible_environment, find_project, playbook_as_typed, program_as_typed, settings_left_out, utf8_locale
 
 
@@ -88,3 +90,11 @@ def test_a_setting_under_which_an_audit_stops_half_way_is_named_and_left_out(nam
     passed_on = ansible_environment(Path("/checkout"), inherited)
     assert name not in passed_on
     assert passed_on["ANSIBLE_REMOTE_USER"] == "ops"
+
+
+def test_the_version_has_its_part_of_the_changelog_and_what_comes_next_stands_above_it():
+    page = (Path(__file__).resolve().parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
+    parts = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    released = [part for part in parts if part != "Unreleased"]
+    assert re.fullmatch(rf"{re.escape(__version__)} \(20\d\d-\d\d-\d\d\)", released[0])
+    assert parts[0] in ("Unreleased", released[0])
