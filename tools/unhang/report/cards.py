@@ -53,8 +53,13 @@ def card_view(card: Card, place: int, drawn_hosts: Sequence[tuple[str, Collectio
     views = [fold_view(number, fold, drawn_hosts) for number, fold in card.folds]
     first, cause = views[0], card.cause
     command = "" if cause is None else command_of(cause)
+    own = [view for view in views if view["rule"] == first["rule"]]  # the rule found it in other words on other nodes
     return {
         **first,
+        "places": [place for view in own for place in view["places"]][:MOST_PLACES],
+        "everywhere": [place for view in own for place in view["everywhere"] or view["places"]] if any(view["everywhere"] for view in own) else [],
+        "brief": first["brief"] if len(own) == 1 or cause is None else [phrases.hosts(cause["nodes"], LONGEST_PLACE // 2)],
+        "nodes": first["fold"].hosts if cause is None else tuple(cause["nodes"]),
         "card_severity": first["severity"] if cause is None else cause["severity"],
         "action": _action(first["fold"].example, cause),
         "conflicts": [] if cause is None else [phrases.conflict(one) for one in cause["remedy"]["conflicts"]],

@@ -126,6 +126,7 @@ def render_page(
         rollout=rollout,
         smoke=smoke,
         pasts=pasts or {},
+        verdicts=phrases.node_verdicts(findings),
         panels=mapped,
         is_large=len(nodes) > MOST_NAMED,
         joined=joined[:MOST_DRAWINGS],
@@ -137,7 +138,7 @@ def render_page(
 
 def _summary(cards: Sequence[dict[str, Any]], drifts: Sequence[Drift], mapped: Sequence[Panel], run_name: str) -> dict[str, Any]:
     """What the printed summary of two pages has, the worst of each."""
-    placed = [{**card, "summary_place": phrases.hosts(card["fold"].hosts, SUMMARY_PLACE) if card["fold"].hosts else "the whole fleet"} for card in cards]
+    placed = [{**card, "summary_place": phrases.hosts(card["nodes"], SUMMARY_PLACE) if card["nodes"] else "the whole fleet"} for card in cards]
     return {"cards": placed, "most": MOST_SUMMARISED, "drifts": drifts, "panels": mapped, "run_name": visible(run_name, 120)}
 
 

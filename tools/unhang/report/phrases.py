@@ -86,6 +86,13 @@ def headline(totals: Tally) -> str:
     return f"{nodes}, {rules}, nothing found"
 
 
+def node_verdicts(findings: Mapping[str, Any]) -> str:
+    """`23 nodes: 3 critical, 7 error, 2 unread, 11 healthy`, each node once; empty without nodes."""
+    verdicts: Mapping[str, Sequence[str]] = findings.get("node_verdicts") or {}
+    counts = ", ".join(f"{len(hosts):,} {verdict}" for verdict, hosts in verdicts.items() if hosts)
+    return f"{counted(sum(map(len, verdicts.values())), 'node')}: {counts}" if counts else ""
+
+
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
     """Why the answer is not the whole answer: rules that were refused or had to be stopped."""
     catalogue = findings.get("catalogue") or {}

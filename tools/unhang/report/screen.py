@@ -20,7 +20,6 @@ from unhang.report.table import PIPED_WIDTH, STYLES, printed
 from unhang.text import counted, visible
 from unhang.triage.actions import Setting, command
 from unhang.triage.best_action import best_action
-from unhang.triage.causes import VERDICTS
 
 LINES = 40
 LABEL = 10  # columns of `CRITICAL  `
@@ -63,10 +62,9 @@ def render_screen(
 
 def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     verdicts = findings["node_verdicts"]
-    counts = ", ".join(f"{len(verdicts[verdict]):,} {verdict}" for verdict in VERDICTS if verdicts[verdict])
     nodes = sum(map(len, verdicts.values()))
     lines = [("", part, "dim") for part in _wrapped(phrases.judged_by(findings), width)]
-    described = f"{counted(nodes, 'node')}: {counts}" if nodes else phrases.NO_NODES
+    described = phrases.node_verdicts(findings) or phrases.NO_NODES
     lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
     lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(described, width))]
     for verdict, words in SERVICE.items():

@@ -17,6 +17,7 @@ import pytest
 from unhang.errors import UserError
 from unhang.report.html import render_html, render_page
 from unhang.report.run import summarise_node
+from unhang.report.screen import render_screen
 
 VOID = {"meta", "link", "br", "input", "img", "hr"}
 SVG_VOID = {"path", "circle", "rect", "use", "line"}
@@ -132,6 +133,20 @@ def test_the_page_says_what_where_and_what_to_do(five):
         "17 of 18 NVLinks active",
     ):
         assert words in five.said, words
+
+
+def test_a_cause_names_all_its_nodes_also_those_on_which_its_rule_found_it_in_other_words():
+    same = {"remedy": {"role": "gpu_driver", "policy": {"driver": {"min": "580.65.06"}}}}
+    findings = [
+        fleets.finding("deadlock", host, "critical", "A driver deadlocks", "e", f"loaded on {gpus}", **same) for host, gpus in (("n1", 2), ("n2", 2), ("n3", 8))
+    ]
+    page = page_of(fleets.document(findings, {"ok": 3}), [])
+    assert page.said.index("n[1-2] (2 nodes)") < page.said.index("n3") < page.said.index("Expected")
+
+
+def test_nodes_are_counted_as_on_the_terminal(five):
+    line = next(line for line in render_screen(five_situations.fleet()[0], 100).splitlines() if line.startswith("27 nodes: "))
+    assert line in five.said
 
 
 def test_every_node_has_a_cell_with_a_shape_and_a_row(five):
