@@ -50,16 +50,16 @@ def step_stopped(bench: Bench) -> None:
     bench.expect("stopped", ranks == {1}, f"rank 1 named, found {ranks}")
     accused(bench, "stopped", result)
     bench.measured["nvidia-smi nvlink -e"] = {"before": before, "after": after}
-    told = "the same as before" if before == after else "not the same as before"
-    bench.say("rank 1 stopped after all other phases", f"named: {sorted(ranks, key=str)}; `nvidia-smi nvlink -e` {told}; {seconds:.1f} s in all")
+    shown = "the same as before" if before == after else "not the same as before"
+    bench.say("rank 1 stopped after all other phases", f"named: {sorted(ranks, key=str)}; `nvidia-smi nvlink -e` {shown}; {seconds:.1f} s in all")
 
 
 def accused(bench: Bench, name: str, result: dict[str, Any]) -> None:
     """On a healthy machine no counter may be told as likely."""
-    told = [suspect["why"] for suspect in result["suspects"] if "rose by" in suspect["why"]]
-    bench.expect(name, not told, f"no counter accused, found {told}")
+    shown = [suspect["why"] for suspect in result["suspects"] if "rose by" in suspect["why"]]
+    bench.expect(name, not shown, f"no counter accused, found {shown}")
     errors = {key: count for node in result["nodes"] for key, count in (node.get("nvlink") or {}).items() if "KiB" not in key}
-    bench.say(f"error counters that rose with a rank {name}", f"{errors or 'none'}; accused: {told or 'none'}")
+    bench.say(f"error counters that rose with a rank {name}", f"{errors or 'none'}; accused: {shown or 'none'}")
 
 
 def link_errors() -> str:

@@ -60,8 +60,8 @@ def tell(cluster, fleet, site):
         fleet.shell(ONE_GPU, "touch /run/job-may-end")
         code = process.wait(timeout=DEADLINE_S)
     again, after = site.audit(), boot_ids(fleet, NAMES)
-    told = {"planned": planned, "run": run, "job": job, "waited": waited, "code": code, "before": before, "after": after, "again": again}
-    return types.SimpleNamespace(**told, left=site.plan(again, *LIMITS), cluster=cluster, fleet=fleet, site=site)
+    shown = {"planned": planned, "run": run, "job": job, "waited": waited, "code": code, "before": before, "after": after, "again": again}
+    return types.SimpleNamespace(**shown, left=site.plan(again, *LIMITS), cluster=cluster, fleet=fleet, site=site)
 
 
 class TestTheFiveSituations:

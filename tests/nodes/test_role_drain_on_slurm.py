@@ -27,8 +27,8 @@ def role(slurm, tmp_path):
 
     def play(step, node, *arguments, **variables):
         tasks = [{"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}]
-        told = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
-        block = [{"name": "Step", "block": tasks, "always": [{**told, "check_mode": False, "changed_when": False}]}]
+        shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
+        block = [{"name": "Step", "block": tasks, "always": [{**shown, "check_mode": False, "changed_when": False}]}]
         path = tmp_path / "play.yml"
         path.write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
         done = slurm.play(tmp_path, path, [node], {**QUICK, **variables}, *arguments)

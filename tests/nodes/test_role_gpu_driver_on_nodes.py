@@ -65,7 +65,7 @@ def test_a_kernel_without_headers_is_refused_before_anything_is_touched(fleet, t
     assert state_of(fleet, NODE) == before
 
 
-def test_a_module_that_was_not_built_is_told_with_its_kernel_and_the_log_and_not_booted(fleet, tmp_path):
+def test_a_module_that_was_not_built_is_reported_with_its_kernel_and_the_log_and_not_booted(fleet, tmp_path):
     prepare(fleet, NODE, tmp_path)
     fleet.shell(NODE, f"rm /srv/driver/nvidia-{NEW}.ko && touch /srv/driver/nvidia-{NEW}.ko")  # what the build brings is no module
     log = f"/var/lib/dkms/nvidia-current/{NEW}/build/make.log"

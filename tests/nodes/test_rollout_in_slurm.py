@@ -51,13 +51,13 @@ def lived(cluster, site):
         site.await_step(process, run, GONE, "apply", "done")
         cluster.fleet.nodes[GONE].power_off()
         first_code = process.wait(timeout=DEADLINE_S)
-    first = told(cluster, site, run)
+    first = reported(cluster, site, run)
     cluster.fleet.nodes[GONE].boot()
     audits.wait_until(lambda: not set(cluster.state(GONE)[0].replace("*", "+*").split("+")) & {"DOWN", "*", "NOT_RESPONDING"}, f"slurmctld has {GONE} again")
     with site.remediating(run, torch_in_nodes.PYTHON, "--max-failed", "1") as process:
         second_code = process.wait(timeout=DEADLINE_S)
     codes = (first_code, second_code)
-    return types.SimpleNamespace(run=run, waves=waves, codes=codes, first=first, second=told(cluster, site, run), cluster=cluster, site=site)
+    return types.SimpleNamespace(run=run, waves=waves, codes=codes, first=first, second=reported(cluster, site, run), cluster=cluster, site=site)
 
 
 def away_for_a_minute(cluster, site, process, run):
@@ -70,7 +70,7 @@ def away_for_a_minute(cluster, site, process, run):
     cluster.start_controller()
 
 
-def told(cluster, site, run):
+def reported(cluster, site, run):
     """How the nodes stand: by the journal, in Slurm, by `--status`, and on those that are on."""
     shown = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
     on = [name for name in NAMES if cluster.fleet.nodes[name].leader]

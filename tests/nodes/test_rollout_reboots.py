@@ -28,8 +28,8 @@ def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path)
         done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *words], audits.environment_of(fleet.bed, fleet.work), run)
         assert done.code in (0, 1), done.stderr
     before = fleet.shell(HOST, BOOT).strip()
-    told = {"unhang_plan": str(run), "unhang_apply": True, "unhang_smoke": False, "unhang_come_up_timeout_s": 1}
-    rolled = play(fleet, REMEDIATE, [HOST], POLICY, deadline_s=DEADLINE_S, **told)
+    shown = {"unhang_plan": str(run), "unhang_apply": True, "unhang_smoke": False, "unhang_come_up_timeout_s": 1}
+    rolled = play(fleet, REMEDIATE, [HOST], POLICY, deadline_s=DEADLINE_S, **shown)
     fleet.nodes[HOST].find_leader()
     node = replay(read_journal(run).entries).node(HOST)
     assert (rolled.code, node.state) == (0, "released"), node.why

@@ -108,7 +108,7 @@ def test_unhang_audits_the_nodes_of_slurm_from_any_folder(slurm, tmp_path):
     assert sorted(path.stem for path in (tmp_path / "runs" / "latest" / "nodes").glob("*.json")) == ["gpu001", "gpu002"]
 
 
-def test_a_slurmctld_that_is_away_is_told_in_a_line(slurm, tmp_path):
+def test_a_slurmctld_that_is_away_is_reported_in_a_line(slurm, tmp_path):
     slurm.stop_controller()
     try:
         _code, said, errors = inventory(slurm, tmp_path, "--list")

@@ -120,7 +120,7 @@ def test_other_gpus_than_the_peers_and_a_name_that_nobody_knows_are_left_out_and
     assert {row["status"] for row in done.result["phases"]} == {"ok"}
 
 
-def test_a_port_in_use_on_the_meetings_host_is_told_with_the_port(fleet):
+def test_a_port_in_use_on_the_meetings_host_is_reported_with_the_port(fleet):
     hold = "import socket,time; s=socket.socket(); s.bind(('',23456)); s.listen(); time.sleep(600)"
     fleet.shell("gpu001", f'nohup python3 -c "{hold}" >/dev/null 2>&1 & echo $! > /run/holder', undo="kill $(cat /run/holder); rm /run/holder")
     audits.wait_until(lambda: "23456" in fleet.shell("gpu001", "ss -ltn"), "the port is taken")

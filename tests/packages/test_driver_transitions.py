@@ -108,8 +108,8 @@ def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(de
     assert deb12.installed() == {**held, CONTROL_PACKAGE: "2"}
 
     wanted = request(PROPRIETARY, new, SOURCE, "libnvidia-ml1")
-    told = deb12.call("package_change", check=True, **wanted)
-    assert "is on hold by unhang; change_held: true lets it move" in told["msg"]
+    shown = deb12.call("package_change", check=True, **wanted)
+    assert "is on hold by unhang; change_held: true lets it move" in shown["msg"]
     state_id = begun(deb12)
     done = deb12.call("package_change", state_id=state_id, change_held=True, **wanted)
     assert done["changed"], done.get("msg")

@@ -207,7 +207,7 @@ sys.exit(main(["audit", "--out", sys.argv[3], "-i", sys.argv[4]]))
         (["report", "--formt", "json"], "did you mean --format?"),
     ],
 )
-def test_a_mistyped_command_is_told_and_is_exit_code_2(fleet, arguments, words):
+def test_a_mistyped_command_is_reported_and_is_exit_code_2(fleet, arguments, words):
     done = unhang(fleet, *arguments)
     assert done.returncode == 2
     assert words in done.stderr

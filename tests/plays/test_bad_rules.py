@@ -73,7 +73,7 @@ def test_a_rule_that_names_a_faulty_one_is_no_second_fault(tmp_path, capsys):
     assert code == 1 and len(lines) == 1 and "severity: found 'eror'" in lines[0]
 
 
-def test_a_mistake_that_all_examples_share_is_told_once(tmp_path, capsys):
+def test_a_mistake_that_all_examples_share_is_reported_once(tmp_path, capsys):
     examples = {"match": [{"gpus": {"cuont": 0}}, {"gpus": {"cuont": 0}}], "near_miss": [{"gpus": {"cuont": 1}}]}
     code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, "examples": examples}]})
     assert code == 1 and len(lines) == 1 and "examples.match[0]" in lines[0] and "cuont" in lines[0]
@@ -89,7 +89,7 @@ def test_a_table_of_the_projects_own_is_taken(tmp_path, capsys):
     assert code == 1 and "the table xids is already there at" in lines[0]
 
 
-def test_a_date_that_is_none_is_told(tmp_path, capsys):
+def test_a_date_that_is_none_is_reported(tmp_path, capsys):
     code, lines = checked(tmp_path, capsys, {"tables": {"own": {**TABLE, "rows": [{"name": "a", "end": "2026-02-30"}]}}})
     assert code == 1 and "table own: a: end: '2026-02-30' is no date; write it as 2026-12-31" in lines[0]
 

@@ -281,7 +281,7 @@ def test_all_tiers_can_be_asked_for(clone):
 
 
 @pytest.mark.parametrize(("name", "limit"), [("none", "60"), ("slow", "soon")])
-def test_wrong_use_is_told_in_one_line(clone, name, limit):
+def test_wrong_use_is_reported_in_one_line(clone, name, limit):
     code, said, runs = clone.tier(name=name, limit=limit)
     assert (code, runs) == (2, 0)
     assert len(said.strip().splitlines()) == 1

@@ -153,9 +153,9 @@ def test_no_word_of_the_program_itself_reaches_a_reader(run, form, capsys):
     from unhang import cli
 
     cli.main(["report", str(run), "--format", form, "--out", "-"])
-    told = re.sub(r"<script.*?</script>", "", capsys.readouterr().out, flags=re.DOTALL)
-    assert len(told) > 1000
-    assert re.findall(r".{0,40}(?:\bsituations? \d|\btables\.[a-z_]+|\b[a-z_]+\[\d+\]\.[a-z]).{0,40}", told) == []
+    reported = re.sub(r"<script.*?</script>", "", capsys.readouterr().out, flags=re.DOTALL)
+    assert len(reported) > 1000
+    assert re.findall(r".{0,40}(?:\bsituations? \d|\btables\.[a-z_]+|\b[a-z_]+\[\d+\]\.[a-z]).{0,40}", reported) == []
 
 
 def test_the_first_screen_of_the_demo_is_one_screen_at_80_columns(run):
@@ -164,9 +164,9 @@ def test_the_first_screen_of_the_demo_is_one_screen_at_80_columns(run):
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     assert lines[3].startswith("23 nodes: ")
-    told = "\n".join(lines)
+    reported = "\n".join(lines)
     for cause in findings["causes"]:
-        assert f"[{cause['rule']}]" in told or not (cause["severity"] == "critical" or cause["unread"])
+        assert f"[{cause['rule']}]" in reported or not (cause["severity"] == "critical" or cause["unread"])
 
 
 def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(run, findings):

@@ -89,7 +89,7 @@ def test_a_mode_that_a_gpu_does_not_have_is_left(gpus):
     assert not gpus(compute_mode="default")["changed"]
 
 
-def test_a_driver_that_does_not_answer_is_told_and_is_no_failure(gpus):
+def test_a_driver_that_does_not_answer_is_reported_and_is_no_failure(gpus):
     gpus.profile.write_text("system nvmlInitWithFlags 9\n")
     answer = gpus(compute_mode="default")
     assert not answer["changed"]

@@ -165,7 +165,7 @@ def test_what_cannot_be_judged_exits_with_two_and_one_line(run, capsys, argument
     assert said.out == ""
 
 
-def test_a_run_file_at_fault_is_told(run, capsys):
+def test_a_run_file_at_fault_is_reported(run, capsys):
     (run / "run.json").write_text('{"schema": "unhang/run/1", "id": "../x", "started": "", "hosts": []}')
     assert main(["judge", str(run)]) == 2
     assert "id: found '../x'" in capsys.readouterr().err
@@ -242,7 +242,7 @@ def _cpu_s_of_children():
     return used.ru_utime + used.ru_stime
 
 
-def test_a_full_disk_is_told_and_the_findings_of_before_stand(run, capsys):
+def test_a_full_disk_is_reported_and_the_findings_of_before_stand(run, capsys):
     assert main(["judge", str(run)]) in (0, 1)
     before = (run / "findings.json").read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

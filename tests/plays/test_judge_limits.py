@@ -64,7 +64,7 @@ def test_work_that_takes_all_memory_is_ended():
     assert run_limited(work, QUICK) == Stopped("memory", "rule-nine")
 
 
-def test_a_child_that_dies_is_told_as_stopped():
+def test_a_child_that_dies_is_reported_as_stopped():
     def work(mark):
         mark("rule-ten")
         os._exit(3)

@@ -156,7 +156,7 @@ def test_a_link_that_is_down_is_seen_on_its_gpu_and_in_its_pairs(tmp_path):
     assert {row["nvlinks"] for row in interconnect["pairs"] if 3 in (row["a"], row["b"])} == {17}
 
 
-def test_links_that_counted_errors_are_told_one_by_one(tmp_path):
+def test_links_that_counted_errors_are_reported_one_by_one(tmp_path):
     interconnect = recorded(write_recording(tmp_path, **DIFFERENCES["link errors"]))["interconnect"]
     noisy = [row for row in interconnect["links"] if any(row["errors"].values())]
     assert [(row["gpu"], row["link"], row["errors"]) for row in noisy] == [(2, 7, {"replay": 12, "recovery": 0, "crc": 3})]
@@ -195,7 +195,7 @@ def test_nodes_without_nvlink_have_no_links_and_still_their_pairs(tmp_path):
         (0, [0] * 16, {"state": "not_supported", "clique": None, "cluster": None}),  # a GPU by itself, as a virtual machine has it
     ],
 )
-def test_a_clique_is_told_only_where_there_is_a_fabric(tmp_path, state, cluster, expected):
+def test_a_clique_is_reported_only_where_there_is_a_fabric(tmp_path, state, cluster, expected):
     answer = {"state": state, "status": 0, "cliqueId": 0, "clusterUuid": cluster, "healthMask": 0}
     devices = recorded(write_recording(tmp_path, all_devices={"nvmlDeviceGetGpuFabricInfoV:v2": {"v": answer}}))["gpus"]["devices"]
     assert {tuple(gpu["fabric"][key] for key in expected) for gpu in devices} == {tuple(expected.values())}

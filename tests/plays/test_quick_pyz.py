@@ -104,8 +104,8 @@ def judges_own(case):
             }
             if judged.verdict in ("fail", "unknown"):
                 items = {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)} if rule.for_each else {}
-                told = words(rule, world, judged, items)
-                row |= {"expected": told.get("expected", ""), "found": told.get("found", ""), "do": told.get("remedy.person", "")}
+                shown = words(rule, world, judged, items)
+                row |= {"expected": shown.get("expected", ""), "found": shown.get("found", ""), "do": shown.get("remedy.person", "")}
             rows.append(row)
     return rows
 

@@ -357,11 +357,11 @@ def test_what_is_shown_can_be_had_as_csv_and_json(browser, report):
         ]
         with visit.page.expect_download() as given:
             visit.page.get_by_role("button", name="as JSON").click()
-        told = json.loads(given.value.path().read_text(encoding="utf-8"))
-        assert [node["node"] for node in told["nodes"]] == ["gpu007", "gpu008"]
-        assert told["nodes"][0]["driver"] == "570.133.20"
-        assert told["asked"]["q"] == "gpu[007-008]"
-        assert [finding["nodes"] for finding in told["findings"]] == [["gpu007", "gpu008"]]
+        reported = json.loads(given.value.path().read_text(encoding="utf-8"))
+        assert [node["node"] for node in reported["nodes"]] == ["gpu007", "gpu008"]
+        assert reported["nodes"][0]["driver"] == "570.133.20"
+        assert reported["asked"]["q"] == "gpu[007-008]"
+        assert [finding["nodes"] for finding in reported["findings"]] == [["gpu007", "gpu008"]]
         assert visit.complaints == []
         assert visit.blocked == []
 

@@ -84,7 +84,7 @@ def test_html_is_written_into_the_run_and_its_path_is_printed(runs):
     assert (runs / "runs/latest/report.html").read_text().startswith("<!doctype html>")
 
 
-def test_html_goes_where_it_is_told(runs, tmp_path):
+def test_html_goes_where_it_is_asked_for(runs, tmp_path):
     assert unhang("report", "--format", "html", "--out", str(tmp_path / "page.html"), cwd=runs).returncode == 1
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
     assert unhang("report", "--format", "html", "--out", "-", cwd=runs).stdout.startswith(b"<!doctype html>")
@@ -137,6 +137,6 @@ def test_what_cannot_be_done_is_one_line_and_exit_2(runs, words):
     assert done.returncode == 2
     assert done.stdout == b""
     assert b"Traceback" not in done.stderr
-    told = [line for line in done.stderr.decode().splitlines() if line.startswith("unhang")]
-    assert len(told) == 1
-    assert "expected" in told[0] or "choose from" in told[0] or "No such file" in told[0]
+    shown = [line for line in done.stderr.decode().splitlines() if line.startswith("unhang")]
+    assert len(shown) == 1
+    assert "expected" in shown[0] or "choose from" in shown[0] or "No such file" in shown[0]

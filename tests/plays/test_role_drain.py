@@ -26,9 +26,9 @@ FREE = {"drained": False, "by": "", "reason": "", "jobs": [], "owned": False}
 
 def play(folder, step, *arguments, **variables):
     """(code, drain_result, everything said) of one step, on this machine."""
-    told = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(folder / "said.json"), "mode": "0600"}}
+    shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(folder / "said.json"), "mode": "0600"}}
     step_task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
-    block = [{"name": "Step", "block": [step_task], "always": [{**told, "check_mode": False, "changed_when": False}]}]
+    block = [{"name": "Step", "block": [step_task], "always": [{**shown, "check_mode": False, "changed_when": False}]}]
     (folder / "play.yml").write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "drain_run": "r1", "drain_wait_timeout_s": 0, **variables}
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": host}}}))
@@ -59,7 +59,7 @@ def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
     assert play(tmp_path, "release", **variables)[:2] == (0, FREE)
 
 
-def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_told(tmp_path):
+def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
     variables = site(tmp_path, drained=True, by="alice", reason="bad DIMM", jobs=[{"id": "7", "user": "bob", "state": "RUNNING"}])
     code, result, said = play(tmp_path, "wait", **variables)
     assert code != 0

@@ -27,9 +27,9 @@ def role(collection, tmp_path):
     """role(cluster, step, *arguments, **variables) -> (code, drain_result, everything said)."""
 
     def play(cluster, step, *arguments, **variables):
-        told = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
+        shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
         task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
-        block = [{"name": "Step", "block": [task], "always": [{**told, "check_mode": False, "changed_when": False}]}]
+        block = [{"name": "Step", "block": [task], "always": [{**shown, "check_mode": False, "changed_when": False}]}]
         (tmp_path / "play.yml").write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
         with serving(cluster, tmp_path) as kubeconfig:
             given = {"drain_adapter": "kubernetes", "drain_run": "r1", "drain_why": "driver 580.95.05", "drain_kubernetes_kubeconfig": str(kubeconfig)}

@@ -123,19 +123,19 @@ def test_a_tag_runs_its_step_alone_and_a_key_that_is_gone_is_taken_back(node):
 
 
 @pytest.mark.parametrize(
-    ("tag", "planted", "told"),
+    ("tag", "planted", "shown"),
     [
         ("nvidia_parameters", {"/proc/driver/nvidia/version": OPEN_MODULE}, "found the open ones loaded"),
         ("peer_memory", {"/proc/driver/nvidia/version": OPEN_MODULE.replace("Open ", "").replace("for x86_64 ", ""), "/proc/sys/kernel/osrelease": "5.4.0\n"},
          "expected a node on which dmabuf is possible, found it is not"),
     ],
 )  # fmt: skip
-def test_what_the_driver_cannot_do_is_refused_before_anything_is_written(node, tag, planted, told):
+def test_what_the_driver_cannot_do_is_refused_before_anything_is_written(node, tag, planted, shown):
     plant(node.root, planted)
     before = files(tree(node.root))
     refused = node("--tags", tag, policy={"host": {**POLICY["host"], "peer_memory": "dmabuf"}})
     assert refused.code != 0
-    assert told in refused.said
+    assert shown in refused.said
     assert files(tree(node.root)) == before
 
 

@@ -85,7 +85,7 @@ def test_a_node_without_a_policy_loses_only_what_nobody_reads(node):
     assert "# disabled by unhang: NCCL_TIMEOUT=1200000" in (node.root / "etc/environment").read_text()
 
 
-def test_a_policy_with_a_fault_is_told_in_one_line(node):
+def test_a_policy_with_a_fault_is_reported_in_one_line(node):
     refused = node(policy={"nccl": {"profil": "tcp"}})
     assert refused.code != 0
     assert "profil" in refused.said

@@ -47,9 +47,9 @@ def done(tmp_path_factory):
     cluster = Busy(make_node(PROVED), make_node(UNFIT), held, make_node(BEHIND), *pods)
     scripted = prepare(folder, [[PROVED], [UNFIT, HELD], [BEHIND]], REAL)
     with serving(cluster, folder) as kubeconfig:
-        told = {"drain_adapter": "kubernetes", "drain_kubernetes_kubeconfig": str(kubeconfig), "drain_poll_s": 1}
-        told |= {"drain_wait_timeout_s": 200, "drain_scheduler_timeout_s": 200, "node_change_rootfs": str(folder)}
-        roll_out(scripted, {UNFIT: ["unhealthy smoke_alone"]}, kubernetes_core.ready(PROJECT / ".cache" / "kubernetes"), **told)
+        shown = {"drain_adapter": "kubernetes", "drain_kubernetes_kubeconfig": str(kubeconfig), "drain_poll_s": 1}
+        shown |= {"drain_wait_timeout_s": 200, "drain_scheduler_timeout_s": 200, "node_change_rootfs": str(folder)}
+        roll_out(scripted, {UNFIT: ["unhealthy smoke_alone"]}, kubernetes_core.ready(PROJECT / ".cache" / "kubernetes"), **shown)
     scripted.cluster = cluster
     return scripted
 

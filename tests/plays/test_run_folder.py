@@ -118,9 +118,9 @@ def test_a_spill_folder_that_somebody_else_has_planted_is_not_taken(tmp_path, mo
 @pytest.mark.parametrize("content", ["", "{", "[1]", "\xff"])
 def test_an_unreadable_run_is_one_line_with_the_file(tmp_path, content):
     (tmp_path / "run.json").write_bytes(content.encode("latin-1"))
-    with pytest.raises(UserError, match=r"run\.json") as told:
+    with pytest.raises(UserError, match=r"run\.json") as shown:
         run_folder.read_run(tmp_path)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(shown.value)
 
 
 def test_a_run_that_is_not_there_names_those_that_are(tmp_path):

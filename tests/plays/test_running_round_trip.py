@@ -74,7 +74,7 @@ print(json.dumps(told))
 KINDS = ["limit", "service_at_boot", "service_now", "shm_size", "sysctl"]
 
 
-def told(meddle=""):
+def shown(meddle=""):
     """What the program saw. meddle: what somebody does between the change and the way back."""
     program = PROGRAM.replace("SYSTEMCTL", repr(SYSTEMCTL)).replace("MEDDLE", meddle)
     known = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT / "tests"), str(PROJECT / "module_utils"), str(PROJECT / "tools")])}
@@ -90,7 +90,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_values_and_files_come_back_as_they_were_and_as_was_foretold():
-    found = told()
+    found = shown()
     assert all(answer["changed"] and not answer["needs_manual_action"] for answer in found["answers"])
     assert not any(found["second"])
     assert all(found["settled"][name] != before for name, before in found["before"].items()), "the test would not see that one of them stays"
@@ -104,8 +104,8 @@ def test_values_and_files_come_back_as_they_were_and_as_was_foretold():
     assert not any("daemon-reload" in line for line in found["said"])
 
 
-def test_what_somebody_changed_since_and_what_does_not_fit_stays_and_is_told():
-    found = told(
+def test_what_somebody_changed_since_and_what_does_not_fit_stays_and_is_reported():
+    found = shown(
         'RMEM.write_text("4096 99999 999999")\n'
         'resource.prlimit(slurmd.pid, resource.RLIMIT_NOFILE, (300, most))\n'
         'Path("/var/lib/state-active").write_text("inactive\\n")\n'

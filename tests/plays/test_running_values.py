@@ -88,7 +88,7 @@ def test_a_value_comes_back_as_it_was_foretold_and_only_once(node, end):
     assert not restore(node)["changed"]
 
 
-def test_a_value_that_somebody_changed_since_stays_and_is_told(node):
+def test_a_value_that_somebody_changed_since_stays_and_is_reported(node):
     changed(node, OLD, NEW)
     (node / PLACE).write_text("1 2 3\n")
     foretold, answer = restore(node, check=True), restore(node)
@@ -244,7 +244,7 @@ class TestModesOfGpus:
         (gpus.node / BOOT_ID).write_text("two\n")
         assert gpus() == {"rows": [], "needs_manual_action": []}
 
-    def test_a_driver_that_does_not_answer_stops_nothing_and_is_told(self, gpus):
+    def test_a_driver_that_does_not_answer_stops_nothing_and_is_reported(self, gpus):
         gpus.profile.write_text("system nvmlInitWithFlags 9\n")
         answer = gpus()
         assert answer["rows"] == []

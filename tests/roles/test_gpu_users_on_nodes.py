@@ -35,7 +35,7 @@ def loaded(fleet):
     return fleet.shell(NODE, "cat /proc/driver/nvidia/version")
 
 
-def test_every_holder_is_told_with_its_service_and_a_job_stops_the_role(busy):
+def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy):
     job = gpu_daemons.start_job(busy, NODE, "auditor")
     users = call_module(busy, NODE, "gpu_users")["users"]
     assert {row["pid"]: (row["user"], row["service"]) for row in users["processes"]} == {
@@ -82,10 +82,10 @@ def test_where_nobody_uses_the_gpus_the_modules_are_exchanged_without_a_reboot(b
     assert applied.code == 0
     assert applied.changed == foretold.changed
     assert NEW in loaded(busy)
-    told = gpu_daemons.called(busy, NODE)
-    assert told[:3] == [f"stop {unit}" for unit in (DCGM, PERSISTENCED, FABRIC)]
-    assert told[-3:] == [f"start {unit}" for unit in (FABRIC, PERSISTENCED, DCGM)]
-    assert told.index("rmmod nvidia") < told.index("modprobe nvidia")
+    shown = gpu_daemons.called(busy, NODE)
+    assert shown[:3] == [f"stop {unit}" for unit in (DCGM, PERSISTENCED, FABRIC)]
+    assert shown[-3:] == [f"start {unit}" for unit in (FABRIC, PERSISTENCED, DCGM)]
+    assert shown.index("rmmod nvidia") < shown.index("modprobe nvidia")
     assert play_role(busy, "gpu_driver", NODE, RELOAD).changed == {NODE: 0}
 
 

@@ -360,7 +360,7 @@ def test_a_kernel_or_a_driver_for_which_there_is_no_room_is_refused_before_anyth
     assert not fleet.nodes[NODE].place("/boot/vmlinuz-6.1.0-99-amd64").exists()
 
 
-def test_a_var_that_fills_up_in_the_middle_of_dpkg_is_told_and_the_next_run_finishes(fleet, tmp_path):
+def test_a_var_that_fills_up_in_the_middle_of_dpkg_is_reported_and_the_next_run_finishes(fleet, tmp_path):
     equip(fleet, tmp_path, preinst=f"[ -e /run/go ] || {{ {FILL}; }}")
     small_var(fleet, 60)
     state_id = begun(fleet)

@@ -47,7 +47,7 @@ def test_what_the_audit_finds_the_role_repairs_across_a_reboot_and_takes_back(st
     applied = play_role(fleet, "host_tuning", NODE, policy, **units)
     assert applied.code == 0
     assert applied.changed == foretold.changed
-    assert all(told in applied.said for told in CANNOT)
+    assert all(shown in applied.said for shown in CANNOT)
     assert fleet.shell(NODE, "systemctl show -P MainPID slurmd") == pid, "slurmd was restarted"
     assert limits_of(fleet, "slurmd") == most
     assert limits_of(fleet, "ray", hard=True)[1] == (most[1] if may_raise(fleet) else "1024")

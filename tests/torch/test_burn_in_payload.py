@@ -173,7 +173,7 @@ def test_the_command_finds_the_flip_of_a_drill_and_leaves_nothing_behind():
     assert workers_left() == []
 
 
-def test_sigterm_ends_agent_and_workers_and_what_was_done_is_told():
+def test_sigterm_ends_agent_and_workers_and_what_was_done_is_reported():
     plan = {"device": "cpu", "nproc": 2, "duration_s": 3600.0, "round_s": 0.5, "drill": {"gpu": 0, "where": "int8"}}
     agent = subprocess.Popen([sys.executable, str(PAYLOAD), "node", "--plan", json.dumps(plan)], stdout=subprocess.PIPE, text=True, env=environment())
     with agent:

@@ -94,7 +94,7 @@ def test_locally_the_payload_is_carried_into_the_image_whose_files_are_its_own(t
     assert not any(word.endswith("unhang_smoke.py") for word in words)
 
 
-def test_an_image_that_is_not_there_is_told_in_the_runtimes_own_words(tmp_path):
+def test_an_image_that_is_not_there_is_reported_in_the_runtimes_own_words(tmp_path):
     docker = tmp_path / "docker"
     docker.write_text("#!/bin/sh\necho 'Unable to find image users.img locally' >&2\nexit 125\n")
     docker.chmod(0o755)

@@ -209,7 +209,7 @@ def test_no_process_is_left_when_the_agent_is_killed(busy):
     assert "the agent ended with code -9" in json.loads(said)["suspects"][0]["why"]
 
 
-def test_ranks_that_differ_are_told_before_the_first_collective():
+def test_ranks_that_differ_are_reported_before_the_first_collective():
     done = smoke("--nproc", 3, *SMALL, *PATIENT, "--phases", "all_reduce", "--rank-env", "2:NCCL_ALGO=Tree")
     assert done.code == 1
     [suspect] = done.suspects
@@ -219,7 +219,7 @@ def test_ranks_that_differ_are_told_before_the_first_collective():
     assert done.result["experiments"] == []
 
 
-def test_another_torch_on_one_rank_is_told_before_the_first_collective(tmp_path):
+def test_another_torch_on_one_rank_is_reported_before_the_first_collective(tmp_path):
     import torch
 
     real = os.path.dirname(torch.__file__)
@@ -245,7 +245,7 @@ def test_one_rank_alone_passes_and_the_table_ends_with_the_verdict_and_the_comma
     assert any("busbw (GB/s)" in line for line in lines)
 
 
-def test_a_port_in_use_is_told_with_the_port_and_what_to_do():
+def test_a_port_in_use_is_reported_with_the_port_and_what_to_do():
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -260,14 +260,14 @@ def test_a_port_in_use_is_told_with_the_port_and_what_to_do():
     "python, words",
     [("/usr/bin/python3", "expected torch in /usr/bin/python3, found none"), ("/nowhere/python3", "/nowhere/python3: No such file or directory")],
 )
-def test_a_python_without_torch_or_none_at_all_is_told_in_a_line(python, words):
+def test_a_python_without_torch_or_none_at_all_is_reported_in_a_line(python, words):
     done = smoke("--nproc", 2, "--python", python)
     assert done.code == 2
     assert words in done.suspects[0]["why"]
     assert "--python" in done.suspects[0]["next"]
 
 
-def test_an_interface_setting_that_names_nothing_is_told_with_the_variable():
+def test_an_interface_setting_that_names_nothing_is_reported_with_the_variable():
     done = smoke("--nproc", 2, "--env", "NCCL_SOCKET_IFNAME=nosuch0", "--phases", "all_reduce")
     assert done.code == 1
     assert {suspect["phase"] for suspect in done.suspects} == {"environment"}
@@ -302,7 +302,7 @@ def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_ra
         (("--baseline", "/nowhere.json"), "expected a result of unhang smoke in /nowhere.json"),
     ],
 )
-def test_wrong_use_is_told_in_one_line(arguments, words):
+def test_wrong_use_is_reported_in_one_line(arguments, words):
     done = smoke(*arguments, local="--hosts" not in arguments)
     assert done.code == 2
     assert words in done.stderr

@@ -43,7 +43,7 @@ def test_equal_ranks_have_no_differences():
         ({"world": 8}, "world size"),
     ],
 )
-def test_a_rank_that_differs_is_told_with_both_values(more, name):
+def test_a_rank_that_differs_is_reported_with_both_values(more, name):
     rows = payload.differences([rank_facts(0), rank_facts(1), rank_facts(2, **more)])
     assert [row["name"] for row in rows] == [name]
     assert sorted(rows[0]["values"].values()) == [[0, 1], [2]]

@@ -65,7 +65,7 @@ def test_what_a_compiler_leaves_behind_is_named_and_ended_too(tmp_path):
     assert not [words for words in commands() if FOR_EVER in words]
 
 
-def test_a_compiler_that_fails_is_told_with_its_own_words(tmp_path):
+def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path):
     result = built(tmp_path, f"{KNOWN}echo 'source.cpp:1:10: fatal error: Python.h: No such file or directory' >&2\nexit 1")
     [suspect] = result["suspects"]
     assert suspect["phase"] == "build"

@@ -70,13 +70,13 @@ def agent(tmp_path):
     words = [sys.executable, str(place / PAYLOAD.name), "node", "--plan", json.dumps({**PLAN, "python": str(python)}), "--output", str(place / "events.jsonl")]
     with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         until = time.monotonic() + DEADLINE_S
-        while "rank_begin" not in told(place) and process.poll() is None and time.monotonic() < until:
+        while "rank_begin" not in shown(place) and process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         yield process, place
         process.kill()
 
 
-def told(place):
+def shown(place):
     """The agent's events."""
     events = place / "events.jsonl"
     return events.read_text() if events.exists() else ""
@@ -84,7 +84,7 @@ def told(place):
 
 def test_a_folder_stays_while_its_agent_runs_and_until_its_launcher_has_given_up(agent, tmp_path):
     process, place = agent
-    assert "rank_begin" in told(place)
+    assert "rank_begin" in shown(place)
     until = float((place / "keep-until").read_text())
     assert until > time.time() + PLAN["total_timeout_s"]
     (place / "keep-until").write_text("1\n")  # a clock that jumped

@@ -83,7 +83,7 @@ def test_gpus_without_nvlink_are_told_apart(driver):
     assert asked()["pairs"] == []
 
 
-def test_what_carries_a_gpus_data_is_told(driver):
+def test_what_carries_a_gpus_data_is_reported(driver):
     links = asked()["links"]
     assert len(links) == 2
     assert next(iter(links.values())) == {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 5, "pcie_width": 16}
@@ -169,7 +169,7 @@ def started(*options, **more):
     return process
 
 
-def test_a_hang_is_told_with_what_the_kernel_said_and_what_moved_in_nic_and_nvlink_counters(driver, tmp_path):
+def test_a_hang_is_reported_with_what_the_kernel_said_and_what_moved_in_nic_and_nvlink_counters(driver, tmp_path):
     root = tmp_path / "root"
     counters_at(root, rx_errors=4, retries=100)
     (root / "dev").mkdir()
@@ -197,7 +197,7 @@ def test_a_hang_is_told_with_what_the_kernel_said_and_what_moved_in_nic_and_nvli
     assert node["nvml"] is None
 
 
-def test_a_driver_that_hangs_while_ranks_do_is_told_and_costs_no_other_evidence(driver):
+def test_a_driver_that_hangs_while_ranks_do_is_reported_and_costs_no_other_evidence(driver):
     options = ("--nproc", 2, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--drill", "1:absent:all_reduce", "--no-experiments")
     process = started(*options)
     with process:
@@ -226,7 +226,7 @@ def gpus_at(root, *models):
     ],
     ids=["one GPU fell off", "another model"],
 )
-def test_a_node_with_other_gpus_than_its_peers_is_told_before_the_first_collective(tmp_path, models, words):
+def test_a_node_with_other_gpus_than_its_peers_is_reported_before_the_first_collective(tmp_path, models, words):
     usual, other = gpus_at(tmp_path / "usual", *["NVIDIA H200"] * 8), gpus_at(tmp_path / "other", *models)
     settings = [f"--rank-env={rank}:UNHANG_SMOKE_ROOT={other if rank == 2 else usual}" for rank in range(3)]
     done = smoke("--nproc", 3, *SMALL, "--step-timeout", 60, "--phases", "all_reduce", *settings)

@@ -108,7 +108,7 @@ def test_one_element_that_the_drill_corrupts_always_differs(dtype, world):
     assert int(((1 - held) == held).sum()) == 0
 
 
-def test_losses_that_differ_between_ddp_and_fsdp_are_told():
+def test_losses_that_differ_between_ddp_and_fsdp_are_reported():
     run = Rank(0, 2)
     run.losses = (1.0, 0.9, 0.8)
     payload.check_losses(run, [1.0, 0.9001, 0.8])

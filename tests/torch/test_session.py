@@ -111,9 +111,9 @@ def test_a_slow_node_is_isolated_by_what_the_others_take_in_the_whole_group():
     def paced(plan, slow):
         time_us = 900.0 if plan.host == slow else 100.0 + plan.ranks[0]
         ended = {"e": "phase_end", "rank": plan.ranks[0], "status": "ok", "duration_s": 0.1, "result": {"pace_us": time_us}}
-        told = [{"e": "phase_begin", "rank": plan.ranks[0], "phase": name} for name in (*BEGUN, "pace")]
-        told += [{**ended, "phase": name} for name in (*BEGUN, "pace")]
-        return Stream(plan.host, plan.ranks, (*told, {"e": "rank_end", "rank": plan.ranks[0]}, {"e": "node_end"}))
+        shown = [{"e": "phase_begin", "rank": plan.ranks[0], "phase": name} for name in (*BEGUN, "pace")]
+        shown += [{**ended, "phase": name} for name in (*BEGUN, "pace")]
+        return Stream(plan.host, plan.ranks, (*shown, {"e": "rank_end", "rank": plan.ranks[0]}, {"e": "node_end"}))
 
     request = Request(backend="gloo", phases=("pace",))
     course = smoke_session(NAMES, SURVEYS, request, SessionOptions(1, experiments=False))

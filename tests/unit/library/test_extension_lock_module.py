@@ -40,7 +40,7 @@ def test_a_lock_that_nobody_holds_goes_and_nothing_else_does(cache):
     assert len(list(cache.rglob("build.ninja"))) == 2
 
 
-def test_a_lock_that_a_process_holds_stays_and_is_told(cache, held):
+def test_a_lock_that_a_process_holds_stays_and_is_reported(cache, held):
     answer = unlock(cache)
     assert answer["before"] == [str(cache / "py310_cu121/other/lock")]
     assert held.exists()

@@ -196,7 +196,7 @@ def test_debian_knows_the_driver_by_the_name_of_its_file(node):
     assert lines == ["options nvidia NVreg_EnableGpuFirmware=0", "options nvidia-current NVreg_EnableGpuFirmware=0"]
 
 
-def test_an_initial_file_system_that_loads_the_driver_is_told(node):
+def test_an_initial_file_system_that_loads_the_driver_is_reported(node):
     plant(node.root, {"/etc/initramfs-tools/modules": "nvidia\n"})
     assert "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["needs_manual_action"][-1]["why"]
 

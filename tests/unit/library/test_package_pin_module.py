@@ -141,7 +141,7 @@ def pin_in_child(folder):
     return pin(folder, "driver", lock_timeout_s=0)
 
 
-def test_a_lock_that_is_not_given_up_is_told(tmp_path):
+def test_a_lock_that_is_not_given_up_is_reported(tmp_path):
     node(tmp_path)
     with (tmp_path / "var/lib/dpkg/lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
@@ -178,7 +178,7 @@ def test_a_node_without_a_package_manager_is_refused(tmp_path):
     assert "expected dpkg or rpm" in answer["msg"]
 
 
-def test_half_configured_packages_are_told(tmp_path):
+def test_half_configured_packages_are_reported(tmp_path):
     node(tmp_path, {**DRIVER, "nvidia-kernel-dkms": ("install ok half-configured", "535.261.03-1")})
     assert pin(tmp_path, "driver", check=True)["half_configured"] == ["nvidia-kernel-dkms"]
 

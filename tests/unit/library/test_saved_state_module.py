@@ -156,7 +156,7 @@ def test_a_file_and_a_selection_are_saved_once(tmp_path):
 
 
 @pytest.mark.parametrize("state_id", ["../../etc", "20261120T070000Z-nccl_profile", "x"])
-def test_what_is_no_state_is_told(tmp_path, state_id):
+def test_what_is_no_state_is_reported(tmp_path, state_id):
     answer = saved(tmp_path, "step", id=state_id, step="x")
     assert answer["failed"]
     assert "expected the id of a saved state" in answer["msg"]

@@ -157,7 +157,7 @@ def test_a_node_without_states_has_nothing_to_undo(node):
     assert tree(node) == before
 
 
-def test_a_state_that_is_not_there_is_told_with_those_that_are(node):
+def test_a_state_that_is_not_there_is_reported_with_those_that_are(node):
     state_id = applied(node, FIRST)
     answer = restore(node, "20200101T000000Z-kernel")
     assert answer["failed"]

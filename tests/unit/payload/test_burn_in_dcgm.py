@@ -45,16 +45,16 @@ def never():
     return False
 
 
-def test_without_dcgmi_nothing_is_told(payload, dcgmi):
+def test_without_dcgmi_nothing_is_reported(payload, dcgmi):
     assert payload.run_dcgm(1, DEADLINE_S, never) is None
 
 
 def test_its_json_leaves_whole_with_the_suite_that_was_asked_for(payload, dcgmi, tmp_path):
     dcgmi(f'echo "$@" > {tmp_path}/words; echo "a line before"; cat {ANSWERS}/4-pcie-fails.json; exit 226')
-    told = payload.run_dcgm(2, DEADLINE_S, never)
+    shown = payload.run_dcgm(2, DEADLINE_S, never)
     assert (tmp_path / "words").read_text().split() == ["diag", "-r", "2", "-j"]
-    assert (told["level"], told["code"]) == (2, 226)
-    assert told["answer"] == json.loads((ANSWERS / "4-pcie-fails.json").read_text())
+    assert (shown["level"], shown["code"]) == (2, 226)
+    assert shown["answer"] == json.loads((ANSWERS / "4-pcie-fails.json").read_text())
     assert [payload.dcgm_level(seconds) for seconds in (90.0, 600.0)] == [1, 2]
 
 

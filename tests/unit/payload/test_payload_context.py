@@ -147,7 +147,7 @@ def test_groups_are_left_at_the_same_time_on_the_ranks_own_gpu():
     assert chosen == [run.device] * 3
 
 
-def test_what_goes_wrong_in_leaving_a_group_is_told():
+def test_what_goes_wrong_in_leaving_a_group_is_reported():
     def destroy(group):
         raise RuntimeError("NCCL error in destroy")
 

@@ -36,9 +36,9 @@ def rows_of(log, joined=None, world=2, backend="nccl"):
         ]
     if joined is not None:
         events.append({"e": "nvlink", "pairs": [[f"GPU-{first}", f"GPU-{second}"] for first, second in joined]})
-    told = stories([Stream("gpu1", tuple(range(world)), tuple(events))])
-    rows = transport_rows(told, events)
-    return rows, group_of(told, [event for event in events if event["e"] == "transports"], rows)
+    shown = stories([Stream("gpu1", tuple(range(world)), tuple(events))])
+    rows = transport_rows(shown, events)
+    return rows, group_of(shown, [event for event in events if event["e"] == "transports"], rows)
 
 
 def test_a_real_log_of_eight_gpus_is_read():
@@ -183,8 +183,8 @@ def test_whether_nvls_is_in_use_is_read_from_its_channels(line, nvls):
 
 def test_what_a_node_says_of_transports_is_data():
     bad = {"e": "transports", "rank": 0, "pairs": {"0>1": {"via": [{"x": 1}], "channels": "many"}, "a>b": {}, "1>0": 5}, "devices": ["x"], "graph": 7}
-    told = stories([Stream("gpu1", (0, 1), (bad,))])
-    [row] = transport_rows(told, [bad, {"e": "nvlink", "pairs": [5, ["a"]]}])
+    shown = stories([Stream("gpu1", (0, 1), (bad,))])
+    [row] = transport_rows(shown, [bad, {"e": "nvlink", "pairs": [5, ["a"]]}])
     assert (row["from"], row["kind"], row["channels"]) == (0, None, 0)
 
 

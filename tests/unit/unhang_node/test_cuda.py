@@ -78,7 +78,7 @@ def test_cudnn_is_told_by_its_file_or_else_by_its_header(tmp_path):
     assert section["cudnn"] == [{"path": "/usr/include/cudnn_version.h", "version": "8.9.2"}]
 
 
-def test_build_tools_are_told_with_the_versions_of_their_packages(tmp_path):
+def test_build_tools_are_reported_with_the_versions_of_their_packages(tmp_path):
     files = {
         "/usr/bin/gcc": Link("gcc-12"),
         "/usr/bin/gcc-12": "x",

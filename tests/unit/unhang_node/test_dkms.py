@@ -42,8 +42,8 @@ def test_why_a_module_is_not_there_is_one_line_with_the_line_of_the_log(tmp_path
     builds = read_builds(root)
     assert why_not_built(builds, "nvidia*", "6.1.0-50-amd64") == ""
     assert why_not_built(builds, "nvidia*", "6.1.0-50-amd64", "550.1").startswith("expected DKMS to have built nvidia* 550.1 for kernel 6.1.0-50-amd64")
-    told = why_not_built(builds, "nvidia*", "6.12.95+deb12-amd64")
-    assert told == f"{MODULE} {VERSION} does not build for kernel 6.12.95+deb12-amd64: {ERROR} ({BASE}/build/make.log line 5)"
+    shown = why_not_built(builds, "nvidia*", "6.12.95+deb12-amd64")
+    assert shown == f"{MODULE} {VERSION} does not build for kernel 6.12.95+deb12-amd64: {ERROR} ({BASE}/build/make.log line 5)"
     assert "are the kernel's headers installed" in why_not_built(builds, "nvidia*", "6.1.0-47-amd64")
     assert "DKMS knows no such module" in why_not_built([], "nvidia*", "6.1.0-47-amd64")
 
@@ -60,11 +60,11 @@ def test_why_a_module_is_not_there_is_one_line_with_the_line_of_the_log(tmp_path
     ],
 )
 def test_the_line_that_says_why_a_build_failed_is_found(text, number, line):
-    told = parse_make_log(text)
-    assert told.number == number
+    shown = parse_make_log(text)
+    assert shown.number == number
     if line is not None:
-        assert told.line == line
-    assert told.kernel == ("6.12.95+deb12-amd64" if text else None)
+        assert shown.line == line
+    assert shown.kernel == ("6.12.95+deb12-amd64" if text else None)
 
 
 def test_kernels_that_can_boot_and_headers_are_seen(tmp_path):

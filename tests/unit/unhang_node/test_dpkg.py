@@ -48,7 +48,7 @@ def test_status_words_tell_held_and_unfinished(words, listed, held, unfinished):
     assert (database.unfinished == ("nvidia-dkms-535",)) is unfinished
 
 
-def test_holds_and_unfinished_packages_are_told_whatever_their_name():
+def test_holds_and_unfinished_packages_are_reported_whatever_their_name():
     text = dpkg_status({"vim": ("hold ok installed", "9"), "mdadm": ("install ok half-configured", "4"), "nvidia-x": "1"}, filler=3)
     database = parse_status(text.encode(), ("nvidia",))
     assert (database.holds, database.unfinished) == (("vim",), ("mdadm",))
@@ -60,7 +60,7 @@ def test_stanza_that_does_not_begin_with_its_name_is_read():
 
 
 @given(st.dictionaries(NAMES, st.tuples(STATES, st.from_regex(r"\A[0-9][0-9.]{0,8}(-[0-9]{1,3})?\Z")), max_size=30), st.integers(0, 20))
-def test_any_status_file_is_told_as_it_was_written(packages, filler):
+def test_any_status_file_is_reported_as_it_was_written(packages, filler):
     database = parse_status(dpkg_status(packages, filler).encode(), ("",))
     listed = {package.name: package.version for package in database.packages if not (package.name.startswith("aaa") and package.version.startswith("1."))}
     expected = {name: version for name, (words, version) in packages.items() if not words.endswith("config-files")}

@@ -64,7 +64,7 @@ def test_section_table_behind_much_device_code_is_found_without_reading_the_code
         os.close(descriptor)
 
 
-def test_build_id_is_told_in_hex(tmp_path):
+def test_build_id_is_reported_in_hex(tmp_path):
     assert read(tmp_path, nccl_library(build_id=bytes(range(20))), find_build_id) == bytes(range(20)).hex()
 
 

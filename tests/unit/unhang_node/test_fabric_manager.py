@@ -72,7 +72,7 @@ def test_enabled_is_the_link_and_not_what_it_leads_to(tmp_path, target):
     assert read(tmp_path, {**PACKAGE, link: Link(target)})[0]["enabled"] is True
 
 
-def test_last_error_of_the_log_is_told_verbatim(tmp_path):
+def test_last_error_of_the_log_is_reported_verbatim(tmp_path):
     section, _unread = read(tmp_path, {**PACKAGE, "/var/log/fabricmanager.log": LOG})
     assert section["last_error"] == "[Nov 20 2026 03:41:02] [ERROR] [tid 1] detected NVSwitch fatal error 20034"
 

@@ -258,7 +258,7 @@ def test_only_the_end_of_an_endless_file_is_read(tmp_path):
     assert facts(place("h200x8"), "faults", kernel_log=str(log))["events"][0]["code"] == 79
 
 
-def test_a_flood_is_told_in_the_sections_unread_rows(tmp_path):
+def test_a_flood_is_reported_in_the_sections_unread_rows(tmp_path):
     log = tmp_path / "kern.log"
     log.write_text("".join(f"[    1.000000] NVRM: Xid (PCI:0000:3b:00): {number}, x\n" for number in range(GROUPS + 1)))
     assert unread(place("h200x8"), "faults", kernel_log=str(log))["events"]["status"] == "error"

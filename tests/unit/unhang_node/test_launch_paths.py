@@ -43,5 +43,5 @@ def test_winner(settings, path, expected):
     assert judge_effective(settings)[path] == expected
 
 
-def test_every_launch_path_is_told():
+def test_every_launch_path_is_reported():
     assert set(judge_effective([])) == {"login", "ssh", "systemd", "slurm", "container"}

@@ -99,7 +99,7 @@ def rows(fields, reason="NVML_ERROR_NOT_SUPPORTED from x", status="absent"):
     return [{"field": field, "status": status, "reason": reason} for field in fields]
 
 
-def test_a_reason_of_every_device_is_told_once():
+def test_a_reason_of_every_device_is_reported_once():
     section = {"devices": [{}, {}, {}]}
     folded = fold_unread(rows([f"devices[{number}].fabric" for number in range(3)]), section)
     assert folded == rows(["devices[*].fabric"])

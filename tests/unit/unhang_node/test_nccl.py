@@ -23,7 +23,7 @@ def settings_of(section, name="NCCL_DEBUG"):
     return [(row["value"], row["file"], row["line"], row["source"], row["certain"]) for row in section["settings"] if row["name"] == name]
 
 
-def test_loaders_library_is_told_with_version_build_and_owner(tmp_path):
+def test_loaders_library_is_reported_with_version_build_and_owner(tmp_path):
     library = nccl_library("2.21.5", "12.4", bytes(20))
     files = {LIB + "libnccl.so.2.21.5": library, LIB + "libnccl.so.2": Link("libnccl.so.2.21.5"), LIB + "libnccl.so": Link("libnccl.so.2")}
     files["/etc/ld.so.cache"] = ld_cache([("libnccl.so.2", LIB + "libnccl.so.2"), ("libnccl.so", LIB + "libnccl.so")])
@@ -133,7 +133,7 @@ FILES = {
 }
 
 
-def test_every_file_is_told_with_line_and_kind(tmp_path):
+def test_every_file_is_reported_with_line_and_kind(tmp_path):
     root = plant(tmp_path, FILES)
     os.chown(tmp_path / "root" / ".nccl.conf", 0, 0)
     section, unread = read(root)
@@ -158,7 +158,7 @@ def test_every_file_is_told_with_line_and_kind(tmp_path):
     assert unread == []
 
 
-def test_winner_is_told_for_each_launch_path(tmp_path):
+def test_winner_is_reported_for_each_launch_path(tmp_path):
     section, _unread = read(
         plant(
             tmp_path,

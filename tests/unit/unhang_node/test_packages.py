@@ -38,7 +38,7 @@ def read(root):
     return merged(software.read(context(root, ["packages"])), "packages")
 
 
-def test_held_driver_is_told_as_held(tmp_path):
+def test_held_driver_is_reported_as_held(tmp_path):
     root = plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status({"nvidia-driver-535": ("hold ok installed", "535.161.08-0ubuntu2"), "bash": "5"})})
     section, _unread = read(root)
     row = {"name": "nvidia-driver-535", "version": "535.161.08-0ubuntu2", "architecture": "amd64", "held": True, "state": "installed"}
@@ -60,7 +60,7 @@ def test_node_without_a_package_manager_says_none(tmp_path):
     assert (section["manager"], section["installed"], section["holds"]) == ("none", [], [])
 
 
-def test_pins_are_told_with_file_and_line(tmp_path):
+def test_pins_are_reported_with_file_and_line(tmp_path):
     pin = "# why\nExplanation: known good\nPackage: nvidia-driver-535 libnvidia-*\nPin: version 535.161.08*\nPin-Priority: 1001\n"
     files = {
         "/etc/apt/preferences.d/nvidia.pref": pin,
@@ -101,7 +101,7 @@ def test_held_driver_is_not_covered_by_unattended_upgrades(tmp_path):
     assert section["unattended_upgrades"]["covers_driver"] is False
 
 
-def test_blacklist_and_origins_are_told_as_written(tmp_path):
+def test_blacklist_and_origins_are_reported_as_written(tmp_path):
     files = {"/etc/apt/apt.conf.d/50un": UBUNTU_UNATTENDED, "/var/lib/dpkg/status": dpkg_status(DRIVER)}
     unattended = read(plant(tmp_path, files))[0]["unattended_upgrades"]
     assert unattended["blacklist"] == ["nvidia-.*", "libnvidia-"]
@@ -255,7 +255,7 @@ def test_locked_rpm_package_is_held(tmp_path, lock, held):
     assert (manager, [package.held for package in database.packages]) == ("rpm", [False, held])
 
 
-def test_failing_rpm_is_told_with_its_words(tmp_path):
+def test_failing_rpm_is_reported_with_its_words(tmp_path):
     with pytest.raises(ValueError, match="ended with 3: no database"):
         read_rpm(plant(tmp_path, {"/var/lib/rpm/": ""}), "/var/lib/rpm", rpm_program(tmp_path, "echo no database >&2; exit 3"))
 

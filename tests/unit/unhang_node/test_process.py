@@ -120,14 +120,14 @@ def test_bytes_that_are_no_text_are_replaced():
 
 
 def test_a_program_that_is_started_apart_has_a_session_of_its_own_and_is_not_ended_by_us(tmp_path):
-    done, told = tmp_path / "done", tmp_path / "told"
-    script = f"ps -o sid= -p $$ > {told}; echo $PATH:$LC_ALL:$MORE >> {told}; while [ ! -e {done} ]; do sleep 0.1; done"
+    done, shown = tmp_path / "done", tmp_path / "told"
+    script = f"ps -o sid= -p $$ > {shown}; echo $PATH:$LC_ALL:$MORE >> {shown}; while [ ! -e {done} ]; do sleep 0.1; done"
     ended = start_apart(["sh", "-c", script], {"MORE": "more"})
     until = time.monotonic() + PATIENT_S
-    while (not told.exists() or len(told.read_text().splitlines()) < 2) and time.monotonic() < until:
+    while (not shown.exists() or len(shown.read_text().splitlines()) < 2) and time.monotonic() < until:
         time.sleep(0.05)
     assert not ended()
-    session, environment = told.read_text().splitlines()
+    session, environment = shown.read_text().splitlines()
     assert int(session) != os.getsid(0)
     assert environment == f"{FOLDERS}:C:more"
     done.touch()

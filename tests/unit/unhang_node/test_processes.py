@@ -41,7 +41,7 @@ def read(tmp_path, section, *parts):
     return merged(processes.read(context(plant(tmp_path, files), ["gpus", "nccl", "torch"])), section)
 
 
-def test_holder_is_told_for_each_gpu_that_it_has_open(tmp_path):
+def test_holder_is_reported_for_each_gpu_that_it_has_open(tmp_path):
     uid = os.getuid() or 1000
     section, unread = read(
         tmp_path,
@@ -77,7 +77,7 @@ def test_name_of_a_process_is_cleaned(tmp_path):
     assert "\x1b" not in section["holders"][0]["command"]
 
 
-def test_mapped_library_is_told_with_those_who_map_it(tmp_path):
+def test_mapped_library_is_reported_with_those_who_map_it(tmp_path):
     maps = MAPS.format(LIB, LIB)
     section, unread = read(tmp_path, "nccl", process(20, maps=maps), process(21, maps=maps), {LIB: nccl_library("2.21.5", "12.4")})
     row = section["libraries"][0]
@@ -125,7 +125,7 @@ def test_mapped_torch_tells_its_environment(tmp_path):
     assert [(row["path"], row["origin"], row["torch"], row["where"]) for row in section["environments"]] == [(SITE, "mapped", "2.4.0+cu121", "host")]
 
 
-def test_of_an_environment_only_named_variables_are_told(tmp_path):
+def test_of_an_environment_only_named_variables_are_reported(tmp_path):
     environ = b"HOME=/home/alice\0NCCL_DEBUG=INFO\0WANDB_API_KEY=hunter2\0CUDA_VISIBLE_DEVICES=0\0"
     section, _unread = read(tmp_path, "nccl", process(20, environ=environ), process(21, environ=environ.replace(b"VISIBLE_DEVICES=0", b"VISIBLE_DEVICES=1")))
     assert [(row["name"], row["value"], row["file"], row["source"]) for row in section["settings"]] == [

@@ -206,6 +206,6 @@ def test_only_named_variables_may_leave_the_node(name, allowed):
     assert is_allowed(name) is allowed
 
 
-def test_of_a_path_list_only_our_libraries_are_told():
+def test_of_a_path_list_only_our_libraries_are_reported():
     assert allowed_value("LD_LIBRARY_PATH", "/home/alice/secret/lib:/usr/local/cuda/lib64:/opt/nccl/lib") == "/usr/local/cuda/lib64:/opt/nccl/lib"
     assert allowed_assignments([Assignment("LD_LIBRARY_PATH", "/home/alice/lib", 1)]) == []

@@ -127,9 +127,9 @@ def test_json_says_the_same_as_text(row):
     assert node.booted_at == BOOTED
 
 
-@pytest.mark.parametrize("told", [None, 0, -1, True, "now", {"set": False, "number": 0}, {"number": "x"}, {}, []])
-def test_a_time_that_is_none_is_not_known(told):
-    assert parse_nodes_json(json.dumps({"nodes": [{**JSON_23, "boot_time": told}]}))[0].booted_at == 0
+@pytest.mark.parametrize("shown", [None, 0, -1, True, "now", {"set": False, "number": 0}, {"number": "x"}, {}, []])
+def test_a_time_that_is_none_is_not_known(shown):
+    assert parse_nodes_json(json.dumps({"nodes": [{**JSON_23, "boot_time": shown}]}))[0].booted_at == 0
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ Told = list[str]  # a line for each hook that failed
 
 def add_hooks(parser: argparse.ArgumentParser) -> None:
     """Adds the options; each may be given again."""
-    told = parser.add_argument_group("who is told of findings that are new or resolved, from --fail-on on")
-    told.add_argument(
+    shown = parser.add_argument_group("who is told of findings that are new or resolved, from --fail-on on")
+    shown.add_argument(
         "--webhook", action="append", default=[], metavar="URL", help="POST them as JSON; @FILE: the address stands in a file, for it is a secret"
     )
-    told.add_argument("--hook", action="append", default=[], metavar="COMMAND", help="run this program with them as JSON on standard input (no shell)")
+    shown.add_argument("--hook", action="append", default=[], metavar="COMMAND", help="run this program with them as JSON on standard input (no shell)")
 
 
 def check_hooks(arguments: argparse.Namespace) -> None:

@@ -49,9 +49,9 @@ def compare(a: Side, b: Side, launch: str = "slurm") -> Comparison:
         rows = _environments(a, b, launch)
     else:
         rows = [row for section in {*a.contents, *b.contents} for row in _of_section(section, a, b)]
-    told = [row for row in rows if UNREAD not in (*row.a, *row.b)]
-    differing = _folded([row for row in told if set(row.a) != set(row.b)])
-    return Comparison(a, b, tuple(sorted(differing, key=_place)), len(told), len(rows) - len(told))
+    shown = [row for row in rows if UNREAD not in (*row.a, *row.b)]
+    differing = _folded([row for row in shown if set(row.a) != set(row.b)])
+    return Comparison(a, b, tuple(sorted(differing, key=_place)), len(shown), len(rows) - len(shown))
 
 
 def _of_section(section: str, a: Side, b: Side) -> list[Difference]:

@@ -16,16 +16,16 @@ LONGEST_NODES = 60
 COLUMNS = ("fact", "a", "b")
 
 
-def render_comparison(told: Comparison, width: int) -> list[str]:
+def render_comparison(shown: Comparison, width: int) -> list[str]:
     """The two sides, each fact that differs with the values of both, and what could not be compared."""
-    lines = [_side("A", told.a), _side("B", told.b), ""]
-    for one in told.differences:
+    lines = [_side("A", shown.a), _side("B", shown.b), ""]
+    for one in shown.differences:
         lines.append(visible(one.fact, 300))
-        lines += [line for label, values, side in (("A", one.a, told.a), ("B", one.b, told.b)) for line in _values(label, values, side, width)]
-    lines += [""] if told.differences else []
-    lines.append(f"{counted(told.compared, 'fact')} compared: {len(told.differences) or 'none'} differ{'s' if len(told.differences) == 1 else ''}")
-    if told.unread:
-        lines.append(f"{counted(told.unread, 'fact')} not compared: a side could not read them")
+        lines += [line for label, values, side in (("A", one.a, shown.a), ("B", one.b, shown.b)) for line in _values(label, values, side, width)]
+    lines += [""] if shown.differences else []
+    lines.append(f"{counted(shown.compared, 'fact')} compared: {len(shown.differences) or 'none'} differ{'s' if len(shown.differences) == 1 else ''}")
+    if shown.unread:
+        lines.append(f"{counted(shown.unread, 'fact')} not compared: a side could not read them")
     return lines
 
 
@@ -50,14 +50,14 @@ def _of(hosts: tuple[str, ...], side: Side, values: int) -> str:
     return f" ({shortened(fold_hosts(hosts), LONGEST_NODES)}{f', {len(hosts):,} nodes' if len(hosts) > 1 else ''})"
 
 
-def rows_of(told: Comparison) -> list[dict[str, Any]]:
+def rows_of(shown: Comparison) -> list[dict[str, Any]]:
     """{fact, a, b}: each side's values as [{value, nodes}]."""
-    return [{"fact": one.fact, "a": _plain(one.a), "b": _plain(one.b)} for one in told.differences]
+    return [{"fact": one.fact, "a": _plain(one.a), "b": _plain(one.b)} for one in shown.differences]
 
 
-def flat_rows_of(told: Comparison) -> list[dict[str, Any]]:
+def flat_rows_of(shown: Comparison) -> list[dict[str, Any]]:
     """The same for CSV: the values of a side in one cell."""
-    return [{"fact": one.fact, "a": _cell(one.a), "b": _cell(one.b)} for one in told.differences]
+    return [{"fact": one.fact, "a": _cell(one.a), "b": _cell(one.b)} for one in shown.differences]
 
 
 def _plain(values: Values) -> list[dict[str, Any]]:

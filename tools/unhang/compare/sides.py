@@ -83,12 +83,12 @@ def _environment(path: Path, data: bytes) -> dict[str, str]:
     return {row.name: row.value for row in allowed_assignments(assignments) if row.value is not None}
 
 
-def _of_run(named: str, part: str | None, told: str) -> Side:
+def _of_run(named: str, part: str | None, shown: str) -> Side:
     given = read_run_input(find_run(named))
     nodes = [_read(host, given.files.get(host)) for host in given.document["hosts"]]
     if part is not None:
         nodes = _part(nodes, part)
-    return _side(told, nodes)
+    return _side(shown, nodes)
 
 
 def _part(nodes: list[_Node], part: str) -> list[_Node]:

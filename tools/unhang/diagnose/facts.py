@@ -120,8 +120,8 @@ def first_error(events: Iterable[Event]) -> Event | None:
 
     A line without a stamp that stands before the earliest stamped one in the same file is earlier than it.
     """
-    told = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source or _spoken(event))]
-    chosen = [event for event in told if event.signature.kind == "error"] or told
+    shown = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source or _spoken(event))]
+    chosen = [event for event in shown if event.signature.kind == "error"] or shown
     if not chosen:
         return None
     stamped = [event for event in chosen if event.prefix.time_s is not None]
@@ -139,10 +139,10 @@ def _spoken(event: Event) -> bool:
 
 
 def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]) -> int | None:
-    told = [int(event.fields["value"] or 0) for event in by_fact.get("world_size", ()) if event.fields.get("value")]
-    told += [int(event.fields["nranks"] or 0) for name in ("init_start", "init_complete") for event in by_fact.get(name, ()) if event.fields.get("nranks")]
-    if told:
-        return max(told)
+    shown = [int(event.fields["value"] or 0) for event in by_fact.get("world_size", ()) if event.fields.get("value")]
+    shown += [int(event.fields["nranks"] or 0) for name in ("init_start", "init_complete") for event in by_fact.get(name, ()) if event.fields.get("nranks")]
+    if shown:
+        return max(shown)
     shape = [event for event in by_fact.get("launch_shape", ()) if event.fields.get("per_node")]
     if shape:
         nodes = [int(event.fields["value"] or 1) for event in by_fact.get("nnodes", ())]
@@ -200,8 +200,8 @@ def _ranks(facts: Facts) -> dict[str, Any]:
     arrived = {one.rank for one in facts.timeouts if one.rank is not None}
     if not arrived:
         arrived = {int(event.fields["rank"] or 0) for event in facts.of("init_start") if event.fields.get("rank")}
-    told = {int(part) for event in facts.of("missing_ranks") for part in (event.fields.get("ranks") or "").replace(",", " ").split() if part.isdigit()}
-    missing = told or ({*range(facts.world_size)} - arrived if facts.world_size and arrived and facts.world_size <= 100_000 else set())
+    shown = {int(part) for event in facts.of("missing_ranks") for part in (event.fields.get("ranks") or "").replace(",", " ").split() if part.isdigit()}
+    missing = shown or ({*range(facts.world_size)} - arrived if facts.world_size and arrived and facts.world_size <= 100_000 else set())
     return {"world_size": facts.world_size, "arrived": sorted(arrived), "not_arrived": sorted(missing)}
 
 

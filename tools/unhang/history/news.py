@@ -26,8 +26,8 @@ def news_of(before: RunRow, now: RunRow, changes: Iterable[FoundChange], severit
     `visible` makes it.
     """
     counted = SEVERITIES[: SEVERITIES.index(severity) + 1]
-    told = [one for one in changes if one.severity in counted]
-    new, resolved = [one for one in told if one.change in (NEW, CHANGED)], [one for one in told if one.change == RESOLVED]
+    shown = [one for one in changes if one.severity in counted]
+    new, resolved = [one for one in shown if one.change in (NEW, CHANGED)], [one for one in shown if one.change == RESOLVED]
     if not new and not resolved:
         return None
     rows = {"new": [_row(one) for one in new[:MOST_ROWS]], "resolved": [_row(one) for one in resolved[:MOST_ROWS]]}

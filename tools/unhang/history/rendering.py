@@ -113,20 +113,20 @@ def render_host(host: str, held: Sequence[Holding], happened: Sequence[Event], p
         lines += _labelled(_when(event.started), f"{event.what}: {visible(event.text, 400)}", width, 18)
     lines += [] if happened else ["nothing has changed since the history first saw it"]
     lines += ["", *(["holds now"] if held else [])]
-    for (since, told), places in _alike(held).items():
+    for (since, shown), places in _alike(held).items():
         items = fold_items(places)
-        lines += _labelled(f"since {since}", told.replace(_ITEMS, f": {items}" if items else "", 1), width, 18)
+        lines += _labelled(f"since {since}", shown.replace(_ITEMS, f": {items}" if items else "", 1), width, 18)
     return [*lines, *_pasts(pasts, width)]
 
 
 def _alike(held: Sequence[Holding]) -> dict[tuple[str, str], list[str]]:
     """(day, line) -> things, of findings that differ in the thing alone; the worst first."""
-    told: dict[tuple[str, str], list[str]] = {}
+    shown: dict[tuple[str, str], list[str]] = {}
     for one in sorted(held, key=lambda one: SEVERITIES.index(one.severity) if one.severity in SEVERITIES else len(SEVERITIES)):
         waived = ", waived" if one.verdict == "waived" else ""
         line = f"{one.severity}{waived}: {visible(one.title, 200)}{_ITEMS} [{visible(one.rule, 120)}]"
-        told.setdefault((_when(one.started)[:10], line), []).append(item_label(one.place))
-    return told
+        shown.setdefault((_when(one.started)[:10], line), []).append(item_label(one.place))
+    return shown
 
 
 def render_watched(flapping: Sequence[Flapping], waivers: Sequence[EndingWaiver], pasts: Sequence[OwnPast], runs: int, days: int, width: int) -> list[str]:

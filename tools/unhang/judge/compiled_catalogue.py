@@ -118,14 +118,14 @@ def _rule(file: CatalogueFile, place: int, row: dict[str, Any], tables: Mapping[
 
 def _examples(file: CatalogueFile, place: int, rule: Rule) -> Iterator[str]:
     """Each fault of an example, once where several have the same."""
-    told: set[str] = set()
+    shown: set[str] = set()
     for key in ("match", "near_miss"):
         for number, example in enumerate(rule.row["examples"][key]):
             fragments = example if rule.scope != "node" and isinstance(example, list) else [example]
             for fragment in fragments:
                 fault = _fragment_fault(fragment, rule.scope)
-                if fault and fault not in told:
-                    told.add(fault)
+                if fault and fault not in shown:
+                    shown.add(fault)
                     yield f"{file.at('rules', place, 'examples', key, number)}: rule {rule.id}: examples.{key}[{number}]: {fault}"
 
 

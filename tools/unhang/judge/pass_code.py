@@ -77,10 +77,10 @@ class PassRule:
         if self.each is not None and item is None:
             raise Ask
         seen = NodeView(node.sections, item, partial(self._path, node, item), node.why)
-        told = [outcome(claim, seen) for claim in self.steady]
-        if True in told:
+        reported = [outcome(claim, seen) for claim in self.steady]
+        if True in reported:
             raise Ask
-        return "skip" if None in told else "pass"
+        return "skip" if None in reported else "pass"
 
     def _path(self, node: NodeView, item: Any) -> str:
         assert self.named is not None

@@ -97,8 +97,8 @@ def item_label(item: Mapping[str, Any] | None) -> str:
     for key in ("uuid", "value"):
         if given.get(key) is not None:
             return str(given[key])
-    told = ", ".join(f"{key} {value}" for key, value in given.items() if isinstance(value, (str, int)))
-    return told or _fact_label(str(item.get("path", "")))
+    shown = ", ".join(f"{key} {value}" for key, value in given.items() if isinstance(value, (str, int)))
+    return shown or _fact_label(str(item.get("path", "")))
 
 
 def _fact_label(path: str) -> str:

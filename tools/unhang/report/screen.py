@@ -165,10 +165,10 @@ def _block(cause: Mapping[str, Any], width: int, most: int, setting: Setting) ->
         if len(done) > most:
             lines[-1] = (lines[-1][0], _cut(lines[-1][1] + " " + done[most], width - LABEL), "dim")
     if named := phrases.devices(cause):
-        told = _wrapped(named, width - LABEL)
-        lines += [("  ticket" if not place else MORE, line, "dim") for place, line in enumerate(told[:MOST_DO])]
-        if len(told) > MOST_DO:
-            lines[-1] = (MORE, _cut(f"{told[MOST_DO - 1]} {told[MOST_DO]}", width - LABEL), "dim")
+        reported = _wrapped(named, width - LABEL)
+        lines += [("  ticket" if not place else MORE, line, "dim") for place, line in enumerate(reported[:MOST_DO])]
+        if len(reported) > MOST_DO:
+            lines[-1] = (MORE, _cut(f"{reported[MOST_DO - 1]} {reported[MOST_DO]}", width - LABEL), "dim")
     pasted = command_lines(visible(command(cause, setting), 4_000_000), width - LABEL)
     return lines + [("  run" if not place else MORE, line, "dim") for place, line in enumerate(pasted)]
 

@@ -120,9 +120,9 @@ def _tests(root: Mapping[str, Any]) -> Iterator[DcgmTest]:
 
 def _of_result(name: str, category: str, result: Mapping[str, Any]) -> Iterator[DcgmTest]:
     status = STATUSES.get(_text(result.get("status")).lower(), NOT_RUN)
-    told = list(_warnings(result))
-    setting = status == FAIL and (name in SETTINGS or (bool(told) and all(_is_setting(text, severity) for text, severity in told)))
-    why = "; ".join(text for text, _ in told) or "; ".join(_texts(result.get("info")))
+    shown = list(_warnings(result))
+    setting = status == FAIL and (name in SETTINGS or (bool(shown) and all(_is_setting(text, severity) for text, severity in shown)))
+    why = "; ".join(text for text, _ in shown) or "; ".join(_texts(result.get("info")))
     for gpu in _gpus(result) or [None]:
         yield DcgmTest(name, category, gpu, status, setting, why[:LONGEST_WHY])
 

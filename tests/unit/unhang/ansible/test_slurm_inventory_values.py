@@ -113,7 +113,7 @@ def test_a_switch_that_names_itself_or_one_that_is_not_there_is_no_parent_of_it(
         (["sh", "-c", "sleep 100"], "within 0.5 s, found none: is slurmctld running"),
     ],
 )
-def test_a_scontrol_that_does_not_answer_is_told_in_a_line(command, words):
+def test_a_scontrol_that_does_not_answer_is_reported_in_a_line(command, words):
     with pytest.raises(UserError, match=words) as refused:
         read_slurm(command, 0.5 if "sleep" in command[-1] else 60)
     assert "\n" not in str(refused.value)

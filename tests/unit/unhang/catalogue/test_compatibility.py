@@ -113,7 +113,7 @@ def test_all_features_need_no_older_driver_than_a_start_does():
         ("580.65.06", torch("2.15.0", "13.2"), set(), {"driver-too-old-for-torch", "driver-below-torch-cuda"}),  # 13.2 is in no table yet: nothing is guessed
     ],
 )
-def test_both_floors_of_a_driver_are_told(version, environment, said, unsaid):
+def test_both_floors_of_a_driver_are_reported(version, environment, said, unsaid):
     found = set(findings(driver=driver(version), torch=environment))
     assert said <= found and not unsaid & found
 

@@ -109,6 +109,6 @@ group-gpudirect-path-differs: {facts: {network.peermem.loaded: false}}
 @pytest.mark.parametrize("rule", DRIFTS)
 def test_drift_of_one_node_is_found_and_equal_nodes_are_silent(rule):
     healthy = PLATFORMS["h100_infiniband"]()
-    told = found_in_group([healthy, healthy, changed(healthy, DRIFTS[rule])])
-    assert rule in told
+    shown = found_in_group([healthy, healthy, changed(healthy, DRIFTS[rule])])
+    assert rule in shown
     assert found_in_group([healthy, healthy, healthy]) == {}

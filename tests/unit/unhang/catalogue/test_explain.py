@@ -20,7 +20,7 @@ def ids(word):
     return [topic.id for topic in explain(CATALOGUE, word)]
 
 
-def told(word):
+def shown(word):
     return "\n".join(f"{name}: {text}" for topic in explain(CATALOGUE, word) for name, text in topic.lines)
 
 
@@ -76,27 +76,27 @@ def test_every_entry_is_explained_with_sources(row):
 
 @pytest.mark.parametrize("word", ["xid 63", "xid 64", "xid 92", "xid 94", "xid 95"])
 def test_answers_to_an_xid_that_disagree_are_all_told_with_their_address(word):
-    text = told(word)
+    text = shown(word)
     assert "others say" in text and "gpud says" in text and "https://" in text and "gravity" in text
 
 
-def test_a_driver_version_is_told_with_the_rules_that_it_can_make_fire():
-    assert "driver-545-23-08-p2p-deadlock" in told("545.23.08")
-    assert "driver-545-23-08-p2p-deadlock" not in told("535.154.05")
-    assert "driver-branch-end-of-life" in told("535.154.05") and "driver-branch-end-of-life" not in told("580.159.04")
+def test_a_driver_version_is_reported_with_the_rules_that_it_can_make_fire():
+    assert "driver-545-23-08-p2p-deadlock" in shown("545.23.08")
+    assert "driver-545-23-08-p2p-deadlock" not in shown("535.154.05")
+    assert "driver-branch-end-of-life" in shown("535.154.05") and "driver-branch-end-of-life" not in shown("580.159.04")
 
 
 def test_rules_that_only_compare_two_versions_are_not_blamed_on_one():
-    assert "fabric-manager-version-differs" not in told("580.159.04") and "policy-driver-min" not in told("535.154.05")
+    assert "fabric-manager-version-differs" not in shown("580.159.04") and "policy-driver-min" not in shown("535.154.05")
 
 
 def test_a_branch_that_ended_says_when_and_what_is_given_up():
-    text = told("driver 535")
+    text = shown("driver 535")
     assert "eol: 2026-06-01" in text and "CUDA 13" in text
 
 
 def test_an_nccl_version_says_which_torch_brings_it():
-    assert "2.5.0, 2.5.1, 2.6.0" in told("nccl 2.21.5")
+    assert "2.5.0, 2.5.1, 2.6.0" in shown("nccl 2.21.5")
 
 
 def test_what_is_not_known_names_what_is_near():
@@ -144,7 +144,7 @@ def test_an_age_is_a_day(age, day):
 
 
 @pytest.mark.parametrize("age", ["", "soon", "5", "2026-13-01", "-1d", "1d1d"])
-def test_what_is_no_age_is_told(age):
+def test_what_is_no_age_is_reported(age):
     with pytest.raises(UserError, match="--stale: expected an age such as 90d"):
         day_of(age, datetime.date(2026, 11, 20))
 

@@ -29,8 +29,8 @@ def test_node_of_an_incident_is_one_that_the_collector_could_answer(incident):
 
 @pytest.mark.parametrize("incident", CASES)
 def test_incident_is_found_on_the_node_that_it_makes(incident):
-    told = found_anew(CASES[incident])
-    assert any(rule.startswith(rules_of(name)) for name in ROWS[incident]["became"] for rule in told)
+    shown = found_anew(CASES[incident])
+    assert any(rule.startswith(rules_of(name)) for name in ROWS[incident]["became"] for rule in shown)
 
 
 @pytest.mark.parametrize("incident", ROWS)

@@ -32,7 +32,7 @@ def harmed(table, row):
     return changed(node, {"facts": {"kernel.cmdline": f"ro quiet iommu=pt {row['words'][-1]}"}})
 
 
-def told(document, table):
+def shown(document, table):
     """Keys of the rows that a rule of this table finds on a document."""
     world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
     rules = [rule for rule in catalogue().rules if rule.id.startswith(TABLES[table]) and f"tables.{table} " in rule.row.get("for_each", "")]
@@ -42,5 +42,5 @@ def told(document, table):
 @pytest.mark.parametrize(("table", "key"), ROWS)
 def test_harm_is_found_where_it_is_and_nowhere_else(table, key):
     row = catalogue().tables[table][key]
-    assert key in told(harmed(table, row), table)
-    assert told(node_of(row), table) == set()
+    assert key in shown(harmed(table, row), table)
+    assert shown(node_of(row), table) == set()

@@ -39,7 +39,7 @@ def test_page_of_incidents_is_what_the_catalogue_says():
 
 
 @pytest.mark.parametrize("row", CATALOGUE.entries, ids=lambda row: row["id"])
-def test_entry_says_why_no_rule_can_decide_it_and_where_it_is_told(row):
+def test_entry_says_why_no_rule_can_decide_it_and_where_it_is_reported(row):
     assert len(row["why"]) > 30
     assert all(source["url"].startswith("https://") and len(source["says"]) > 15 for source in row["sources"])
 

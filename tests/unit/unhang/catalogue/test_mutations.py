@@ -80,7 +80,7 @@ def test_what_costs_a_job_nothing_is_no_finding(name):
     ],
 )
 def test_port_or_gpu_is_named(name, rule, words):
-    assert any(words in told for told in words_of(documents(CASES[name])[0], rule))
+    assert any(words in shown for shown in words_of(documents(CASES[name])[0], rule))
 
 
 @pytest.mark.parametrize("kind", PLATFORMS)

@@ -32,7 +32,7 @@ def causes_of(tmp_path):
     """The causes that stand beside those of the healthy fleet when one of four nodes is changed."""
 
     def causes(name, change):
-        told = []
+        shown = []
         for folder, fault in (("healthy", {}), ("faulty", change)):
             documents = {f"gpu{number}": changed(PLATFORMS[name](), fault if number == 3 else {}) for number in range(1, 5)}
             nodes = [
@@ -46,9 +46,9 @@ def causes_of(tmp_path):
             judge_run(read_run_input(run), catalogue(), "2026-11-20", conclude=conclusion(catalogue().rules))
             found = json.loads((run / "findings.json").read_text())
             assert found["nodes"] == {"ok": 4}, found["findings"][:1]
-            told.append(found["causes"])
-        known = {cause["rule"] for cause in told[0]}
-        return [cause for cause in told[1] if cause["rule"] not in known and cause["severity"] != "info"]
+            shown.append(found["causes"])
+        known = {cause["rule"] for cause in shown[0]}
+        return [cause for cause in shown[1] if cause["rule"] not in known and cause["severity"] != "info"]
 
     return causes
 

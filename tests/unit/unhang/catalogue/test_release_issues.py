@@ -109,7 +109,7 @@ def test_fault_is_not_told_where_it_is_worked_around(table, key):
 
 
 @pytest.mark.parametrize(("table", "key"), ROWS)
-def test_a_single_report_that_nobody_confirmed_is_told_as_info(table, key):
+def test_a_single_report_that_nobody_confirmed_is_reported_as_info(table, key):
     row = catalogue().tables[table][key]
     whole = catalogue().tables[table].row
     confidence = row.get("confidence", whole["confidence"])

@@ -58,7 +58,7 @@ def test_a_row_with_all_its_fields_is_taken(tmp_path):
         ({"eof": "2026-01-01"}, "535: eof: unknown field (did you mean eol?); the table has branch, eol"),
     ],
 )
-def test_a_row_that_departs_from_its_fields_is_told_with_its_line_and_left_out(tmp_path, change, words):
+def test_a_row_that_departs_from_its_fields_is_reported_with_its_line_and_left_out(tmp_path, change, words):
     catalogue = written(tmp_path, {**ROW, **change}, {**ROW, "branch": "580"})
     (fault,) = catalogue.faults
     assert words in fault

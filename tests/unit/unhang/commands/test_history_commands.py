@@ -104,15 +104,15 @@ def test_runs_are_listed_with_their_counts(said, stored):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"), "list them with: unhang runs"),
      (("diff", "--since", "soon"), "--since: expected yesterday"), (("diff", "a", "b", "c"), "expected two runs, found 3"),
      (("runs", "--apply"), "expected --prune beside --apply"), (("runs", "--prune"), "found neither"),
      (("diff", "--severity", "bad"), "--severity: expected one of")],
 )  # fmt: skip
-def test_a_mistake_is_one_line_that_says_what_to_do(said, words, told):
+def test_a_mistake_is_one_line_that_says_what_to_do(said, words, reported):
     code, out, errors = said(*words)
-    assert (code, out, errors.count("\n")) == (2, "", 1) and told in errors
+    assert (code, out, errors.count("\n")) == (2, "", 1) and reported in errors
 
 
 def test_without_a_history_the_next_step_is_named(tmp_path, capsys):
@@ -145,8 +145,8 @@ def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(tmp_pa
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
     words = ["runs", "--prune", "--keep", "0", "--older-than", "2026-11-05"]
     assert cli.main(words) == 0
-    shown, told = capsys.readouterr()
-    assert shown.split() == [str(runs[2]), str(runs[3])] and "2 run folders would be removed" in told
+    shown, reported = capsys.readouterr()
+    assert shown.split() == [str(runs[2]), str(runs[3])] and "2 run folders would be removed" in reported
     assert all(run.is_dir() for run in runs)
     assert cli.main([*words, "--apply"]) == 0
     assert [run.is_dir() for run in runs] == [True, True, False, False, True]

@@ -100,7 +100,7 @@ def webhook():
     made.server.server_close()
 
 
-def test_only_what_is_new_or_resolved_is_told_and_nothing_when_nothing_is(fleet, diff, hook):
+def test_only_what_is_new_or_resolved_is_reported_and_nothing_when_nothing_is(fleet, diff, hook):
     command, given = hook
     fleet(finding("bad", "gpu1"), finding("known", "gpu1"))
     fleet(finding("worse", "gpu2", severity="critical"), finding("known", "gpu1"))

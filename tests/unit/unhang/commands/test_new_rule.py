@@ -83,9 +83,9 @@ def test_what_a_person_has_to_write_is_named_once_each(tmp_path, capsys):
 
 def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
     main(["catalogue", "--new", "own", "--when", "kernel.release is version('6.12', '>=') and interconnect.fabric_state == 'completed'"])
-    told = capsys.readouterr().out
-    assert "#   kernel.release: text, compared as a version (kernel)" in told
-    assert "#   interconnect.fabric_state: one of" in told and "completed" in told
+    shown = capsys.readouterr().out
+    assert "#   kernel.release: text, compared as a version (kernel)" in shown
+    assert "#   interconnect.fabric_state: one of" in shown and "completed" in shown
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
         (["--new", "Own Rule", "--when", "gpus.count > 1"], "--new: expected small letters"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(capsys, arguments, words):
+def test_a_mistake_is_reported_in_one_line(capsys, arguments, words):
     assert main(["catalogue", *arguments]) == 2
     assert words in capsys.readouterr().err
 

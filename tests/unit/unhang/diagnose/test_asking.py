@@ -41,5 +41,5 @@ def test_failure_that_nothing_is_known_of_asks_for_what_tells_the_usual_causes(t
     (tmp_path / "job.log").write_text("step 1 | loss 3.0\nstep 2 | loss 2.9\n")
     asked = diagnose([str(tmp_path / "job.log")])["collect_next"]
     rows = load_causes()
-    told = {name for name, row in rows.items() if set(asked) & set(row["collect"])}
-    assert len(asked) == MOST_COMMANDS and {"rank_desync_app", "slow_rank_or_io", "xid_hardware", "nccl_bug", "oom"} <= told
+    shown = {name for name, row in rows.items() if set(asked) & set(row["collect"])}
+    assert len(asked) == MOST_COMMANDS and {"rank_desync_app", "slow_rank_or_io", "xid_hardware", "nccl_bug", "oom"} <= shown

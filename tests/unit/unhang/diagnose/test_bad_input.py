@@ -70,7 +70,7 @@ def test_folder_of_one_file_per_rank_is_one_job(tmp_path):
     assert answer["facts"]["ranks"]["arrived"] == [0, 1, 2, 3]
 
 
-def test_name_that_is_not_there_is_told_in_one_line():
+def test_name_that_is_not_there_is_reported_in_one_line():
     with pytest.raises(UserError, match="found nothing at /no/such"):
         diagnose(["/no/such/log"])
 

@@ -40,7 +40,7 @@ def run(tmp_path, capsys, text, name="job.log"):
         ("step 5 | loss 2.0\nSegmentation fault (core dumped)", "Segmentation fault"),
     ],
 )
-def test_failure_of_the_program_is_told_with_its_line_and_exit_code_3(tmp_path, capsys, text, line):
+def test_failure_of_the_program_is_reported_with_its_line_and_exit_code_3(tmp_path, capsys, text, line):
     code, answer = run(tmp_path, capsys, text)
     assert code == 3 and answer["outcome"]["word"] == "failure" and line in answer["outcome"]["line"]["text"]
 

@@ -27,7 +27,7 @@ def watchdog(rank, seq=7, op="ALLREDUCE", numel=1, stamp="E105 10:31:12.10000000
     )
 
 
-def test_collective_sequence_number_size_limit_and_ranks_are_told_with_their_lines(tmp_path):
+def test_collective_sequence_number_size_limit_and_ranks_are_reported_with_their_lines(tmp_path):
     answer = diagnosis(tmp_path, "using world size: 4\n" + watchdog(0, 12, "_ALLGATHER_BASE", 1024) + watchdog(2, 12, "_ALLGATHER_BASE", 1024))
     one = answer["facts"]["collectives"][0]
     assert (one["op"], one["seq"], one["numel"], one["timeout_ms"], one["ran_ms"], one["ranks"]) == ("_ALLGATHER_BASE", 12, 1024, 600000, 600079, [0, 2])
@@ -61,7 +61,7 @@ def test_stamps_of_different_formats_are_put_in_one_order(tmp_path):
     assert "Xid" in answer["facts"]["first_error"]["text"]
 
 
-def test_versions_hosts_transports_network_and_settings_are_told(tmp_path):
+def test_versions_hosts_transports_network_and_settings_are_reported(tmp_path):
     answer = diagnosis(
         tmp_path,
         "$ NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=22 torchrun --nnodes=2 --nproc_per_node=8 a.py\n"
@@ -141,7 +141,7 @@ def test_advice_of_the_write_ups_is_known_with_its_replacement(tmp_path, line, k
 
 
 @pytest.mark.parametrize("name", ["torch", "lightning", "accelerate", "deepspeed", "megatron", "transformers"])
-def test_way_to_raise_a_timeout_is_told_for_the_framework_of_the_log(tmp_path, name):
+def test_way_to_raise_a_timeout_is_reported_for_the_framework_of_the_log(tmp_path, name):
     answer = diagnosis(tmp_path, f'  File "/venv/site-packages/{name}/x.py", line 3\n' + watchdog(0) + watchdog(1))
     remedy = next(one["remedy"] for one in answer["causes"] if one["cause"] == "watchdog_timeout_too_short")
     assert name in remedy["how"] and "imeout" in remedy["how"][name]
@@ -190,19 +190,19 @@ class Planted:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_planted_pickle_runs_nothing_and_is_told(tmp_path, protocol):
+def test_planted_pickle_runs_nothing_and_is_reported(tmp_path, protocol):
     target = tmp_path / "planted"
     trace = tmp_path / "nccl_trace_rank_0"
     trace.write_bytes(pickle.dumps({"entries": [Planted(str(target))]}, protocol))
     (tmp_path / "job.log").write_text("step 1 | loss 2\n")
     answer = diagnose([str(tmp_path)])
     assert not target.exists()
-    told = next(one for one in answer["inputs"] if one["file"].endswith("rank_0"))
-    assert told["kind"] == "unread" and "not plain data" in told["notes"][0]
+    shown = next(one for one in answer["inputs"] if one["file"].endswith("rank_0"))
+    assert shown["kind"] == "unread" and "not plain data" in shown["notes"][0]
 
 
 @pytest.mark.parametrize("data", [b"\x80\x04", b"\x80\x05.", dump(entry(1))[:40], b"\x80\x04K\x01.", pickle.dumps([1, 2]), b'{"entries": 3, "pg_config": 1}'])
-def test_damaged_dump_is_told_in_one_line(data):
+def test_damaged_dump_is_reported_in_one_line(data):
     with pytest.raises(ValueError) as problem:
         read_dump(data, "rank_0")
     assert "\n" not in str(problem.value)

@@ -23,36 +23,36 @@ def _reasons(tmp_path, text):
     return {(cause["cause"], line["says"].split(",")[0]) for cause in diagnose([str(log)])["causes"] for line in cause["evidence"]}
 
 
-@pytest.mark.parametrize(("second", "failed", "told"), [
+@pytest.mark.parametrize(("second", "failed", "shown"), [
     ("172.17.0.3", REFUSED, True),
     ("10.20.0.9", REFUSED, False),
     ("172.17.0.3", "", False),
     ("198.51.100.7", REFUSED, False),
 ])  # fmt: skip
-def test_hosts_that_meet_in_different_private_networks_and_cannot_connect_chose_wrong(tmp_path, second, failed, told):
+def test_hosts_that_meet_in_different_private_networks_and_cannot_connect_chose_wrong(tmp_path, second, failed, shown):
     text = BOOTSTRAP.format(host="w1", interface="eno1", address="10.20.0.4") + BOOTSTRAP.format(host="w2", interface="docker0", address=second) + failed
-    assert any(cause == "wrong_interface" and why.startswith("ranks of different hosts meet over") for cause, why in _reasons(tmp_path, text)) == told
+    assert any(cause == "wrong_interface" and why.startswith("ranks of different hosts meet over") for cause, why in _reasons(tmp_path, text)) == shown
 
 
-@pytest.mark.parametrize(("host", "name", "told"), [("w2", "SHARP", True), ("w2", "IB", False), ("w1", "SHARP", False)])
-def test_hosts_that_name_different_networks_have_different_plugins(tmp_path, host, name, told):
+@pytest.mark.parametrize(("host", "name", "shown"), [("w2", "SHARP", True), ("w2", "IB", False), ("w1", "SHARP", False)])
+def test_hosts_that_name_different_networks_have_different_plugins(tmp_path, host, name, shown):
     text = NETWORK.format(host="w1", name="IB") + NETWORK.format(host=host, name=name) + WAITS
     assert (
-        any(cause == "net_plugin_not_loaded" and why.startswith("hosts of one job use different networks") for cause, why in _reasons(tmp_path, text)) == told
+        any(cause == "net_plugin_not_loaded" and why.startswith("hosts of one job use different networks") for cause, why in _reasons(tmp_path, text)) == shown
     )
 
 
-@pytest.mark.parametrize(("second", "told"), [("3B", True), ("AF", False)])
-def test_processes_that_all_hold_one_gpu_and_no_other_did_not_choose_theirs(tmp_path, second, told):
+@pytest.mark.parametrize(("second", "shown"), [("3B", True), ("AF", False)])
+def test_processes_that_all_hold_one_gpu_and_no_other_did_not_choose_theirs(tmp_path, second, shown):
     text = APP.format(pid=5120, bus="3B") + APP.format(pid=5121, bus=second) + WAITS
-    assert any(cause == "rank_device_mapping" and why.startswith("2 processes hold GPU 00000000:3B") for cause, why in _reasons(tmp_path, text)) == told
+    assert any(cause == "rank_device_mapping" and why.startswith("2 processes hold GPU 00000000:3B") for cause, why in _reasons(tmp_path, text)) == shown
 
 
 def test_processes_that_hold_one_gpu_in_a_job_that_runs_are_no_evidence(tmp_path):
     assert _reasons(tmp_path, APP.format(pid=5120, bus="3B") + APP.format(pid=5121, bus="3B")) == set()
 
 
-@pytest.mark.parametrize(("way", "told"), [("SHM/direct/direct", True), ("P2P/CUMEM", False)])
-def test_tasks_that_see_one_gpu_each_and_go_through_host_memory_are_confined_too_narrowly(tmp_path, way, told):
+@pytest.mark.parametrize(("way", "shown"), [("SHM/direct/direct", True), ("P2P/CUMEM", False)])
+def test_tasks_that_see_one_gpu_each_and_go_through_host_memory_are_confined_too_narrowly(tmp_path, way, shown):
     text = "#SBATCH --gpus-per-task=1\n" + "".join(f"w1:{70 + rank}:80 [0] NCCL INFO Channel 00 : 0[0] -> 1[0] via {way}\n" for rank in range(2)) + WAITS
-    assert any(cause == "container_gpu_access" and why == "each task sees one GPU only" for cause, why in _reasons(tmp_path, text)) == told
+    assert any(cause == "container_gpu_access" and why == "each task sees one GPU only" for cause, why in _reasons(tmp_path, text)) == shown

@@ -65,12 +65,12 @@ def test_rank_that_finished_all_it_had_queued_was_busy_elsewhere(tmp_path):
 
 
 def test_wrong_numbers_with_several_gpus_and_none_with_one_point_at_peer_to_peer(tmp_path):
-    told = "# reporter: one GPU trains normally\n"
+    shown = "# reporter: one GPU trains normally\n"
     log = (
         "d1:91:94 [0] NCCL INFO Channel 00/0 : 0[1000] -> 1[41000] via P2P/direct pointer\n"
         "d1:91:94 [0] NCCL INFO Connected all rings\n  2/390 - loss: nan - accuracy: 0.0020\n"
     )
-    assert _causes(tmp_path, told + log)[0] == "acs_iommu"
+    assert _causes(tmp_path, shown + log)[0] == "acs_iommu"
     assert _causes(tmp_path, log) == []
 
 
@@ -100,5 +100,5 @@ def test_rank_that_waits_alone_after_training_had_ended_differs_from_the_others(
 
 
 def test_adapter_that_nccl_was_told_of_and_does_not_find_is_the_cause_of_slow_servers(tmp_path):
-    told, log = "# reporter: two servers are no faster than one\n", "[0] NCCL INFO NCCL_IB_HCA set to mlx5_0:1\n[0] NCCL INFO NET/IB : No device found.\n"
-    assert _causes(tmp_path, told + log + "[0] NCCL INFO Using network Socket\n")[0] == "ib_misconfig"
+    shown, log = "# reporter: two servers are no faster than one\n", "[0] NCCL INFO NCCL_IB_HCA set to mlx5_0:1\n[0] NCCL INFO NET/IB : No device found.\n"
+    assert _causes(tmp_path, shown + log + "[0] NCCL INFO Using network Socket\n")[0] == "ib_misconfig"

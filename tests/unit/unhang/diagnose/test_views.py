@@ -104,8 +104,8 @@ def test_command_says_in_one_line_what_it_cannot_read(tmp_path, capsys):
     assert cli.main(["diagnose"]) == 2
     (tmp_path / "core").write_bytes(bytes(range(256)) * 400)
     assert cli.main(["diagnose", str(tmp_path / "core")]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 3 and all(line.startswith("unhang: ") for line in told)
+    reported = capsys.readouterr().err.splitlines()
+    assert len(reported) == 3 and all(line.startswith("unhang: ") for line in reported)
 
 
 def findings(tmp_path, *rows):
@@ -144,7 +144,7 @@ def test_findings_of_an_audit_on_the_hosts_of_the_log_decide_between_causes(tmp_
     assert "xid_hardware" not in [one["cause"] for one in answer["causes"]]
 
 
-def test_run_without_findings_is_told(tmp_path, capsys):
+def test_run_without_findings_is_reported(tmp_path, capsys):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     assert cli.main(["diagnose", "--run", str(tmp_path / "run"), written(tmp_path, HANG)]) == 2

@@ -63,8 +63,8 @@ def test_junit_counts_what_is_not_proved_as_an_error_and_never_as_good():
     assert junit_faults(render_gate_junit(document_of(*DECISIONS))) == []
     suite = ElementTree.fromstring(render_gate_junit(document_of(*DECISIONS)))
     assert dict(suite.attrib) == {"name": "unhang preprovision", "tests": "4", "failures": "1", "errors": "1"}
-    told = {case.get("name"): [child.tag for child in case] for case in suite}
-    assert told == {"gpu001": [], "gpu002": [], "gpu003": ["failure"], "gpu004": ["error"]}
+    shown = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert shown == {"gpu001": [], "gpu002": [], "gpu003": ["failure"], "gpu004": ["error"]}
 
 
 def test_a_difference_that_fails_nobody_is_shown_with_both_values():

@@ -41,15 +41,15 @@ def between(fleet, before=1, now=2):
         return changes_between(connection, before, now)
 
 
-def told(changes):
+def shown(changes):
     """(change, rule, hosts) of findings, and (fact, before, now, hosts) of facts."""
     return [(one.change, one.rule, *one.hosts) for one in changes.findings], [(one.fact, one.before, one.now, *one.hosts) for one in changes.facts]
 
 
-def test_what_began_and_ended_and_which_facts_changed_is_told_with_its_nodes(fleet):
+def test_what_began_and_ended_and_which_facts_changed_is_reported_with_its_nodes(fleet):
     fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [finding("bad", "a"), finding("bad", "b")])
     fleet.stored({"a": facts("580.65.06"), "b": facts("580.65.06"), "c": facts()}, [finding("bad", "a"), finding("worse", "c")])
-    found, changed = told(between(fleet))
+    found, changed = shown(between(fleet))
     assert found == [("new", "worse", "c"), ("resolved", "bad", "b")]
     assert changed == [("driver.loaded.version", "535.154.05", "580.65.06", "a", "b")]
 
@@ -74,52 +74,52 @@ def test_the_same_run_is_stored_once(fleet):
 def test_what_a_run_did_not_read_stays_as_it_was(fleet):
     fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "a"), finding("bad", "b")])
     fleet.stored({"a": "unreachable"}, [finding("node-unreachable", "a")], rules=("bad", "node-unreachable"))
-    assert told(between(fleet)) == ([("new", "node-unreachable", "a")], [])
+    assert shown(between(fleet)) == ([("new", "node-unreachable", "a")], [])
     fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "a"), finding("bad", "b")], rules=("bad", "node-unreachable"))
-    assert told(between(fleet, 2, 3)) == ([("resolved", "node-unreachable", "a")], [])
-    assert told(between(fleet, 1, 3)) == ([], [])
+    assert shown(between(fleet, 2, 3)) == ([("resolved", "node-unreachable", "a")], [])
+    assert shown(between(fleet, 1, 3)) == ([], [])
 
 
 def test_another_reason_for_not_being_read_takes_the_place_of_the_first(fleet):
     fleet.stored({"a": "unreachable"}, [finding("node-unreachable", "a")], rules=("node-unreachable", "node-timeout"))
     fleet.stored({"a": "timeout"}, [finding("node-timeout", "a")], rules=("node-unreachable", "node-timeout"))
-    assert told(between(fleet))[0] == [("new", "node-timeout", "a"), ("resolved", "node-unreachable", "a")]
+    assert shown(between(fleet))[0] == [("new", "node-timeout", "a"), ("resolved", "node-unreachable", "a")]
 
 
 def test_a_check_that_could_not_be_made_resolves_nothing(fleet):
     fleet.stored({"a": facts()}, [finding("bad", "a")])
     fleet.stored({"a": facts()}, [finding("bad", "a", verdict="unknown")])
-    assert told(between(fleet))[0] == []
+    assert shown(between(fleet))[0] == []
     fleet.stored({"a": facts()}, [])
-    assert told(between(fleet, 2, 3))[0] == [("resolved", "bad", "a")]
+    assert shown(between(fleet, 2, 3))[0] == [("resolved", "bad", "a")]
 
 
 def test_a_rule_that_is_judged_no_longer_is_not_called_resolved(fleet):
     fleet.stored({"a": facts()}, [finding("bad", "a")])
     fleet.stored({"a": facts()}, [], rules=("worse",))
-    assert told(between(fleet))[0] == [("not judged", "bad", "a")]
+    assert shown(between(fleet))[0] == [("not judged", "bad", "a")]
 
 
 def test_a_run_over_fewer_nodes_does_not_resolve_what_was_found_between_nodes(fleet):
     drift = finding("group-differs", scope="group", hosts=["b"], group="g")
     fleet.stored({"a": facts(), "b": facts()}, [drift])
     fleet.stored({"b": facts()}, [], limit="b")
-    assert told(between(fleet))[0] == []
+    assert shown(between(fleet))[0] == []
     fleet.stored({"a": facts(), "b": facts()}, [])
-    assert told(between(fleet, 2, 3))[0] == [("resolved", "group-differs", "b")]
+    assert shown(between(fleet, 2, 3))[0] == [("resolved", "group-differs", "b")]
 
 
-def test_a_waiver_is_told_as_one_and_its_end_as_new(fleet):
+def test_a_waiver_is_reported_as_one_and_its_end_as_new(fleet):
     waiver = {"reason": "ordered", "by": "ada", "until": "2026-11-25"}
     fleet.stored({"a": facts()}, [finding("bad", "a")])
     fleet.stored({"a": facts()}, [finding("bad", "a", verdict="waived", waiver=waiver)])
-    assert told(between(fleet))[0] == [("waived", "bad", "a")]
+    assert shown(between(fleet))[0] == [("waived", "bad", "a")]
     with reading(fleet.db) as connection:
         (soon,) = ending_waivers(connection, NOW.date())
         assert (soon.rule, soon.until, soon.days, soon.by, soon.hosts) == ("bad", "2026-11-25", 4, "ada", ("a",))
         assert ending_waivers(connection, NOW.date(), 3) == []
     fleet.stored({"a": facts()}, [finding("bad", "a")])
-    assert told(between(fleet, 2, 3))[0] == [("changed", "bad", "a")]
+    assert shown(between(fleet, 2, 3))[0] == [("changed", "bad", "a")]
 
 
 def test_a_finding_says_since_when_it_is_there_and_which_driver_came_with_it(fleet):
@@ -145,7 +145,7 @@ def test_what_was_there_at_the_first_look_has_no_change_that_came_with_it(fleet)
     assert one.since_first_look and one.together == ()
 
 
-def test_a_finding_that_comes_and_goes_is_told(fleet):
+def test_a_finding_that_comes_and_goes_is_reported(fleet):
     for number in range(6):
         fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "b"), *([] if number % 2 else [finding("worse", "a")])])
     with reading(fleet.db) as connection:
@@ -177,7 +177,7 @@ def test_a_fact_that_could_not_be_read_is_no_change_of_the_node(fleet):
 def test_a_document_that_the_judge_refused_says_nothing_of_its_node(fleet):
     fleet.stored({"a": facts()}, [finding("bad", "a")])
     fleet.stored({"a": facts("1.2.3")}, [finding("node-answer-invalid", "a")], unread=("a",), rules=("bad", "node-answer-invalid"))
-    assert told(between(fleet)) == ([("new", "node-answer-invalid", "a")], [])
+    assert shown(between(fleet)) == ([("new", "node-answer-invalid", "a")], [])
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_a_document_of_another_shape_stops_nothing(fleet, kernel):
     fleet.stored({"a": facts()})
     fleet.stored({"a": facts() | {"kernel": kernel}})
     fleet.stored({"a": facts("580")})
-    assert ("driver.loaded.version", "535.154.05", "580", "a") in told(between(fleet, 1, 3))[1]
+    assert ("driver.loaded.version", "535.154.05", "580", "a") in shown(between(fleet, 1, 3))[1]
     between(fleet, 1, 2)
 
 
 def test_findings_that_name_no_node_belong_to_the_fleet(fleet):
     fleet.stored({"a": facts()}, [])
     fleet.stored({"a": facts()}, [finding("bad", None, scope="fleet", hosts=[])])
-    assert told(between(fleet))[0] == [("new", "bad", "")]
+    assert shown(between(fleet))[0] == [("new", "bad", "")]
 
 
 def test_nodes_that_come_and_go_are_named(fleet):
@@ -231,7 +231,7 @@ def test_what_a_node_says_is_stored_as_it_is_and_never_run(fleet):
     fleet.stored({nasty.replace("/", ""): facts(nasty)}, [finding("bad", nasty, found=nasty, where={nasty: nasty})])
     fleet.stored({nasty: facts("580")}, [])
     changes = between(fleet)
-    assert told(changes) == ([("resolved", "bad", nasty)], [("driver.loaded.version", nasty, "580", nasty)])
+    assert shown(changes) == ([("resolved", "bad", nasty)], [("driver.loaded.version", nasty, "580", nasty)])
 
 
 def test_a_fault_that_moves_in_its_list_is_the_same_fault(fleet):
@@ -241,9 +241,9 @@ def test_a_fault_that_moves_in_its_list_is_the_same_fault(fleet):
     setting = {"path": "environment.settings[1]", "name": "NCCL_ALGO", "file": "/etc/nccl.conf", "line": 3}
     fleet.stored({"a": facts()}, [finding("bad", "a", where=first), finding("worse", "a", where=setting)])
     fleet.stored({"a": facts()}, [finding("bad", "a", where=moved), finding("worse", "a", where={**setting, "path": "environment.settings[4]", "line": 9})])
-    assert told(between(fleet)) == ([], [])
+    assert shown(between(fleet)) == ([], [])
     fleet.stored({"a": facts()}, [finding("bad", "a", where={**moved, "pci_address": "0000:0c:00.0"}), finding("worse", "a", where={"path": "odd[1]"})])
-    assert told(between(fleet, 2, 3))[0] == [("new", "bad", "a"), ("new", "worse", "a"), ("resolved", "bad", "a"), ("resolved", "worse", "a")]
+    assert shown(between(fleet, 2, 3))[0] == [("new", "bad", "a"), ("new", "worse", "a"), ("resolved", "bad", "a"), ("resolved", "worse", "a")]
 
 
 def test_a_place_that_an_older_unhang_stored_is_the_same_place(fleet):
@@ -252,9 +252,9 @@ def test_a_place_that_an_older_unhang_stored_is_the_same_place(fleet):
     with writing(fleet.db) as connection:
         connection.execute("UPDATE problems SET place = ?", (json.dumps(where),))
     fleet.stored({"a": facts()}, [finding("bad", "a", where=where)])
-    assert told(between(fleet)) == ([], [])
+    assert shown(between(fleet)) == ([], [])
     fleet.stored({"a": facts()}, [finding("bad", "a", severity="critical", where=where)])
-    assert told(between(fleet, 1, 3))[0] == [("changed", "bad", "a")]
+    assert shown(between(fleet, 1, 3))[0] == [("changed", "bad", "a")]
 
 
 def test_a_page_tells_of_each_node_what_changed_within_the_last_runs(fleet):

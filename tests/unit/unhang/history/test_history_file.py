@@ -143,9 +143,9 @@ def test_a_locked_file_is_one_line_and_costs_nothing(fleet, db):
     record(fleet.run({"a": facts()}), db)
     with closing(sqlite3.connect(db)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(UserError, match=r"is locked by another program, which was waited for 0\.1 s; see who has it open") as told:
+        with pytest.raises(UserError, match=r"is locked by another program, which was waited for 0\.1 s; see who has it open") as shown:
             record(fleet.run({"a": facts()}), db, wait_s=0.1)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(shown.value)
 
 
 @pytest.mark.parametrize("content", [b"rubbish" * 1000, b"SQLite format 3\0" + b"\xff" * 5000], ids=["no-database", "damaged"])

@@ -116,7 +116,7 @@ def test_a_healthy_node_like_one_before_is_judged_without_evaluating_a_rule_in_f
 
 
 @pytest.mark.parametrize(
-    ("when", "change", "told"),
+    ("when", "change", "shown"),
     [
         ("item.power_draw_w > 5000", {}, True),
         ("item.power_draw_w > 5000", {"power_draw_w": 6000.0}, False),
@@ -130,7 +130,7 @@ def test_a_healthy_node_like_one_before_is_judged_without_evaluating_a_rule_in_f
         ("gpus.devices | selectattr('power_draw_w', '>', 5000) | list | length > 0", {"power_draw_w": None}, None),
     ],
 )
-def test_a_function_tells_that_nothing_is_wrong_or_nothing(when, change, told):
+def test_a_function_tells_that_nothing_is_wrong_or_nothing(when, change, shown):
     facts = copy.deepcopy(recorded_nodes()[1])
     for device in facts["sections"]["gpus"]["devices"]:
         device.update(change)
@@ -141,7 +141,7 @@ def test_a_function_tells_that_nothing_is_wrong_or_nothing(when, change, told):
         found = function.passes(to_facts(facts).sections)
     except CANNOT_TELL:
         found = None
-    assert found is told
+    assert found is shown
 
 
 @pytest.mark.parametrize("text", ["__import__('os')", "x\nimport os", "S.node", "known(1)"])

@@ -121,7 +121,7 @@ def test_a_row_at_fault_leaves_its_neighbours_alone(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "words"), [("nowhere", "no such folder"), ("empty", "holds no .yml file")])
-def test_a_folder_without_rules_is_told(tmp_path, name, words):
+def test_a_folder_without_rules_is_reported(tmp_path, name, words):
     (tmp_path / "empty").mkdir()
     assert words in load_catalogue([tmp_path / name], built_in=False).faults[0]
 

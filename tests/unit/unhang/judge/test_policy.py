@@ -102,7 +102,7 @@ def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
         ("thresholds: {temperature_c: 1:30.5}\n", ":1: '1:30.5' would be read as another number"),
     ],
 )
-def test_a_policy_file_at_fault_is_told_with_file_and_line(tmp_path, text, words):
+def test_a_policy_file_at_fault_is_reported_with_file_and_line(tmp_path, text, words):
     path = tmp_path / "policy.yml"
     path.write_text(text)
     with pytest.raises(UserError) as problem:
@@ -111,7 +111,7 @@ def test_a_policy_file_at_fault_is_told_with_file_and_line(tmp_path, text, words
     assert words in str(problem.value)
 
 
-def test_a_policy_file_that_is_not_there_is_told(tmp_path):
+def test_a_policy_file_that_is_not_there_is_reported(tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         load_policy(tmp_path / "none.yml")
 

@@ -74,7 +74,7 @@ def test_evidence_is_bounded_in_number_and_length():
     assert len(found.evidence[0][1]) == 501
 
 
-def test_items_that_lack_the_same_fact_are_told_once():
+def test_items_that_lack_the_same_fact_are_reported_once():
     facts = sections(width=None)
     found = judged(rule("item.pcie.width_now < 16", for_each="gpus.devices"), facts)
     assert [(one.verdict, one.items) for one in found] == [("unknown", 2)]
@@ -119,13 +119,13 @@ def test_a_row_at_fault_names_its_field(row, field, words_):
     assert words_ in str(problem.value)
 
 
-def test_examples_that_do_not_hold_are_told():
+def test_examples_that_do_not_hold_are_reported():
     row = rule("gpus.count == 2", examples={"match": [{"gpus": {"count": 3}}], "near_miss": [{"gpus": {"count": 2}}]})
     found = [str(one) for one in check_examples(compile_rule(row))]
     assert found == ["a-rule: match[0]: expected fail, found pass", "a-rule: near_miss[0]: expected pass or skip, found fail"]
 
 
-def test_a_rule_that_passes_silently_without_its_fact_is_told():
+def test_a_rule_that_passes_silently_without_its_fact_is_reported():
     silent = rule("gpus.devices | map(attribute='uuid') | known | length == 1", examples={"match": [{"gpus": {"devices": [{"uuid": "x"}]}}], "near_miss": [{}]})
     honest = rule("gpus.devices | map(attribute='index') | sum == 1", examples={"match": [{"gpus": {"devices": [{"index": 1}]}}], "near_miss": [{}]})
     assert [one.example for one in check_examples(compile_rule(honest)) if "match" in one.example] == []

@@ -155,7 +155,7 @@ def test_experiment_on_one_command_is_a_remark_and_a_lasting_setting_a_warning()
     assert [(one.line, one.severity) for one in lint_text(text, "shell", Context()) if one.rule == "hides-fault"] == [(1, "info"), (2, "warning")]
 
 
-def test_settings_that_contradict_each_other_are_told_once_with_the_other_line():
+def test_settings_that_contradict_each_other_are_reported_once_with_the_other_line():
     found = [one for one in lint_text("export NCCL_IB_DISABLE=1\nexport NCCL_NET=IB\n", "shell", Context()) if one.rule == "contradiction"]
     assert [(one.line, "line 1" in one.why) for one in found] == [(2, True)]
 
@@ -218,8 +218,8 @@ def test_command_reads_folders_and_exits_by_severity(tmp_path, capsys):
     assert cli.main(["lint", str(tmp_path / "fine.sh")]) == 0
     assert cli.main(["lint", str(tmp_path / "none.sh")]) == 2
     assert cli.main(["lint", "--nccl", "newest", str(tmp_path / "fine.sh")]) == 2
-    told = capsys.readouterr()
-    assert "0 errors" in told.out and len(told.err.splitlines()) == 2
+    shown = capsys.readouterr()
+    assert "0 errors" in shown.out and len(shown.err.splitlines()) == 2
 
 
 def test_hostile_text_reaches_no_terminal(tmp_path, capsys):

@@ -28,7 +28,7 @@ def rules_of(text, kind):
     return {(one.line, one.rule) for one in lint_text(text, kind, Context())}
 
 
-def test_pod_with_several_gpus_and_no_shared_memory_is_told_at_its_line():
+def test_pod_with_several_gpus_and_no_shared_memory_is_reported_at_its_line():
     assert (8, "pod-shm") in rules_of(POD.format(gpus=8, rdma="", more=""), "kubernetes")
 
 
@@ -44,13 +44,13 @@ def test_pod_with_rdma_devices_needs_the_right_to_lock_memory():
     assert "pod-ipc-lock" not in {rule for _, rule in rules_of(POD.format(gpus=1, rdma=rdma, more=more), "kubernetes")}
 
 
-def test_second_document_of_a_file_is_told_at_its_own_line():
+def test_second_document_of_a_file_is_reported_at_its_own_line():
     text = "apiVersion: v1\nkind: ConfigMap\n---\n" + POD.format(gpus=2, rdma="", more="")
     assert (11, "pod-shm") in rules_of(text, "kubernetes")
 
 
 @pytest.mark.parametrize("line", ["export LD_LIBRARY_PATH=/opt/nccl/lib:$LD_LIBRARY_PATH", "export LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libnccl.so.2"])
-def test_library_path_that_brings_another_libnccl_is_told(line):
+def test_library_path_that_brings_another_libnccl_is_reported(line):
     assert (1, "foreign-libnccl") in rules_of(line + "\n", "shell")
 
 

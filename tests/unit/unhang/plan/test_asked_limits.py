@@ -21,7 +21,7 @@ def test_a_share_of_a_floor_is_rounded_up():
 
 
 @pytest.mark.parametrize("text", ["", "ten", "-1", "101%", "1.5", "10 %", "%", "9999999"])
-def test_what_is_no_number_is_told_with_its_option(text):
+def test_what_is_no_number_is_reported_with_its_option(text):
     with pytest.raises(UserError, match="--x: expected a number of nodes or a share such as 10%"):
         amount(text, 20, "--x")
 
@@ -33,9 +33,9 @@ def test_the_floor_bounds_what_may_be_out(most, floor, answer):
 
 @pytest.mark.parametrize("floor", ["100%", "20", "500"])
 def test_a_floor_that_cannot_be_kept_is_refused(floor):
-    with pytest.raises(UserError, match="expected a floor below the 20 nodes that answered") as told:
+    with pytest.raises(UserError, match="expected a floor below the 20 nodes that answered") as shown:
         most_unavailable("10%", floor, 20)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(shown.value)
 
 
 def test_no_node_at_all_is_no_limit():
@@ -62,9 +62,9 @@ def test_limits_of_groups():
     ],
 )
 def test_a_group_that_covers_nothing_is_refused(text, says):
-    with pytest.raises(UserError, match=says) as told:
+    with pytest.raises(UserError, match=says) as shown:
         group_limits([text], MEMBERS)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(shown.value)
 
 
 @pytest.mark.parametrize(

@@ -145,10 +145,10 @@ def test_what_only_a_person_repairs_is_in_no_wave_and_named():
 def test_a_policy_that_would_bring_in_a_known_fault_refuses_the_host():
     entry = planned(DRIVER, NUMA, LINK, policy={"driver": {"version": "545.23.08"}, "host": {"numa_balancing": False}})
     assert entry.remedies == ()
-    told = "\n".join(one.why for one in entry.refused)
-    assert "driver-545-23-08-p2p-deadlock" in told
-    assert "not applied: host_tuning (for numa-balancing-on)" in told
-    assert "unhang_policy wants driver.version: 545.23.08" in told
+    shown = "\n".join(one.why for one in entry.refused)
+    assert "driver-545-23-08-p2p-deadlock" in shown
+    assert "not applied: host_tuning (for numa-balancing-on)" in shown
+    assert "unhang_policy wants driver.version: 545.23.08" in shown
     assert [one.rule for one in entry.person] == ["nvlink-down"]
 
 

@@ -180,7 +180,7 @@ def test_what_no_torch_of_the_node_reads_is_left_out():
         ("TORCH_NCCL_TRACE_BUFER_SIZE", "2000", "2.27.5", "did you mean TORCH_NCCL_TRACE_BUFFER_SIZE"),
     ],
 )
-def test_a_setting_of_the_policy_that_does_not_hold_is_told(name, value, nccl, says):
+def test_a_setting_of_the_policy_that_does_not_hold_is_reported(name, value, nccl, says):
     problems = plan(ONE_CARD, {"nccl": {"settings": {name: value}}}, nccl=nccl)["problems"]
     assert any(says in problem and name in problem for problem in problems), problems
 
@@ -195,7 +195,7 @@ def test_settings_of_the_policy_win_over_the_profile():
     assert found["conf"] == {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "=ib0", "NCCL_IB_TIMEOUT": "22"}
 
 
-def test_an_unknown_profile_is_told_with_its_neighbour():
+def test_an_unknown_profile_is_reported_with_its_neighbour():
     (problem,) = of_profile("infinband", ONE_CARD)["problems"]
     assert "did you mean infiniband" in problem
 

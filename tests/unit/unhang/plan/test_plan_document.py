@@ -94,10 +94,10 @@ def test_an_entry_is_found_by_its_host(tmp_path):
     ],
 )
 def test_an_edit_by_hand_is_noticed(tmp_path, change, says):
-    with pytest.raises(UserError, match=says) as told:
+    with pytest.raises(UserError, match=says) as shown:
         read_plan(changed(tmp_path, change))
-    assert "\n" not in str(told.value)
-    assert "unhang plan" in str(told.value)
+    assert "\n" not in str(shown.value)
+    assert "unhang plan" in str(shown.value)
 
 
 @pytest.mark.parametrize(
@@ -123,14 +123,14 @@ def test_hosts_that_are_gone_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": 1}', '{"a": 1, "a": 2}', "NaN"])
-def test_what_is_no_plan_is_told_in_one_line(tmp_path, text):
+def test_what_is_no_plan_is_reported_in_one_line(tmp_path, text):
     path = tmp_path / "plan.json"
     path.write_text(text)
-    with pytest.raises(UserError, match="expected a plan") as told:
+    with pytest.raises(UserError, match="expected a plan") as shown:
         read_plan(path)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(shown.value)
 
 
-def test_no_file_is_told_with_what_makes_one(tmp_path):
+def test_no_file_is_reported_with_what_makes_one(tmp_path):
     with pytest.raises(UserError, match=r"No such file.*next: unhang plan"):
         read_plan(tmp_path / "plan.json")

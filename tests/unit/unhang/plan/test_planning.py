@@ -237,9 +237,9 @@ def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypa
 def test_what_cannot_be_planned_is_one_line_and_code_2(tmp_path, capsys, arguments, says):
     folder = write_fleet(tmp_path / "run")
     assert main(["plan", str(folder), *arguments]) == 2
-    told = capsys.readouterr()
-    assert says in told.err
-    assert told.err.count("\n") == 1
+    reported = capsys.readouterr()
+    assert says in reported.err
+    assert reported.err.count("\n") == 1
     assert not (folder / "plan.json").exists()
 
 

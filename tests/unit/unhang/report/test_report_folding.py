@@ -37,7 +37,7 @@ def test_hosts_are_written_as_slurm_writes_them(hosts, folded):
 
 
 @given(st.lists(st.tuples(HOSTS, st.integers(0, 15), st.sampled_from(["x4", "x8"])), min_size=1, max_size=80, unique_by=lambda row: row[:2]))
-def test_every_finding_is_told_exactly_once(rows):
+def test_every_finding_is_reported_exactly_once(rows):
     findings = [
         fleets.finding(
             "gpu-pcie-width", host, "warning", "narrow", "x16", f"GPU {index} (0000:{index:02x}:00.0) of {host} runs {width}", where={"index": index}
@@ -45,8 +45,8 @@ def test_every_finding_is_told_exactly_once(rows):
         for host, index, width in rows
     ]
     folds = fold_findings(findings)
-    told = [(host, item, str(fold.example["found"])[-2:]) for fold in folds for place in fold.places for host in place.hosts for item in place.items]
-    assert sorted(told) == sorted((host, f"GPU {index}", width) for host, index, width in rows)
+    shown = [(host, item, str(fold.example["found"])[-2:]) for fold in folds for place in fold.places for host in place.hosts for item in place.items]
+    assert sorted(shown) == sorted((host, f"GPU {index}", width) for host, index, width in rows)
     assert sum(fold.size for fold in folds) == len(rows)
     assert len(folds) == len({width for _, _, width in rows})
 

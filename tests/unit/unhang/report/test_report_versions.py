@@ -35,11 +35,11 @@ def test_what_is_of_a_wrong_type_or_absent_has_no_version():
 
 
 def test_a_drift_names_the_usual_version_and_its_outliers_by_node():
-    told = drift({f"gpu{number}": {"driver": "580.1" if number != 10 else "545.2", "kernel": "6.8"} for number in range(12)})
-    assert [(one.name, one.nodes, one.drifts) for one in told] == [("driver", 12, True), ("kernel", 12, False)]
-    assert [(row.version, row.usual, row.hosts[-1]) for row in told[0].versions] == [("580.1", True, "gpu11"), ("545.2", False, "gpu10")]
+    shown = drift({f"gpu{number}": {"driver": "580.1" if number != 10 else "545.2", "kernel": "6.8"} for number in range(12)})
+    assert [(one.name, one.nodes, one.drifts) for one in shown] == [("driver", 12, True), ("kernel", 12, False)]
+    assert [(row.version, row.usual, row.hosts[-1]) for row in shown[0].versions] == [("580.1", True, "gpu11"), ("545.2", False, "gpu10")]
 
 
 def test_no_version_is_usual_where_two_are_as_frequent():
-    (told,) = drift({"a": {"kernel": "6.8"}, "b": {"kernel": "5.4"}})
-    assert [row.usual for row in told.versions] == [False, False]
+    (shown,) = drift({"a": {"kernel": "6.8"}, "b": {"kernel": "5.4"}})
+    assert [row.usual for row in shown.versions] == [False, False]

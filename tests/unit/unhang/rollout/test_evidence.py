@@ -80,8 +80,8 @@ def test_a_rollback_goes_to_the_first_state_of_this_run_that_stands():
 def test_what_a_smoke_test_measured_goes_into_the_journal():
     measured = {"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 350.5}
     row = {**measured, "low_gb_s": None, "high_gb_s": None, "source": "nobody", "verdict": "not judged"}
-    told = smoke_evidence({"verdict": "pass", "hosts": [{"host": "a"}], "bandwidth": [row]}, "a", True)
-    assert told == {"healthy": True, "with": [], "bandwidth": [measured]}
+    shown = smoke_evidence({"verdict": "pass", "hosts": [{"host": "a"}], "bandwidth": [row]}, "a", True)
+    assert shown == {"healthy": True, "with": [], "bandwidth": [measured]}
 
 
 def test_nodes_of_different_kinds_are_not_tested_together():

@@ -47,7 +47,7 @@ def test_no_journal_is_nothing_that_happened(tmp_path):
 
 
 @pytest.mark.parametrize("kept", range(1, len(render_entry(SECOND)) - 1))
-def test_a_line_that_broke_off_did_not_happen_is_told_and_does_not_spoil_the_next(tmp_path, kept):
+def test_a_line_that_broke_off_did_not_happen_is_reported_and_does_not_spoil_the_next(tmp_path, kept):
     epoch = begin(tmp_path, AT, {})
     whole = (tmp_path / JOURNAL).read_bytes()
     with (tmp_path / JOURNAL).open("ab") as journal:

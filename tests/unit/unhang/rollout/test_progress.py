@@ -63,7 +63,7 @@ def test_the_screen_folds_nodes_by_step_and_state_and_says_until_when_it_waits(p
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (-5, "0 s")])
-def test_a_time_is_told_in_two_units_and_never_below_nothing(seconds, text):
+def test_a_time_is_reported_in_two_units_and_never_below_nothing(seconds, text):
     assert elapsed(at(100), at(100 + seconds)) == text
 
 

@@ -34,7 +34,7 @@ def test_a_serious_finding_that_a_role_brings_about_has_to_be_gone(severity):
     assert healthy([bad], [])
 
 
-def test_what_is_gone_and_what_is_left_is_told():
+def test_what_is_gone_and_what_is_left_is_reported():
     driver, hold = finding("driver-bad", remedy=BY_ROLE), finding("not-held", severity="warning", remedy={"role": "package_hold"})
     proof = proof_of([driver, hold], [hold])
     assert proof["healthy"]
@@ -47,7 +47,7 @@ def test_the_reason_names_rule_role_and_what_the_policy_lacks():
     assert reason == ("left: driver-bad (error), expected this, found that; role gpu_driver with driver.version: 535.154.05, driver.held: True in the policy")
 
 
-def test_a_broken_part_that_was_broken_before_is_told_and_stops_nothing():
+def test_a_broken_part_that_was_broken_before_is_reported_and_stops_nothing():
     link = finding("nvlink-down", severity="critical")
     proof = proof_of([link], [link])
     assert proof["healthy"]

@@ -75,7 +75,7 @@ def test_who_is_left_drained_says_why_and_who_has_to_look(recorded):
     assert "a person looks why" in found["next"]
 
 
-def test_a_torn_line_is_told(recorded):
+def test_a_torn_line_is_reported(recorded):
     recorded.begin()
     with (recorded.folder / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"at":"2026')
@@ -115,8 +115,8 @@ def test_junit_passes_a_node_that_is_proved_and_no_other(recorded):
     recorded.through("b", failing="smoke_alone")
     assert junit_faults(render_status_junit(status(recorded))) == []
     suite = ElementTree.fromstring(render_status_junit(status(recorded)))
-    told = {case.get("name"): [child.tag for child in case] for case in suite}
-    assert told == {"a": ["system-out"], "b": ["failure", "system-out"], "c": ["error", "system-out"]}
+    shown = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert shown == {"a": ["system-out"], "b": ["failure", "system-out"], "c": ["error", "system-out"]}
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     lines = suite.find("testcase[@name='a']/system-out").text.splitlines()
     assert {"before gpu_driver: 535.1", "running driver: 580.95.05", "gone: policy-driver-version"} <= set(lines)

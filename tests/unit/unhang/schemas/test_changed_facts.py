@@ -46,7 +46,7 @@ def test_samples_and_the_order_of_keys_are_no_configuration(change):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "shown"),
     [
         (lambda now: now["driver"]["loaded"].update(version="580.65.06"), "driver.loaded.version: 545.23.08 then, 580.65.06 now"),
         (lambda now: now["node"].update(secure_boot=True), "node.secure_boot: false then, true now"),
@@ -57,9 +57,9 @@ def test_samples_and_the_order_of_keys_are_no_configuration(change):
         (lambda now: now["network"]["rdma"][0].update(driver="mlx5_core"), "network.rdma[0].driver: nothing then, mlx5_core now"),
     ],
 )
-def test_a_fact_that_changed_is_named_with_both_values(change, told):
+def test_a_fact_that_changed_is_named_with_both_values(change, shown):
     assert hash_of_sections(after(change)) != hash_of_sections(SECTIONS)
-    assert changed_facts(SECTIONS, after(change)) == [told]
+    assert changed_facts(SECTIONS, after(change)) == [shown]
 
 
 def test_an_object_that_is_gone_is_named_by_its_facts():

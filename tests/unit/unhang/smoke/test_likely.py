@@ -40,12 +40,12 @@ def node(**seen):
         ({"nccl_warnings": ["gpu001:1:2 [0] x.cc:5 NCCL WARN Call to ibv_modify_qp failed"]}, "Call to ibv_modify_qp failed"),
     ],
 )
-def test_what_tells_is_told(seen, clue):
+def test_what_tells_is_reported(seen, clue):
     [found] = clues_of(node(**seen))
     assert clue in found
 
 
-def test_a_counter_that_stands_out_is_told_with_how_many_more_there_are():
+def test_a_counter_that_stands_out_is_reported_with_how_many_more_there_are():
     rises = [Rise("gpu001", "mlx5_0 port 1 symbol_error", 60, 10, 2), Rise("gpu001", "mlx5_1 port 1 symbol_error", 50, 10, 2)]
     [clue] = clues_of(node(counters={"mlx5_0 port 1 symbol_error": 60, "eth0 rx_bytes": 10**9}), rises)
     assert clue == "mlx5_0 port 1 symbol_error rose by 60, normal are up to 10 and 2 on its peers, and 1 more such counters"

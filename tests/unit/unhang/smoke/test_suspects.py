@@ -55,8 +55,8 @@ def end(status, rank, phase, message="no", **result):
 
 def node(rank, *events, ended=True, problem=None):
     """A node with one rank."""
-    told = [*ok(rank, *PHASES), *(event for group in events for event in group)]
-    return Stream(f"gpu{rank:03d}", (rank,), tuple(told + ([{"e": "node_end"}] if ended else [])), problem)
+    shown = [*ok(rank, *PHASES), *(event for group in events for event in group)]
+    return Stream(f"gpu{rank:03d}", (rank,), tuple(shown + ([{"e": "node_end"}] if ended else [])), problem)
 
 
 def blamed(*streams):
@@ -105,7 +105,7 @@ def test_a_process_that_survives_sigkill_makes_its_node_unfit():
     assert result["unfit"] == ["gpu001"]
 
 
-def test_a_process_in_state_d_is_told_with_the_place_in_the_kernel():
+def test_a_process_in_state_d_is_reported_with_the_place_in_the_kernel():
     result, _ = blamed(node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="uvm_ioctl")))
     assert "hangs in the kernel (state D, in uvm_ioctl)" in result["suspects"][0]["why"]
 
@@ -150,7 +150,7 @@ def test_a_witness_in_state_d_is_a_hint_where_there_is_nothing_better():
     assert "nv_open" in result["suspects"][0]["why"]
 
 
-def test_results_that_are_cut_off_are_told_and_the_others_stand():
+def test_results_that_are_cut_off_are_reported_and_the_others_stand():
     result, found = blamed(node(0, stall(0, 7)), node(1, ended=False))
     assert found == [("gpu001", None)]
     assert "cut off" in result["suspects"][0]["why"]

@@ -56,7 +56,7 @@ def test_a_group_of_a_switchs_groups_counts_for_its_hosts():
 
 
 @pytest.mark.parametrize("text", [None, "all:\n  hosts: [1, 2\n"])
-def test_an_inventory_that_is_not_there_or_no_inventory_is_told_in_a_line(tmp_path, text):
+def test_an_inventory_that_is_not_there_or_no_inventory_is_reported_in_a_line(tmp_path, text):
     path = tmp_path / "hosts.yml"
     if text:
         path.write_text(text)

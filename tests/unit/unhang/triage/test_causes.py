@@ -15,7 +15,7 @@ from unhang.triage.causes import NodeNote, triage
 from unhang.triage.grouping import Explaining
 
 
-def told(findings, nodes=None, explains=None):
+def shown(findings, nodes=None, explains=None):
     """What triage adds, for nodes that were all read unless said otherwise."""
     hosts = {host for one in findings for host in one.get("hosts") or [one["host"]]}
     return triage(fleets.failures(findings), Explaining(explains or {}), nodes or {host: NodeNote(True) for host in hosts})
@@ -32,13 +32,13 @@ def role(name, **policy):
 
 
 def test_equal_causes_of_many_nodes_are_one_and_name_every_finding():
-    (cause,) = told([finding("r", f"gpu{number}") for number in (10, 2, 1)])["causes"]
+    (cause,) = shown([finding("r", f"gpu{number}") for number in (10, 2, 1)])["causes"]
     assert cause["nodes"] == ["gpu1", "gpu2", "gpu10"]
     assert cause["findings"] == [0, 1, 2]
 
 
 def test_the_worst_of_what_it_explains_is_a_causes_severity():
-    (cause,) = told([finding("small", "n", "warning"), finding("big", "n", "critical")], explains={"small": frozenset({"big"})})["causes"]
+    (cause,) = shown([finding("small", "n", "warning"), finding("big", "n", "critical")], explains={"small": frozenset({"big"})})["causes"]
     assert (cause["rule"], cause["severity"], cause["explains"]) == ("small", "critical", ["big"])
 
 
@@ -50,25 +50,25 @@ def test_causes_stand_in_the_order_of_harm_and_unread_nodes_before_other_errors(
         finding("node-unreachable", "gone"),
         finding("bad", "n4", "critical"),
     ]
-    assert [cause["id"] for cause in told(findings, nodes)["causes"]] == ["bad", "node-unreachable", "many", "few"]
+    assert [cause["id"] for cause in shown(findings, nodes)["causes"]] == ["bad", "node-unreachable", "many", "few"]
 
 
 def test_each_node_has_one_verdict():
     nodes = {name: NodeNote(name != "gone") for name in ("c", "e", "w", "i", "fine", "gone")}
     findings = [finding("x", "c", "critical"), finding("y", "c", "warning"), finding("y", "w", "warning"), finding("z", "e"), finding("i", "i", "info")]
-    assert told([*findings, finding("node-unreachable", "gone")], nodes)["node_verdicts"] == {
+    assert shown([*findings, finding("node-unreachable", "gone")], nodes)["node_verdicts"] == {
         "critical": ["c"], "error": ["e"], "warning": ["w"], "unread": ["gone"], "healthy": ["fine", "i"],
     }  # fmt: skip
 
 
 def test_xids_with_another_code_are_another_cause_with_an_id_of_its_own():
     codes = [finding("xid-fatal", f"n{code}", "critical", where={"code": code}) for code in (79, 48, 79)]
-    assert [(cause["id"], cause["nodes"]) for cause in told(codes)["causes"]] == [("xid-fatal", ["n79"]), ("xid-fatal-2", ["n48"])]
+    assert [(cause["id"], cause["nodes"]) for cause in shown(codes)["causes"]] == [("xid-fatal", ["n79"]), ("xid-fatal-2", ["n48"])]
 
 
 def test_two_rules_that_want_a_driver_give_one_answer_on_the_node_that_has_both():
     old, older = role("gpu_driver", driver={"min": "550.54.14"}), role("gpu_driver", driver={"min": "580.65.06"})
-    causes = told([finding("a", "n1", remedy=old), finding("a", "n2", remedy=old), finding("b", "n2", remedy=older)])["causes"]
+    causes = shown([finding("a", "n1", remedy=old), finding("a", "n2", remedy=old), finding("b", "n2", remedy=older)])["causes"]
     answers = {(cause["rule"], node): cause["remedy"]["policy"]["driver"]["min"] for cause in causes for node in cause["nodes"]}
     assert answers == {("a", "n1"): "550.54.14", ("a", "n2"): "580.65.06", ("b", "n2"): "580.65.06"}
 
@@ -79,7 +79,7 @@ def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_a
         finding("policy-driver-version", "n", remedy={"role": "gpu_driver", "person": "bring it"}),
         finding("bad", "n", remedy=role("gpu_driver", driver={"min": "580.65.06"})),
     ]
-    causes = told(wanted, nodes)["causes"]
+    causes = shown(wanted, nodes)["causes"]
     assert [cause["remedy"]["policy"] for cause in causes] == [{}, {}]
     assert all(cause["remedy"]["conflicts"][0]["sides"][1]["because"] == "unhang_policy" for cause in causes)
     assert [cause["command"] for cause in causes] == ["unhang explain bad", "unhang explain policy-driver-version"]
@@ -98,7 +98,7 @@ def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_a
     ],
 )
 def test_every_cause_ends_in_a_command(given, note, command):
-    (cause,) = told([given], {given["host"]: note})["causes"]
+    (cause,) = shown([given], {given["host"]: note})["causes"]
     assert cause["command"] == command
 
 
@@ -107,14 +107,14 @@ def test_a_ticket_has_uuid_and_pci_address_from_all_findings_of_the_cause():
         finding("lost", "n", "critical", where={"index": 3, "uuid": "GPU-1"}),
         finding("xid", "n", "critical", where={"index": 3, "pci_address": "0000:0b:00.0"}),
     ]
-    (cause,) = told(same, explains={"lost": frozenset({"xid"})})["causes"]
+    (cause,) = shown(same, explains={"lost": frozenset({"xid"})})["causes"]
     assert cause["devices"] == [{"host": "n", "gpu": 3, "uuid": "GPU-1", "pci_address": "0000:0b:00.0", "serial": None}]
 
 
 def test_a_ticket_has_the_boards_serial_number_and_what_else_the_node_said_of_it():
     boards = (Board(0, "GPU-0", "0000:0a:00.0", "165000"), Board(3, "GPU-3", "0000:0b:00.0", "165003"))
     events = [finding("xid", host, "critical", where={"pci_address": "0000:0b:00.0", "code": 79}) for host in ("n1", "n2")]
-    (cause,) = told(events, {"n1": NodeNote(True, boards=boards), "n2": NodeNote(True, boards=boards[:1])})["causes"]
+    (cause,) = shown(events, {"n1": NodeNote(True, boards=boards), "n2": NodeNote(True, boards=boards[:1])})["causes"]
     assert cause["devices"] == [
         {"host": "n1", "gpu": 3, "uuid": "GPU-3", "pci_address": "0000:0b:00.0", "serial": "165003"},
         {"host": "n2", "gpu": None, "uuid": None, "pci_address": "0000:0b:00.0", "serial": None},
@@ -125,5 +125,5 @@ def test_a_ticket_has_the_boards_serial_number_and_what_else_the_node_said_of_it
 def test_causes_and_verdicts_are_what_the_schema_allows():
     nodes = {"a": NodeNote(True, "slurm"), "b": NodeNote(False)}
     findings = [finding("x", "a", "critical", where={"uuid": "GPU-1"}), finding("node-unreachable", "b")]
-    document = fleets.document(findings, {"ok": 1, "unreachable": 1}) | told(findings, nodes)
+    document = fleets.document(findings, {"ok": 1, "unreachable": 1}) | shown(findings, nodes)
     assert list(check_schema(json.loads(json.dumps(document)), read_schema("findings-1"))) == []

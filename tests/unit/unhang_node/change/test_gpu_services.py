@@ -180,7 +180,7 @@ def test_the_script_does_each_step_once_and_forgets_what_it_stopped(machine, tmp
 
 
 @pytest.mark.parametrize("fails", ["rmmod nvidia_uvm", "rmmod nvidia", "modprobe nvidia", "nvidia-smi -r", "systemctl stop nvidia-dcgm.service"])
-def test_after_a_failure_modules_and_services_are_brought_up_again_and_it_is_told(machine, tmp_path, fails):
+def test_after_a_failure_modules_and_services_are_brought_up_again_and_it_is_reported(machine, tmp_path, fails):
     steps = reload_steps(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True)
     lines = [step.line() for step in steps]
     code, called, logged = machine(steps, [fails])

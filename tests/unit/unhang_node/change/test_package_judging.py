@@ -100,7 +100,7 @@ def test_the_telling_lines_are_taken_and_else_the_last():
 
 
 @pytest.mark.parametrize(
-    ("options", "steps", "told"),
+    ("options", "steps", "shown"),
     [
         ({"install": {"a": "2"}}, [Step("a", "upgrade", "1", "2")], []),
         ({"install": {"a": "3"}}, [Step("a", "upgrade", "1", "2")], ["expected a 3, found that 2 comes"]),
@@ -114,8 +114,8 @@ def test_the_telling_lines_are_taken_and_else_the_last():
         ({"install": {"b": "1"}}, [], ["expected b 1, found that none comes"]),
     ],
 )
-def test_what_would_come_is_held_against_what_was_asked_for(options, steps, told):
-    assert refusals(wish(**options), installed(a="1"), steps) == told
+def test_what_would_come_is_held_against_what_was_asked_for(options, steps, shown):
+    assert refusals(wish(**options), installed(a="1"), steps) == shown
 
 
 def test_a_removal_that_nobody_asked_for_is_refused_by_name():
@@ -123,13 +123,13 @@ def test_a_removal_that_nobody_asked_for_is_refused_by_name():
     assert line.startswith("a 1 would be removed, which nobody asked for")
 
 
-@pytest.mark.parametrize(("ours", "change_held", "told"), [((), True, "not by unhang"), (("a",), False, "change_held: true"), (("a",), True, None)])
-def test_a_hold_stops_the_change_unless_it_is_ours_and_may_move(ours, change_held, told):
+@pytest.mark.parametrize(("ours", "change_held", "shown"), [((), True, "not by unhang"), (("a",), False, "change_held: true"), (("a",), True, None)])
+def test_a_hold_stops_the_change_unless_it_is_ours_and_may_move(ours, change_held, shown):
     found = refusals(wish(install={"a": "2"}, change_held=change_held), installed(a="1", held=("a",), ours=ours), [Step("a", "upgrade", "1", "2")])
-    assert (told in found[0]) if told else found == []
+    assert (shown in found[0]) if shown else found == []
 
 
-def test_what_is_not_on_offer_is_told_with_what_is():
+def test_what_is_not_on_offer_is_reported_with_what_is():
     offers = {"a": [{"version": "2", "origin": "x"}, {"version": "1", "origin": "x"}]}
     assert not_offered(wish(install={"a": "3"}), offers) == ["expected a 3, found on offer: 2, 1"]
     assert not_offered(wish(install={"a": "2", "c": ""}), offers) == ["expected c, found that no repository of this node has a package of that name"]
@@ -224,7 +224,7 @@ def test_what_is_read_back_is_held_against_the_steps_and_the_request():
     request = wish(install={"nvidia-driver": NEW}, expect={"libcuda1": "535.*"})
     done = installed(nvidia_driver=NEW, libcuda1=NEW)
     assert read_back(request, before, steps, done) == ({"libcuda1": NEW, "nvidia-driver": NEW}, [], [])
-    after, wrong, told = read_back(request, before, steps, before)
+    after, wrong, shown = read_back(request, before, steps, before)
     assert after == {"libcuda1": None, "nvidia-driver": OLD}
     assert wrong == [f"expected nvidia-driver {NEW}, found {OLD}", "expected glx-mesa gone, found 1.2.2"]
-    assert told == ["expected libcuda1 535.*, found that none comes"]
+    assert shown == ["expected libcuda1 535.*, found that none comes"]

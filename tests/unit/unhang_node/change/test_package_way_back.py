@@ -239,7 +239,7 @@ class TestApart:
         code, log = run_apart(str(node), [["echo", "one two"], ["sh", "-c", "echo bad >&2; exit 3"], ["echo", "never"]], 60)
         assert (code, log) == (3, "one two\nbad\n")
 
-    def test_a_command_that_was_killed_is_told(self, node):
+    def test_a_command_that_was_killed_is_reported(self, node):
         code, _log = run_apart(str(node), [["sh", "-c", "kill -9 $PPID"]], 60)
         assert code == KILLED
 
