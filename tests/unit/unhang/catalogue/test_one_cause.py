@@ -57,7 +57,8 @@ def test_a_gpu_that_fell_off_the_bus_is_one_cause_with_the_address_of_its_slot(c
     (cause,) = causes_of("h200_infiniband", {"facts": LOST})
     assert (cause["rule"], cause["severity"], cause["nodes"]) == ("xid-fatal", "critical", ["gpu3"])
     assert "gpu-gives-no-handle" in cause["explains"]
-    assert cause["devices"] == [{"host": "gpu3", "gpu": 5, "uuid": "GPU-00000005-0000-4000-8000-000000000000", "pci_address": "0000:15:00.0"}]
+    (device,) = cause["devices"]
+    assert device == {"host": "gpu3", "gpu": 5, "uuid": "GPU-00000005-0000-4000-8000-000000000000", "pci_address": "0000:15:00.0", "serial": None}
     assert cause["command"].startswith("scontrol update nodename=gpu3 state=drain")
 
 
