@@ -96,14 +96,16 @@ def test_a_prolog_drains_the_node_that_fails_and_no_other(cluster, placed):
 
 def test_an_epilog_drains_the_node_after_the_job_that_broke_it(cluster, placed):
     slurm = cluster(f"Epilog={placed}/prolog.sh")
-    jobs = {node: submit(slurm, node) for node in ("gpu001", "gpu002")}
+    jobs = {node: submit(slurm, node) for node in ("gpu001", "gpu002", "gpu003")}
     for node, job in jobs.items():
         audits.wait_until(lambda job=job: job_state(slurm, job) == "RUNNING", f"the job on {node} runs")
     (placed / "gpu002").write_text("bad")
+    (placed / "gpu003").write_text("hangs")
     slurm.run("scancel", *jobs.values())
     audits.wait_until(lambda: "DRAIN" in slurm.state("gpu002")[0], "the node that fails is drained")
     assert slurm.state("gpu002")[1].startswith("Epilog error")
-    audits.wait_until(lambda: slurm.state("gpu001")[0] == "IDLE", "the other node is idle")
+    for node in ("gpu001", "gpu003"):
+        audits.wait_until(lambda node=node: slurm.state(node)[0] == "IDLE", f"{node} is idle")
 
 
 def test_a_health_check_drains_with_the_reason_and_a_slurmctld_that_is_away_costs_nobody_the_node(cluster, placed):

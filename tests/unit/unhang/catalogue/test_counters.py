@@ -1,0 +1,46 @@
+"""A counter that moves in health accuses nobody (docs/decisions/0014): each rule above info that reads one says here why its limit is no number of health."""
+
+from __future__ import annotations
+
+from changed_nodes import catalogue
+
+from unhang.schemas.shapes import read_schema
+
+WHY = {
+    "gpu-ecc-uncorrected": "an uncorrectable error ends the process that it hit",
+    "gpu-row-remap-failed": "the vendor's criterion for returning a GPU",
+    "gpu-sram-threshold-exceeded": "the vendor's own threshold",
+    "gpu-retired-pages-many": "DCGM's limit",
+    "gpu-retired-pages-double-bit": "a limit with a source",
+    "gpu-rows-without-spare": "the next error cannot be remapped",
+    "nvlink-recoveries": "a limit with a source; the policy may set another",
+    "pcie-replays": "a rate: what a link's bit error rate makes in its uptime",
+    "rdma-port-errors": "100 and more, and asks to look again",
+    "interface-link-flaps": "20 and more, where bringing a link up makes a handful",
+}
+
+
+def counters(shape, definitions, path=()):
+    """Paths of numbers that only grow, but for events of the kernel log, which are no rate."""
+    if "$ref" in shape:
+        shape = {**definitions[shape["$ref"].rpartition("/")[2]], **{name: value for name, value in shape.items() if name != "$ref"}}
+    if shape.get("x-kind") == "counter":
+        yield path
+        return
+    for name, inside in (shape.get("properties") or {}).items():
+        if (*path, name) != ("faults",):
+            yield from counters(inside, definitions, (*path, name))
+    if isinstance(shape.get("items"), dict):
+        yield from counters(shape["items"], definitions, (*path, "*"))
+
+
+def reads(rule):
+    """Paths of facts that a rule compares."""
+    return {tuple(path) for part in (rule.when, rule.compare) if part is not None for path in part.reads}
+
+
+def test_each_rule_above_info_that_reads_a_counter_has_its_reason():
+    schema = read_schema("node-facts-1")
+    known = {path[-1] for path in counters(schema["properties"]["sections"], schema["$defs"])}
+    found = {rule.id for rule in catalogue().rules if rule.row["severity"] != "info" and any(path[-1] in known or known & set(path) for path in reads(rule))}
+    assert found == set(WHY)
