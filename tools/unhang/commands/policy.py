@@ -14,6 +14,7 @@ from unhang import run_folder
 from unhang.commands import audit
 from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
+from unhang.judge.documents import InvalidNode, to_facts
 from unhang.nodeset import expand_limit, fold_hosts
 from unhang.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
 from unhang.smoke.baselines import read_baselines
@@ -83,6 +84,11 @@ def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
     if unread or not chosen:
         found = f"{fold_hosts(unread)} without facts" if unread else "none"
         raise UserError(f"expected nodes that were read in {folder}, found {found}; choose others with --limit, or audit them again")
+    for host, node in chosen.items():
+        try:
+            to_facts(node["facts"])
+        except InvalidNode as problem:
+            raise UserError(f"{folder}: {visible(host, 100)}: {problem}; choose others with --limit, or audit it again") from None
     return chosen
 
 

@@ -13,6 +13,7 @@ from unhang.commands.common_options import add_examples, add_format_option, add_
 from unhang.errors import UserError
 from unhang.gate.signing import GOOD, check, public_key
 from unhang.gate.verifying import Verified, verify
+from unhang.judge.documents import InvalidNode, to_facts
 from unhang.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.text import visible
 
@@ -57,6 +58,10 @@ def read_facts(path: Path) -> Mapping[str, Any]:
     facts = document.get("facts", document) if isinstance(document, dict) else None
     if not isinstance(facts, dict) or facts.get("schema") != "unhang/node-facts/1":
         raise UserError(f"{path}: expected facts of a node (unhang/node-facts/1), found none")
+    try:
+        to_facts(facts)
+    except InvalidNode as problem:
+        raise UserError(f"{path}: {problem}") from None
     return facts
 
 

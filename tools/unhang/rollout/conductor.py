@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
+from unhang.judge.documents import InvalidNode, to_fragment
 from unhang.plan.applicable import NodeNow, OwnWork, reasons_against
 from unhang.plan.disruption import kind_of_plain
 from unhang.plan.plan_document import HostPlan, Plan, read_plan
@@ -166,7 +167,7 @@ class Conductor:
 
     def _now(self, host: str) -> NodeNow:
         sections = _sections(self.read, host)
-        return NodeNow((sections or {}).get("node", {}).get("boot_id"), sections)
+        return NodeNow(((sections or {}).get("node") or {}).get("boot_id"), sections)
 
     def _running(self, host: str) -> dict[str, str]:
         sections = _sections(self.read, host) or {}
@@ -218,7 +219,11 @@ def _sections(run: Path | None, host: str) -> dict[str, Any] | None:
     if path is None or not path.is_file():
         return None
     document = read_node(path)
-    return dict(document["facts"]["sections"]) if document.get("status") == "ok" and document.get("facts") else None
+    try:
+        sections = document["facts"]["sections"] if document.get("status") == "ok" else None
+        return None if sections is None or to_fragment(sections) is None else dict(sections)
+    except (InvalidNode, KeyError, TypeError):  # an answer that no judge would take is no answer
+        return None
 
 
 def _short(evidence: Mapping[str, Any]) -> dict[str, Any]:

@@ -255,3 +255,12 @@ def test_a_day_that_is_no_date_is_refused_and_decides_nothing(gated, day, capsys
     """Days are compared as texts: before one such as 0 no record would ever have expired."""
     assert main(["verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--now", day]) == 2
     assert f"--now: expected a date such as 2026-12-31, found {day!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sections", [[], {"node": []}, {"gpus": {"devices": [{"uuid": 7}]}}])
+def test_facts_that_are_no_document_are_refused_and_compared_with_nothing(gated, tmp_path, sections, capsys):
+    (tmp_path / "facts.json").write_text(json.dumps({**facts_of(), "sections": sections}))
+    assert main(["verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--facts", str(tmp_path / "facts.json")]) == 2
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'facts.json'}: facts.sections" in said
+    assert "fault of unhang" not in said

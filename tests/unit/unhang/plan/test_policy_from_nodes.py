@@ -152,3 +152,17 @@ def test_what_cannot_be_done_is_said_and_writes_nothing(tmp_path, capsys, argume
     assert (code, out) == (2, "")
     assert words in errors
     assert sorted(path.name for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda facts: facts.pop("sections"), lambda facts: facts.update(sections=[]), lambda facts: facts["sections"].update(gpus=[1])]
+)
+def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys, damage):
+    bad = copy.deepcopy(H200)
+    damage(bad)
+    folder = run_of(tmp_path / "20261120T175745Z-c128066de5", {"gpu001": H200, "gpu002": bad})
+    assert main(["policy", "--from", str(folder)]) == 2
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert "gpu002: " in said and "choose others with --limit" in said
+    assert "fault of unhang" not in said

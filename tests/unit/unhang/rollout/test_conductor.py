@@ -153,3 +153,10 @@ def test_the_kind_of_a_node_is_its_hardware_as_it_was_read_last(conductor, tmp_p
         (tmp_path / "nodes" / f"{host}.json").write_text(json.dumps({"schema": "unhang/node/1", "host": host, "status": "ok", "message": "", "facts": facts}))
     read = replace(conductor, read=tmp_path)
     assert read.kind("a") == read.kind("b") != read.kind("c")
+
+
+@pytest.mark.parametrize("facts", [{}, [], {"sections": None}, {"sections": []}, {"sections": {"gpus": [1]}}, {"sections": {"gpus": {"devices": [7]}}}])
+def test_a_node_that_answers_rubbish_in_the_middle_of_a_rollout_costs_no_other(conductor, tmp_path, facts):
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "a.json").write_text(json.dumps({"schema": "unhang/node/1", "host": "a", "status": "ok", "message": "", "facts": facts}))
+    assert replace(conductor, read=tmp_path).kind("a") == "a"
