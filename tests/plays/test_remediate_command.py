@@ -79,6 +79,14 @@ def test_a_plan_that_does_not_hold_is_refused_in_one_line_and_nothing_is_written
     assert not (run_folder / "journal.jsonl").exists()
 
 
+def test_a_preview_refuses_a_plan_with_a_host_that_is_gone_as_the_rollout_does(run_folder):
+    hosts = run_folder.parent.parent / "hosts"
+    hosts.write_text(hosts.read_text().replace("c ansible_host", "d ansible_host"))
+    done = remediate(run_folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].endswith("found c, which it does not have; audit again, next: unhang plan RUN")
+
+
 def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_folder):
     plan = replace(planned(run_folder), waves=(Wave("canary 1", ("a",)), Wave("wave 1", ("b",)), Wave("wave 2", ("c",))))
     write_plan(run_folder, plan)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang import project
+from unhang import project, run_folder
 from unhang.ansible.play_process import Played
 from unhang.ansible.playbook_command import as_typed, play_into
 from unhang.ansible.preview_events import PREVIEW_ENV
@@ -20,7 +20,7 @@ from unhang.ansible.run_files import NOT_LATEST_ENV
 from unhang.commands.row_showing import show_rows
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
-from unhang.plan.plan_document import Plan
+from unhang.plan.plan_document import Plan, read_plan
 from unhang.report.json import render_json
 from unhang.report.table import PIPED_WIDTH, terminal_shape
 from unhang.rollout.preview import parse_events, preview_of
@@ -59,8 +59,15 @@ def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path,
     if not any(one["role"] for one in events) and not any(one["host"] in plan.by_host and one["status"] == "failed" for one in events):
         sys.stderr.write("" if arguments.verbose else played.output)
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
+    _refuse_hosts_that_are_gone(folder, new_run)
     _show(preview_of(plan, events), played, again, arguments)
     return 0 if played.code == 0 else 2
+
+
+def _refuse_hosts_that_are_gone(folder: Path, new_run: Path) -> None:
+    """As --apply refuses the plan: Ansible passes over a host that its inventory does not have. Raises UserError."""
+    if (new_run / "run.json").is_file():
+        read_plan(folder, [str(host) for host in run_folder.read_run(new_run).document.get("hosts") or []])
 
 
 def _environment(home: Path, results: Path) -> dict[str, str]:
