@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Side:
 class _Node:
     host: str
     groups: frozenset[str]
-    sections: Any  # of probed_sections_type; None for a node that was not read
+    texts: tuple[tuple[str, bytes], ...] | None  # (section, its text); None for a node that was not read
 
 
 def read_side(named: str, run: str) -> Side:
@@ -71,7 +71,7 @@ def _of_file(path: Path) -> Side:
     sections = document.sections if document.facts is None else document.facts.sections
     if sections is None:
         raise UserError(f"{path}: expected a document of unhang collect with sections, found none")
-    return _side(str(path), [_Node(document.host or path.stem, frozenset(), sections)])
+    return _side(str(path), [_Node(document.host or path.stem, frozenset(), _texts(sections, {}))])
 
 
 def _environment(path: Path, data: bytes) -> dict[str, str]:
@@ -84,11 +84,18 @@ def _environment(path: Path, data: bytes) -> dict[str, str]:
 
 
 def _of_run(named: str, part: str | None, shown: str) -> Side:
-    given = read_run_input(find_run(named))
-    nodes = [_read(host, given.files.get(host)) for host in given.document["hosts"]]
+    nodes = _nodes(find_run(named))
     if part is not None:
         nodes = _part(nodes, part)
     return _side(shown, nodes)
+
+
+@lru_cache(maxsize=1)
+def _nodes(folder: Path) -> list[_Node]:
+    """All nodes of a run; both sides may be of one. What nodes have alike is kept once."""
+    given = read_run_input(folder)
+    kept: dict[bytes, bytes] = {}
+    return [_read(host, given.files.get(host), kept) for host in given.document["hosts"]]
 
 
 def _part(nodes: list[_Node], part: str) -> list[_Node]:
@@ -111,30 +118,30 @@ def _side(name: str, nodes: Iterable[_Node]) -> Side:
     read: list[str] = []
     unread: list[str] = []
     for node in nodes:
-        (unread if node.sections is None else read).append(node.host)
-        for section, text in _texts(node.sections):
+        (unread if node.texts is None else read).append(node.host)
+        for section, text in node.texts or ():
             contents.setdefault(section, {}).setdefault(text, []).append(node.host)
     if not read:
         raise UserError(f"{visible(name, 200)}: expected nodes that were read, found none ({visible(fold_hosts(unread), 300)})")
     return Side(name, tuple(sorted(read, key=natural)), tuple(sorted(unread, key=natural)), contents)
 
 
-def _texts(sections: Any) -> Iterator[tuple[str, bytes]]:
-    for name in sections.__struct_fields__ if sections is not None else ():
-        section = getattr(sections, name)
-        if section is not None:
-            yield name, text_of_section(section)
+def _texts(sections: Any, kept: dict[bytes, bytes]) -> tuple[tuple[str, bytes], ...]:
+    """(section, text) of sections of probed_sections_type; kept: texts that are there already."""
+    read = ((name, getattr(sections, name)) for name in sections.__struct_fields__)
+    texts = ((name, text_of_section(section)) for name, section in read if section is not None)
+    return tuple((name, kept.setdefault(text, text)) for name, text in texts)
 
 
-def _read(host: str, path: Path | None) -> _Node:
+def _read(host: str, path: Path | None, kept: dict[bytes, bytes]) -> _Node:
     """What a run has of a node; the judge tells of a file that cannot be read."""
     try:
         document: Any = msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_document_type()) if path else None
     except (OSError, NotStrict, ValueError, RecursionError):
         document = None
-    if document is None or document.facts is None:
+    if document is None or document.facts is None or document.facts.sections is None:
         return _Node(host, frozenset(document.groups if document else ()), None)
-    return _Node(host, frozenset(document.groups), document.facts.sections)
+    return _Node(host, frozenset(document.groups), _texts(document.facts.sections, kept))
 
 
 @cache
