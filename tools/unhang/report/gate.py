@@ -40,7 +40,9 @@ def _burn_in_lines(document: Mapping[str, Any]) -> list[str]:
     rows = document["burn_in"].values()
     results = sum(gpu["results"] for row in rows for gpu in row["gpus"])
     totals = ", ".join(f"{sum(row['verdict'] == verdict for row in rows)} {verdict}" for verdict in ("pass", "fail", "not proved"))
-    return [f"burn-in    {totals}; {results} results compared"]
+    asked = [row["dcgm"] for row in rows if row.get("dcgm")]
+    made = "; dcgmi diag " + ", ".join(f"{asked.count(verdict)} {verdict}" for verdict in dict.fromkeys(asked)) if asked else ""
+    return [f"burn-in    {totals}; {results} results compared{made}"]
 
 
 def _difference(row: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import json
+import subprocess
 
 import pytest
 from fakes.audited import rules_of
@@ -78,3 +79,11 @@ def test_each_thing_that_changed_since_is_a_finding_of_its_own(tmp_path, rule):
 def test_an_unsigned_and_an_expired_record_are_findings(tmp_path):
     assert in_service(tmp_path / "a", nothing, signature="") == {"admission-unsigned"}
     assert in_service(tmp_path / "b", nothing, days=10) == {"admission-expired"}
+
+
+def test_a_private_key_that_lies_on_the_node_is_a_finding_of_the_audit(tmp_path):
+    (tmp_path / "etc/unhang").mkdir(parents=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "etc/unhang/gate_key")], check=True)
+    facts = facts_of()
+    facts["sections"]["node"]["admission"] = read_admission(Root([str(tmp_path)]), Unread())
+    assert {rule for rule in rules_of(facts["sections"]) if rule.startswith("admission-")} == {"admission-private-key-on-node"}

@@ -84,3 +84,11 @@ def test_burn_ins_stand_in_the_document_and_in_the_table():
     assert {host: row["verdict"] for host, row in document["burn_in"].items()} == {"gpu001": "pass", "gpu002": "not proved"}
     assert document["burn_in"]["gpu001"]["gpus"][0]["per_s"] == {"bfloat16": 7.0e14}
     assert "burn-in    1 pass, 0 fail, 1 not proved; 24000 results compared\n" in render_gate(document, "runs/latest", "unhang", plain=True)
+
+
+def test_a_diagnosis_that_skipped_tests_is_told_apart_from_one_that_passed():
+    answers = {"gpu001": "pass", "gpu002": "incomplete", "gpu003": "incomplete"}
+    burned = {host: {**judge_burn_in(healthy(), host, {}), "dcgm": {"verdict": verdict}} for host, verdict in answers.items()}
+    document = gate_document("r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults({}, None, burned))
+    assert list(check_schema(document, read_schema("gate-1"))) == []
+    assert "; dcgmi diag 1 pass, 2 incomplete\n" in render_gate(document, "runs/latest", "unhang", plain=True)
