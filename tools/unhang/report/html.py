@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from unhang.nodeset import fold_hosts
 from unhang.report import phrases
@@ -139,7 +139,8 @@ def render_page(
 def _summary(cards: Sequence[dict[str, Any]], drifts: Sequence[Drift], mapped: Sequence[Panel], run_name: str) -> dict[str, Any]:
     """What the printed summary of two pages has, the worst of each."""
     placed = [{**card, "summary_place": phrases.hosts(card["nodes"], SUMMARY_PLACE) if card["nodes"] else "the whole fleet"} for card in cards]
-    return {"cards": placed, "most": MOST_SUMMARISED, "drifts": drifts, "panels": mapped, "run_name": visible(run_name, 120)}
+    worst_first = sorted(mapped, key=lambda panel: min((KINDS.index(cell.kind) for cell in panel.cells), default=len(KINDS)))
+    return {"cards": placed, "most": MOST_SUMMARISED, "drifts": drifts, "panels": worst_first, "run_name": visible(run_name, 120)}
 
 
 def _command(cause: Mapping[str, Any]) -> str:
@@ -176,6 +177,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_shown
     )
+    environment.filters["sets"] = _breakable
     environment.globals.update(
         phrases=phrases,
         fold_hosts=fold_hosts,
@@ -194,6 +196,11 @@ def _environment() -> Environment:
 def _shown(value: Any) -> Any:
     """Last gate before the page: whatever a template prints has no control characters and no reordering marks."""
     return visible(value, LONGEST_TEXT) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _breakable(text: str) -> Markup:
+    """Text that may be broken after its commas, so that a line never ends inside a number of a node set."""
+    return escape(visible(text, LONGEST_TEXT)).replace(",", Markup(",<wbr>"))
 
 
 def _hash(text: str) -> str:

@@ -19,7 +19,7 @@ from unhang.report.html import render_html, render_page
 from unhang.report.run import summarise_node
 from unhang.report.screen import render_screen
 
-VOID = {"meta", "link", "br", "input", "img", "hr"}
+VOID = {"meta", "link", "br", "wbr", "input", "img", "hr"}
 SVG_VOID = {"path", "circle", "rect", "use", "line"}
 
 
@@ -32,11 +32,13 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.raw: dict[str, str] = {}
+        self.goes_on = False  # a place where a line may end is no end of a word
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
+        self.goes_on = tag == "wbr"
         if tag not in VOID:
             self.open.append(tag)
 
@@ -51,6 +53,9 @@ class Page(HTMLParser):
     def handle_data(self, data):
         if self.open and self.open[-1] in ("style", "script"):
             self.raw[self.open[-1]] = self.raw.get(self.open[-1], "") + data
+        elif self.goes_on and self.texts:
+            self.texts[-1] += data
+            self.goes_on = False
         else:
             self.texts.append(data)
 
@@ -142,6 +147,15 @@ def test_a_cause_names_all_its_nodes_also_those_on_which_its_rule_found_it_in_ot
     ]
     page = page_of(fleets.document(findings, {"ok": 3}), [])
     assert page.said.index("n[1-2] (2 nodes)") < page.said.index("n3") < page.said.index("Expected")
+
+
+def test_a_set_of_nodes_ends_a_line_after_a_comma_alone():
+    hosts = [f"gpu{number:05d}" for number in range(7, 900, 53)]
+    made = fleets.document([fleets.finding("r", host, "error", "t", "e", "f") for host in hosts], {"ok": len(hosts)})
+    page = render_page(made, {}, [summarise_node(fleets.node(host, ["all"], None)) for host in hosts])
+    sets = re.findall(r"<code>(gpu\[.*?\])", page)
+    assert len(sets) >= 3
+    assert all(one.count(",") == one.count(",<wbr>") > 3 for one in sets)
 
 
 def test_nodes_are_counted_as_on_the_terminal(five):
