@@ -90,7 +90,11 @@ def post(address: str, news: Mapping[str, Any], limit_s: float = WEBHOOK_S) -> s
     sender = threading.Thread(target=lambda: answers.append(_posted(address, news, limit_s)), daemon=True)
     sender.start()
     sender.join(limit_s)  # a server that sends a byte now and then would hold a socket's own deadline for ever
-    return answers[0] if answers else f"expected an answer within {limit_s:.0f} s, found none"
+    return answers[0] if answers else _late(limit_s)
+
+
+def _late(limit_s: float) -> str:
+    return f"expected an answer within {limit_s:g} s, found none"
 
 
 def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None:
@@ -103,6 +107,8 @@ def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None
         return f"expected status 2xx, found {problem.code}"
     except (OSError, http.client.HTTPException) as problem:  # a reason may hold the address
         reason = getattr(problem, "reason", problem)
+        if isinstance(reason, TimeoutError):
+            return _late(limit_s)
         return f"expected an answer, found {visible(getattr(reason, 'strerror', None) or type(reason).__name__, 200)}"
     return None
 

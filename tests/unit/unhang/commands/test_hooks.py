@@ -147,7 +147,7 @@ def test_an_address_that_refuses_is_one_line_without_the_address_and_the_exit_co
 
 def test_a_webhook_that_does_not_answer_is_given_up(webhook):
     webhook.answer = None
-    assert post(webhook.address, NEWS, limit_s=0.5) == "expected an answer within 0 s, found none"
+    assert post(webhook.address, NEWS, limit_s=0.5) == "expected an answer within 0.5 s, found none"
 
 
 def test_a_webhook_that_nobody_serves_is_said_without_its_address():
