@@ -45,6 +45,15 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where, what, how long, and how to show it."""
+    _add_places(parser)
+    _add_ranks(parser)
+    _add_tests(parser)
+    add_format_option(parser, FORMATS)
+    parser.add_argument("--out", metavar="FILE", help="write the JSON result there too")
+    add_examples(parser, EXAMPLES)
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="on this machine (default)")
     as_hosts = "take this machine for N hosts, so that NCCL goes by its network between them (default: one host)"
     parser.add_argument("--as-hosts", type=int, metavar="N", help=as_hosts)
@@ -63,6 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inventory", metavar="PATH", help="an inventory whose variable unhang_switch, or groups leaf* and switch*, say so")
     parser.add_argument("--isolate", action=argparse.BooleanOptionalAction, default=True, help="after a failure of three nodes or more: which of them it is")
     parser.add_argument("--search-timeout", type=float, metavar="SECONDS", default=1200.0, help="for experiments and isolation (default: %(default)s)")
+
+
+def _add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks per node (default: one per GPU; 2 without GPUs)")
     parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="default: nccl where there are GPUs")
     parser.add_argument("--phases", metavar="NAMES", help=f"only these, or +NAME beside the usual ones: {', '.join(planning.PHASES)}")
@@ -71,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--container-runtime", choices=RUNTIMES, help="default: docker; under Slurm pyxis")
     parser.add_argument("--container-option", action="append", default=[], metavar="OPTION", help="for it, such as --container-option=--device=/dev/infiniband")
     parser.add_argument("--port", type=int, metavar="PORT", help="of the rendezvous (default: a free one)")
+
+
+def _add_tests(parser: argparse.ArgumentParser) -> None:
     stalled = "one collective that takes longer has stalled (default: 10, more for large messages)"
     parser.add_argument("--step-timeout", type=float, metavar="SECONDS", help=stalled)
     parser.add_argument("--timeout", type=float, metavar="SECONDS", default=planning.TOTAL_TIMEOUT_S, help="for the whole run (default: %(default)s)")
@@ -86,9 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     measured = "a policy whose key bandwidth says what these nodes reached (unhang policy --smoke writes it)"
     parser.add_argument("--policy", metavar="FILE", help=measured)
     parser.add_argument("--policy-bandwidth", metavar="JSON", help=argparse.SUPPRESS)  # the same key as the playbook knows it
-    add_format_option(parser, FORMATS)
-    parser.add_argument("--out", metavar="FILE", help="write the JSON result there too")
-    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
