@@ -23,14 +23,14 @@ _FAILED = ("fail", "error", "stall", "died", "cut")
 
 @dataclass(frozen=True)
 class Bar:
-    """One phase. told: its duration and longest step; kind: ok, skip or bad."""
+    """One phase. summary: its duration and longest step; kind: ok, skip or bad."""
 
     name: str
     x: float
     y: float
     width: float
     kind: str
-    reported: str
+    summary: str
     tip: str
 
 
@@ -38,7 +38,7 @@ class Bar:
 class Timeline:
     width: float
     height: float
-    told_x: float
+    summary_x: float
     bars: tuple[Bar, ...]
 
 
@@ -62,7 +62,7 @@ class HeatMap:
     across: tuple[tuple[float, str], ...]
     down: tuple[tuple[float, str], ...]
     cells: tuple[Cell, ...]
-    reported: str
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Test:
     verdict: str
     kind: str  # ok, critical or unknown, as the glyphs are named
     is_open: bool
-    reported: str
+    summary: str
     suspects: tuple[str, ...]
     timeline: Timeline | None
     maps: tuple[HeatMap, ...]
@@ -137,11 +137,11 @@ def timeline(one: SmokeResult) -> Timeline | None:
         kind = "bad" if phase.status in _FAILED else "skip" if phase.status == "skip" else "ok"
         steps = sorted(((name, seconds) for name, seconds in phase.steps.items() if name), key=lambda step: -step[1])
         longest = f", {_short(steps[0][0])} {_seconds(steps[0][1])}" if steps and lasted >= 1 else ""
-        reported = phase.status if kind == "skip" else _seconds(lasted) + longest
+        summary = phase.status if kind == "skip" else _seconds(lasted) + longest
         tip = f"{visible(phase.name, 60)}: {phase.status}, {_seconds(lasted)} from {_seconds(begun)} on" + "".join(
             f"; {visible(name, 60)} {_seconds(seconds)}" for name, seconds in steps[:4]
         )
-        said = f"✕ {visible(phase.status, 20)}, {reported}" if kind == "bad" else reported
+        said = f"✕ {visible(phase.status, 20)}, {summary}" if kind == "bad" else summary
         bars.append(Bar(_short(phase.name, 16), LABEL + begun / total * BARS, place * STEP + 2, max(2.0, lasted / total * BARS), kind, said, tip))
         begun += lasted
     return Timeline(LABEL + BARS + AFTER, len(bars) * STEP + 4, LABEL + BARS + 12, tuple(bars))
@@ -172,12 +172,12 @@ def _heat_map(host: str, rows: Sequence[Copy]) -> HeatMap:
     fastest = max((row.gb_s for row in rows), default=0.0)
     cells = tuple(_pair(row, EDGE + place[row.target] * CELL_X, 22 + place[row.source] * CELL_Y, fastest) for row in rows)
     slow = sum(cell.marked for cell in cells)
-    reported = (
+    summary = (
         f"{fastest:.0f} GB/s at most; {counted(slow, 'way')} below {LEVELS[LOW - 1]:.0%} of it or wrong" if slow else f"{fastest:.0f} GB/s at most, all near it"
     )
     across = tuple((EDGE + place[gpu] * CELL_X + CELL_X / 2, str(gpu)) for gpu in gpus)
     down = tuple((22 + place[gpu] * CELL_Y + CELL_Y / 2, str(gpu)) for gpu in gpus)
-    return HeatMap(host, EDGE + len(gpus) * CELL_X, 24 + len(gpus) * CELL_Y, across, down, cells, reported)
+    return HeatMap(host, EDGE + len(gpus) * CELL_X, 24 + len(gpus) * CELL_Y, across, down, cells, summary)
 
 
 def _pair(row: Copy, x: float, y: float, fastest: float) -> Cell:

@@ -26,7 +26,7 @@ def test_phases_stand_one_after_another_each_as_long_as_it_took():
     assert [(bar.name, bar.kind) for bar in bars] == [("environment", "ok"), ("storm", "skip"), ("ddp", "bad")]
     assert (bars[0].x, bars[2].x - LABEL) == (LABEL, bars[0].width)
     assert bars[2].width * 3 == pytest.approx(bars[0].width)
-    assert [bar.told for bar in bars] == ["6.0 s, import torch 4.0 s", "skip", "✕ stall, 2.0 s"]
+    assert [bar.summary for bar in bars] == ["6.0 s, import torch 4.0 s", "skip", "✕ stall, 2.0 s"]
     assert timeline(result()) is None and timeline(result(phases=[Phase("x", "ok", 0.0)])) is None
 
 
@@ -36,7 +36,7 @@ def test_a_slow_pair_and_one_that_copies_wrong_are_marked():
     cells = dict(zip([(row.source, row.target) for row in copies], made.cells, strict=True))
     assert {pair for pair, cell in cells.items() if cell.marked} == {(0, 1), (0, 2), (1, 2), (2, 0), (2, 1)}
     assert (cells[0, 1].label, cells[0, 1].level, cells[1, 0].level, cells[0, 2].level) == ("✕", 0, 4, 0)
-    assert made.told == "360 GB/s at most; 5 ways below 80% of it or wrong"
+    assert made.summary == "360 GB/s at most; 5 ways below 80% of it or wrong"
     assert cells[0, 1].x > cells[1, 0].x and cells[0, 1].y < cells[1, 0].y  # row to column
 
 
