@@ -50,3 +50,9 @@ def test_every_link_still_has_its_version():
     links = next(fields["links"] for _section, fields, *_rest in pieces if "links" in fields)
     assert len(links) == GPUS * LINKS
     assert {row["version"] for row in links if row["active"]} == {"4.0"}
+
+
+def test_each_gpu_has_the_serial_number_of_its_board():
+    _counted, pieces = calls(("gpus",))
+    devices = [row for _section, fields, *_rest in pieces for row in fields.get("devices") or ()]
+    assert sorted({row["serial"] for row in devices if "serial" in row}) == [f"165000000000{number}" for number in range(GPUS)]
