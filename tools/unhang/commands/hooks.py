@@ -139,7 +139,7 @@ def call(words: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)  # also what it left behind
         running.wait()
-    reader.join(1)
+    reader.join(10)  # at its end at once, unless something that left the group holds the pipe
     if code == 0:
         return None
     last = (bytes(tail).decode("utf-8", "replace").strip().splitlines() or ["nothing printed"])[-1]
