@@ -84,6 +84,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     networks.locked_memory_low_and_refused,
     networks.no_gpudirect_between_nodes,
     progress.rank_outside_collectives,
+    progress.one_rank_is_silent,
     progress.interrupted_in_the_data_loader,
     progress.connected_but_never_accepted,
     progress.wrong_numbers_over_peer_to_peer,

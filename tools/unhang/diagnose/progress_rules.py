@@ -8,6 +8,8 @@ from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
 from unhang.diagnose.weights import WEIGHTS
 
+LATE = 16  # a sequence number by which set-up and first barriers are over
+FEWEST_WAITING = 3
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 
 
@@ -24,6 +26,19 @@ def rank_outside_collectives(facts: Facts) -> Iterator[Evidence]:
             yield Evidence("acs_iommu", -SUPPORTING, why, (event,), "rank-outside-collectives")
             yield Evidence("driver_p2p_bug", -SUPPORTING, why, (event,), "rank-outside-collectives")
             return
+
+
+def one_rank_is_silent(facts: Facts) -> Iterator[Evidence]:
+    """All ranks but one waited in the same collective, long after the start, and that one has no watchdog line: it did not arrive."""
+    late = [one for one in facts.timeouts if one.rank is not None and (one.seq or 0) >= LATE]
+    places = {(one.group, one.op, one.seq) for one in late}
+    ranks = {one.rank for one in late}
+    silent = sorted({*range(facts.world_size or 0)} - ranks) if len(ranks) >= FEWEST_WAITING and (facts.world_size or 0) <= len(ranks) + 1 else []
+    if len(places) == 1 and len(silent) == 1:
+        why = f"rank {silent[0]} reported nothing while all {len(ranks)} others waited for it"
+        yield Evidence("rank_desync_app", SUPPORTING, why, (late[0].event,), "one-rank-silent")
+        yield Evidence("slow_rank_or_io", SUPPORTING + 0.5, why, (late[0].event,), "one-rank-silent")
+        yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, (late[0].event,), "one-rank-silent")
 
 
 def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:

@@ -102,3 +102,16 @@ def test_rank_that_waits_alone_after_training_had_ended_differs_from_the_others(
 def test_adapter_that_nccl_was_told_of_and_does_not_find_is_the_cause_of_slow_servers(tmp_path):
     shown, log = "# reporter: two servers are no faster than one\n", "[0] NCCL INFO NCCL_IB_HCA set to mlx5_0:1\n[0] NCCL INFO NET/IB : No device found.\n"
     assert _causes(tmp_path, shown + log + "[0] NCCL INFO Using network Socket\n")[0] == "ib_misconfig"
+
+
+@pytest.mark.parametrize(("ranks", "seq", "named"), [((1, 2, 3), 71, True), ((0, 1, 2, 3), 71, False), ((1, 2, 3), 2, False), ((2, 3), 71, False)])
+def test_rank_that_alone_has_no_watchdog_line_late_in_a_job_is_the_one_that_did_not_arrive(tmp_path, ranks, seq, named):
+    waits = "".join(
+        f"[rank{rank}]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum={seq}, OpType=ALLREDUCE, NumelIn=65536, NumelOut=65536, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
+        for rank in ranks
+    )
+    (tmp_path / "job.log").write_text(waits, encoding="utf-8")
+    causes = diagnose([str(tmp_path / "job.log")])["causes"]
+    told = [line["says"] for cause in causes for line in cause["evidence"] if "reported nothing while all" in line["says"]]
+    assert bool(told) == named and (not named or causes[0]["cause"] == "slow_rank_or_io")
