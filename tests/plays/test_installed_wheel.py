@@ -80,6 +80,8 @@ def test_what_was_found_is_judged_reported_and_kept(unhang, audited):
         assert unhang(*words).returncode in (0, 1), words
     assert "unhang" in (unhang.folder / "runs" / "latest" / "report.html").read_text()
     assert audited["run"]["id"] in unhang("runs").stdout
+    for words in (("history",), ("diff", audited["run"]["id"], audited["run"]["id"])):
+        assert unhang(*words).returncode == 0, words
     compared = unhang("compare", "here", audited["run"]["id"])
     assert (compared.returncode, "none differ" in compared.stdout) == (0, True), compared.stderr
     assert unhang("runs", "--prune", "--keep", "9").returncode == 0
