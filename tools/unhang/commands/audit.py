@@ -14,7 +14,7 @@ from unhang.commands import judge
 from unhang.commands.common_options import add_examples
 from unhang.commands.fail_on import add_fail_on
 from unhang.commands.filters import add_filters, check_filters
-from unhang.commands.hooks import add_hooks, check_hooks, tell_of_run
+from unhang.commands.hooks import add_hooks, check_hooks, report_run
 from unhang.commands.showing import add_format, check_page
 from unhang.errors import UserError
 from unhang.history.place import LATER, OFF, SETTING
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         if line := keep():
             sys.stderr.write(f"unhang: {line}\n")
         else:
-            tell_of_run(folder.name, arguments)
+            report_run(folder.name, arguments)
 
 
 def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str] | None = None) -> Path:

@@ -32,7 +32,7 @@ from unhang.text import visible
 WEBHOOK_S = 15.0
 HOOK_S = 60.0
 MOST_TAIL = 2000  # bytes of what a hook printed that are kept
-Told = list[str]  # a line for each hook that failed
+FailedHooks = list[str]  # a line for each hook that failed
 
 
 def add_hooks(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def check_hooks(arguments: argparse.Namespace) -> None:
         _words(one)
 
 
-def tell_of_run(run: str, arguments: argparse.Namespace) -> None:
+def report_run(run: str, arguments: argparse.Namespace) -> None:
     """Tells of what a run that was just stored changed against the one before it. Never raises: no hook may cost the run."""
     if not (arguments.webhook or arguments.hook):
         return

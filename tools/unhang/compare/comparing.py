@@ -16,7 +16,7 @@ from unhang.schemas.configuration import was_unread
 # What drivers, kernels and libraries do explains most of what differs between two jobs; then the rest by name.
 ORDER = ("driver", "kernel", "fabric_manager", "nccl", "cuda", "torch", "gpus", "network", "limits")
 _ROW = re.compile(r".*\]")
-_TELLING = (".version", ".value", ".state", ".srcversion", ".loaded")  # what says most of a row that only one side has
+_CHOSEN_ENDINGS = (".version", ".value", ".state", ".srcversion", ".loaded")  # what says most of a row that only one side has
 Values = Mapping[str, tuple[str, ...]]  # value -> nodes that have it
 
 
@@ -112,8 +112,8 @@ def _folded(rows: Iterable[Difference]) -> list[Difference]:
         if head is None:
             folded += members
             continue
-        telling = next((row for ending in _TELLING for row in members if row.fact == f"{place}{ending}"), head)
-        folded.append(Difference(place, telling.a, telling.b))
+        chosen = next((row for ending in _CHOSEN_ENDINGS for row in members if row.fact == f"{place}{ending}"), head)
+        folded.append(Difference(place, chosen.a, chosen.b))
     return folded
 
 

@@ -53,10 +53,10 @@ def _changed(node: NodeState) -> tuple[str, str]:
     for step in ("drain", "wait"):
         if step not in node.done:
             return step, ""
-    return (_way_back(node), why) if node.failure else (_way_forward(node), "")
+    return (_step_back(node), why) if node.failure else (_step_forward(node), "")
 
 
-def _way_forward(node: NodeState) -> str:
+def _step_forward(node: NodeState) -> str:
     if not node.applied:
         return "apply"
     if not node.rebooted:
@@ -64,7 +64,7 @@ def _way_forward(node: NodeState) -> str:
     return next((step for step in PROOFS if node.proofs.get(step) != node.boot_id), "release")
 
 
-def _way_back(node: NodeState) -> str:
+def _step_back(node: NodeState) -> str:
     if not node.rolled_back:
         return "roll_back"
     if not node.booted_back:

@@ -66,12 +66,12 @@ def denylist_of(tests: Iterable[DcgmTest]) -> str | None:
 
 def dcgm_failures(dcgm: Mapping[str, Any] | None) -> list[tuple[int | None, str]]:
     """(GPU, why) of tests that failed for anything but a setting."""
-    return [(row["gpu"], _told(row)) for row in _of(dcgm, FAIL) if not row["setting"]]
+    return [(row["gpu"], _describe(row)) for row in _of(dcgm, FAIL) if not row["setting"]]
 
 
 def dcgm_gaps(dcgm: Mapping[str, Any] | None) -> list[str]:
     """Tests that failed for a setting: no GPU is to blame, and none is proved good either."""
-    return list(dict.fromkeys(_told(row) for row in _of(dcgm, FAIL) if row["setting"]))
+    return list(dict.fromkeys(_describe(row) for row in _of(dcgm, FAIL) if row["setting"]))
 
 
 def dcgm_notes(dcgm: Mapping[str, Any] | None) -> list[str]:
@@ -83,14 +83,14 @@ def dcgm_notes(dcgm: Mapping[str, Any] | None) -> list[str]:
     for status, words in ((SKIP, "skipped"), (NOT_RUN, "did not run")):
         names = dict.fromkeys(row["test"] for row in _of(dcgm, status))
         found += [f"dcgmi diag {words} {', '.join(names)}: they proved nothing"] if names else []
-    return [*found, *dict.fromkeys(_told(row) for row in _of(dcgm, WARN))]
+    return [*found, *dict.fromkeys(_describe(row) for row in _of(dcgm, WARN))]
 
 
 def _of(dcgm: Mapping[str, Any] | None, status: str) -> list[Mapping[str, Any]]:
     return [row for row in (dcgm or {}).get("tests") or () if row["status"] == status]
 
 
-def _told(row: Mapping[str, Any]) -> str:
+def _describe(row: Mapping[str, Any]) -> str:
     where = "" if row["gpu"] is None else f" on GPU {row['gpu']}"
     return f"dcgmi diag: {row['test']}{where}: {row['why'] or row['status']}"
 

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "history"))
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
-from unhang.commands.hooks import HOOK_S, call, post, tell_of_run
+from unhang.commands.hooks import HOOK_S, call, post, report_run
 from unhang.history.changes import FoundChange
 from unhang.history.news import MOST_ROWS, news_of
 from unhang.history.recording import record
@@ -210,10 +210,10 @@ def test_secrets_in_what_was_found_are_masked_and_a_message_has_an_end():
 def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(fleet, hook, tmp_path, capsys):
     command, given = hook
     asked = argparse.Namespace(webhook=[], hook=[command], db=str(tmp_path / "history.db"), fail_on="warning")
-    tell_of_run(fleet(finding("bad", "gpu1")), asked)
+    report_run(fleet(finding("bad", "gpu1")), asked)
     assert given() == [] and "the first run of the history" in capsys.readouterr().err
-    tell_of_run(fleet(finding("bad", "gpu1"), finding("worse", "gpu2")), asked)
+    report_run(fleet(finding("bad", "gpu1"), finding("worse", "gpu2")), asked)
     assert [row["rule"] for news in given() for row in news["new"]] == ["worse"]
     (tmp_path / "history.db").write_bytes(b"no database")
-    tell_of_run("run", asked)
+    report_run("run", asked)
     assert capsys.readouterr().err.startswith("unhang: no hook was called: ")

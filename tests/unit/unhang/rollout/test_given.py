@@ -67,7 +67,7 @@ def test_what_ansible_alone_understands_stays(limit):
     assert ambiguous_ranges(limit, GROUPS, NODES) == []
 
 
-def filters_of(name):
+def plugin_filters(name):
     """A plugin's filters, loaded by path as Ansible loads them."""
     spec = importlib.util.spec_from_file_location(name, PROJECT / "plugins" / "filter" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
@@ -78,7 +78,7 @@ def filters_of(name):
 @pytest.mark.parametrize(("severities", "outcome"), [("critical,error", "fail"), (["critical"], "fail"), ("warning", "pass")])
 def test_a_critical_finding_fails_the_gate_however_the_severities_are_given(severities, outcome):
     audit = {"findings": [{"rule": "driver-bad", "verdict": "fail", "severity": "critical", "host": "gpu001", "title": "bad"}]}
-    decide = filters_of("unhang_gate")["unhang_gate_decisions"]
+    decide = plugin_filters("unhang_gate")["unhang_gate_decisions"]
     answer = decide(["gpu001"], {"gpu001": {"preprovision_alone": {"verdict": "pass"}}}, audit, {}, "", severities)
     assert answer["gpu001"]["outcome"] == outcome
 
@@ -86,4 +86,4 @@ def test_a_critical_finding_fails_the_gate_however_the_severities_are_given(seve
 @pytest.mark.parametrize("severities", ["", "critcal", [], "critical error"])
 def test_a_gate_whose_severities_nobody_knows_decides_nothing(severities):
     with pytest.raises(AnsibleFilterError, match="preprovision_severities: expected some of critical"):
-        filters_of("unhang_gate")["unhang_gate_decisions"](["gpu001"], {"gpu001": {}}, {}, {}, "", severities)
+        plugin_filters("unhang_gate")["unhang_gate_decisions"](["gpu001"], {"gpu001": {}}, {}, {}, "", severities)

@@ -109,12 +109,12 @@ def row(name, before, after, deb=None):
     }  # fmt: skip
 
 
-def test_the_way_back_is_what_differs_from_what_was(node):
+def test_a_rollback_is_what_differs_from_what_was(node):
     saved = {"packages": [row("libnvidia-ml1", "535.261.03-1", "535.309.01-1"), row("half", "1", "2"), row("new", None, "1"), row("old", "7", None)]}
     assert plan_restore(saved, read_installed(str(node)), action_of) == [Step("half", "downgrade", "2", "1"), Step("old", "install", None, "7")]
 
 
-def test_a_way_back_without_its_packages_is_refused_before_anything_is_done(node):
+def test_a_rollback_without_its_packages_is_refused_before_anything_is_done(node):
     folder = "/var/lib/unhang/states/one"
     assert restore_packages(str(node), folder, 1, False) == []
     write_saved(str(node), folder, {"packages": [row("half", "1", "2", "packages/old/half_1_amd64.deb")], "status": "done"})
