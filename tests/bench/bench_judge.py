@@ -1,6 +1,6 @@
 """Judges 10,000 node documents of about 50 KB, all different in their samples, and prints a row of docs/benchmarks.md.
 
-    python tests/bench/bench_judge.py [--nodes N] [--rules N]
+    python tests/bench/bench_judge.py [--nodes N] [--rules N] [--all-differ]
 
 The documents are written to a temporary folder (500 MB) and go with it. CPU and memory are those of the child that judges.
 """
@@ -44,6 +44,8 @@ def base_facts() -> dict[str, Any]:
     facts = h100_infiniband()
     recorded = collect({"nvml_recording": str(RECORDING)}, lambda: pynvml)["sections"]
     facts["sections"] |= {name: recorded[name] for name in ("gpus", "interconnect")}
+    for device in recorded["gpus"]["devices"]:  # the recorded machine was a virtual one, in which no GPU tells its NUMA node
+        device["numa_node"] = device["index"] // 4
     return facts
 
 
@@ -62,12 +64,14 @@ def varied(value: Any, shape: Shape, number: int, chance: random.Random) -> Any:
     return value
 
 
-def documents(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(host, node document), none like another."""
+def documents(count: int, all_differ: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(host, node document), none like another; all_differ: also not in what they are configured as."""
     chance = random.Random(1)
     facts, shapes = base_facts(), fact_shapes()
     for number in range(count):
         sections = {name: varied(section, shapes[name], number, chance) for name, section in facts["sections"].items()}
+        if all_differ:
+            sections["kernel"] = {**sections["kernel"], "release": f"6.8.0-{number}-generic"}
         host = f"gpu{number:05d}"
         yield host, {
             "schema": "unhang/node/1", "host": host, "groups": ["all", f"rack{number % 40:02d}"], "policy": POLICY, "status": "ok", "message": None,
@@ -75,11 +79,11 @@ def documents(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
         }  # fmt: skip
 
 
-def write_run(folder: Path, count: int) -> int:
+def write_run(folder: Path, count: int, all_differ: bool = False) -> int:
     """A run folder; gives the mean size of a node document in bytes."""
     (folder / "nodes").mkdir()
     hosts, size = [], 0
-    for host, document in documents(count):
+    for host, document in documents(count, all_differ):
         hosts.append(host)
         size += (folder / "nodes" / f"{host}.json").write_text(json.dumps(document, separators=(",", ":")))
     run = {"schema": "unhang/run/1", "id": "bench", "started": "2026-01-01T00:00:00Z", "finished": None, "hosts": hosts}
@@ -133,9 +137,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--rules", type=int, default=0, help="judge against this many rules too, copies of the catalogue's own (default: twice as many)")
+    parser.add_argument("--all-differ", action="store_true", help="every node has a configuration of its own, so that none can be looked up")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
-        size = write_run(Path(name), options.nodes)
+        size = write_run(Path(name), options.nodes, options.all_differ)
         parsing = parsing_s(Path(name))
         sys.stdout.write(f"parsing the same documents alone: {parsing:.2f} s of CPU\n\n")
         columns = ("judge", "rules", "CPU s", "× parsing", "wall s", "peak MB", "evaluations", "findings", "unknown")

@@ -10,6 +10,8 @@ from unhang.judge.extract import Extractor
 from unhang.judge.memory import Bundle, BundleVerdicts, Memory
 from unhang.judge.node_rules import NodeView
 from unhang.judge.pass_code import CANNOT_TELL, Passes
+from unhang.judge.quick import QuickRule
+from unhang.judge.quick_values import WhyNull
 
 GIVE_UP_AFTER = 256  # signatures, of which most were met once: a fleet in which no node is like another
 MOST_KNOWN = 1024
@@ -19,13 +21,16 @@ MOST_KNOWN = 1024
 class Open:
     """A bundle that reads measured numbers, or names of the node's own, and that the signature does not decide.
 
-    own: what it reads of these; functions: of its rules, none where one of them has none; outcome: what it comes to where all of them pass.
+    own: what it reads of these; functions: of its rules, () where one of them has none; outcome: what it comes to where all of them pass.
     """
 
     bundle: Bundle
     own: Extractor
     reads_host: bool
     functions: tuple[Passes, ...] = ()
+    quick: tuple[tuple[int, QuickRule], ...] = ()  # of its rules that apply, () where one of them has none
+    skipped: tuple[tuple[int, str, int], ...] = ()  # counts of its rules that do not
+    why: WhyNull = str
     outcome: BundleVerdicts | None = None
     memory: Memory = field(default_factory=Memory)
 
@@ -37,6 +42,16 @@ class Open:
             return all(passes(sections) for passes in self.functions)
         except CANNOT_TELL:
             return False
+
+    def quickly(self, sections: Any) -> tuple[tuple[int, str, int], ...] | None:
+        """Its counts by the quick forms, where no rule is broken and nothing is missing."""
+        counts = list(self.skipped)
+        for number, quick in self.quick:
+            answer = quick.judge(sections, self.why)
+            if answer is None:
+                return None
+            counts += [(number, one.verdict, one.items) for one in answer[0]]
+        return tuple(counts) if self.quick else None
 
     def remembered(self, node: NodeView) -> BundleVerdicts | None:
         """What was said of a node that has these numbers and names too."""

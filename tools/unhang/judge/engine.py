@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from unhang.judge.alike import Known, Open, Signed, joined
@@ -147,13 +148,17 @@ class Engine:
             return outcomes
         vector, outcomes = [], [known.decided]
         for one in known.open:
-            outcome = one.outcome if one.passes(node.sections) else one.remembered(node)
+            outcome = one.outcome if one.passes(node.sections) else self._quickly_alike(one, node)
             if outcome is None:
                 vector = vector or self._vector(node, policy_key)
                 outcome = one.remember(node, self._remembered(one.bundle, vector, world))
             outcomes.append(outcome)
         self.evaluations += known.evaluations
         return outcomes
+
+    def _quickly_alike(self, one: Open, node: NodeView) -> BundleVerdicts | None:
+        counts = one.quickly(node.sections)
+        return one.remembered(node) if counts is None else self._empty.setdefault(counts, BundleVerdicts(counts, (), ()))
 
     def _nulls(self, sections: Any) -> tuple[Any, ...]:
         """Which names of the node's own are null, of those that decide whether a rule applies."""
@@ -185,20 +190,26 @@ class Engine:
     def _open(self, bundle: Bundle, early: list[Any], vector: list[Any], world: Callable[[], World]) -> Open:
         reads = {path for number in bundle.rules for path in self.rules[number].decision_reads if is_own(path)}
         left = Open(bundle, Extractor(fact_shapes(), (path for path in reads if path[0] in fact_shapes())), ("host",) in reads)
-        functions, counts = [], list[Any]()
+        functions, quick, counts, skipped = [], [], list[Any](), list[Any]()
+        left.why = cache(lambda path: why_null(self._sections_now, path).kind)
         for number, verdicts in zip(bundle.rules, early, strict=True):
-            rule, function = self.rules[number], self._passing[number]
+            rule, function, form = self.rules[number], self._passing[number], self._quick[number]
             if verdicts is not None and [one.verdict for one in verdicts] == ["skip"]:
-                counts.append((number, "skip", 1))
+                skipped.append((number, "skip", 1))
                 continue
             steady = rule.applies is None or self._applies_places[number] is not None
-            if function is None or verdicts is not None or not steady or not_all_read(rule, world()) is not None:
+            if verdicts is not None or not steady or not_all_read(rule, world()) is not None:
                 return left
-            settled = function.settle(self._sections_now, lambda path: self._kind_of_null(vector, path))
-            if settled is None:
-                return left
-            functions.append(function.passes)
-            counts += [(number, verdict, items) for verdict, items in settled]
+            quick += [(number, form)] if form is not None else []
+            settled = None if function is None else function.settle(self._sections_now, left.why)
+            if function is not None and settled is not None:
+                functions.append(function.passes)
+                counts += [(number, verdict, items) for verdict, items in settled]
+        open_rules = len(bundle.rules) - len(skipped)
+        left.skipped, left.quick = tuple(skipped), tuple(quick) if len(quick) == open_rules else ()
+        if len(functions) < open_rules:
+            return left
+        counts += skipped
         left.functions, left.outcome = tuple(functions), BundleVerdicts(tuple(counts), (), ())
         return left
 
