@@ -10,6 +10,7 @@ from unhang.diagnose.diagnosing import diagnose
 from unhang.diagnose.scoring import score_folder, summary
 
 BATCHES = Path(__file__).parents[3] / "fixtures" / "diagnose_batches"
+UNLEARNT = BATCHES.parent / "diagnose_unlearnt"
 RIGHT_AT_LEAST = {"1": 31, "2": 31, "3": 30, "4": 24, "5": 30, "6": 29, "7": 12, "8": 17, "9": 26}
 
 
@@ -27,6 +28,12 @@ def test_batches_are_answered_also_while_each_is_left_out():
     loud, asked = numbers["at_error_level"], numbers["undecided"]
     assert loud["answers"] >= 80 and (loud["wrong"] - loud["of_these_plausible"]) / loud["answers"] <= 0.02 and loud["wrong"] / loud["answers"] <= 0.10
     assert asked["would_decide"] / asked["cases"] >= 0.70
+
+
+def test_a_batch_that_nothing_was_learnt_from_is_answered_no_worse_than_on_its_first_day():
+    numbers = summary(score_folder(UNLEARNT / "10", diagnose))
+    assert numbers["answerable"]["cases"] == 45
+    assert (numbers["answerable"]["top1"], numbers["answerable"]["top3"]) >= (36, 41)
 
 
 def test_each_learnt_batch_keeps_its_first_day():
