@@ -20,6 +20,7 @@ def timer_of(fleet):
 
 
 def test_the_timer_runs_the_quick_check_and_a_rollback_takes_script_and_timer_back(fleet, tmp_path):
+    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang /opt/unhang")
     subprocess.run([sys.executable, str(audits.PROJECT / "tools/collector/quick.py"), str(tmp_path / "quick.pyz")], check=True, stdout=subprocess.DEVNULL)
     given = {"node_gate_record": False, "node_gate_quick": True, "node_gate_quick_file": str(tmp_path / "quick.pyz"), "node_gate_quick_for": ["systemd"]}
     _, _, loaded = timer_of(fleet)
