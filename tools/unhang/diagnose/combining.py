@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from unhang.diagnose import address_rules as addresses
 from unhang.diagnose import failures
+from unhang.diagnose import host_rules as hosts
 from unhang.diagnose import machine_rules as machines
 from unhang.diagnose import memory_rules as memory
 from unhang.diagnose import network_rules as networks
@@ -17,6 +19,7 @@ from unhang.diagnose import peer_rules as peers
 from unhang.diagnose import placement_rules as placement
 from unhang.diagnose import progress_rules as progress
 from unhang.diagnose import rank_rules as ranks
+from unhang.diagnose import setting_rules as settings
 from unhang.diagnose import stack_rules as stacks
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
@@ -71,6 +74,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     networks.sidecar_takes_connections,
     networks.gpudirect_and_protection_error,
     placement.some_ranks_never_started,
+    placement.guessed_gpu_and_another_communicator,
     placement.one_gpu_per_task_and_no_ipc,
     placement.one_gpu_per_task_and_shared_memory,
     placement.geforce_and_gpudirect,
@@ -85,6 +89,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     networks.no_gpudirect_between_nodes,
     progress.rank_outside_collectives,
     progress.one_rank_is_silent,
+    progress.one_rank_reports_alone,
     progress.interrupted_in_the_data_loader,
     progress.connected_but_never_accepted,
     progress.wrong_numbers_over_peer_to_peer,
@@ -92,6 +97,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     memory.memory_held_by_others,
     memory.processes_hold_equal_parts,
     memory.segments_of_dead_processes,
+    memory.large_shared_memory_is_full,
     outputs.memlock_lower_in_the_job,
     outputs.chosen_interface_is_down,
     outputs.interfaces_of_unlike_mtu,
@@ -100,6 +106,23 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     outputs.duplicate_gpu_is_mig,
     outputs.two_nodes_one_rank_zero,
     outputs.driver_below_what_torch_needs,
+    addresses.hosts_have_one_address,
+    addresses.failed_outside_the_launch,
+    addresses.own_name_leads_to_loopback,
+    hosts.list_of_hosts_is_uneven,
+    hosts.host_of_the_list_is_missing,
+    hosts.ranks_share_a_core,
+    hosts.link_has_fewer_lanes,
+    hosts.versions_of_hosts_differ,
+    hosts.few_gpus_work_and_more_do_not,
+    hosts.module_missing_and_no_cuda,
+    hosts.shares_of_data_differ,
+    settings.peer_to_peer_switched_off,
+    settings.slow_and_held_back,
+    settings.launches_wait_for_each_other,
+    ranks.collective_in_a_branch_of_one_rank,
+    peers.driver_package_upgraded_and_hang,
+    peers.steps_worked_and_another_library_does,
 )
 
 

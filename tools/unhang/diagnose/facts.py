@@ -17,6 +17,7 @@ RETRIED = (
 )  # fmt: skip
 # Said of adapters that a library looks at and may not use; the exit code of the job tells.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
+NOT_MISSED = ("rdma-provider-not-loaded",)  # libibverbs tries the drivers of all vendors: nothing is missing where adapters are in use
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 
 
@@ -92,7 +93,8 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file without connections and names that failed at first and cannot have failed for good: the job worked later on."""
     worked = max((event.line for event in events if event.signature.fact in WORKS and not event.quoted), default=0)
     ended_well = max((event.line for event in events if event.signature.fact == "exit_zero"), default=0)
-    passed = {**dict.fromkeys(RETRIED, worked), **dict.fromkeys(PROBED, ended_well)}
+    in_use = max((event.line for event in events if event.signature.fact == "net_devices" and event.fields["net"] == "IB"), default=0)
+    passed = {**dict.fromkeys(RETRIED, worked), **dict.fromkeys(PROBED, ended_well), **dict.fromkeys(NOT_MISSED, in_use)}
     return [event for event in events if event.line > passed.get(event.signature.id, 0)]
 
 
@@ -148,7 +150,8 @@ def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeo
         nodes = [int(event.fields["value"] or 1) for event in by_fact.get("nnodes", ())]
         return int(shape[-1].fields["per_node"] or 1) * (max(nodes) if nodes else 1)
     ranks = [timeout.rank for timeout in timeouts if timeout.rank is not None]
-    return max(ranks) + 1 if ranks else None
+    prefixed = [event.prefix.rank for events in by_fact.values() for event in events if event.prefix.rank is not None]
+    return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
 def evidence_of(event: Event) -> dict[str, Any]:

@@ -13,6 +13,11 @@ from unhang.diagnose.weights import WEIGHTS
 
 ENDINGS = ("crash", "host_lost")
 REPORTS = ("root_cause", "failed_exit", "killed", "interrupted")  # what a launcher says of a failure, or how a failed job is swept away
+CRASHES = {"-4", "-5", "-7", "-8", "-11", "132", "133", "135", "136", "139"}  # SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV; by SIGABRT watchdogs end, too
+OF_THE_PROGRAM = {
+    "AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError", "NameError", "SyntaxError", "TypeError",
+    "UnboundLocalError", "ZeroDivisionError",
+}  # fmt: skip
 HARDWARE = {"xid_hardware", "nvlink_down", "driver_gsp_bug"}
 _RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
 
@@ -34,6 +39,15 @@ def rank_was_killed(facts: Facts) -> Iterator[Evidence]:
     if killed is not None and first_failure(facts) is None and echoes_of(facts, killed):
         why = f"{who_failed(facts, killed)} was killed; the others waited for it"
         yield Evidence("oom", WEIGHTS["supporting"], why, (killed,), "killed-first")
+
+
+def failed_by_itself(facts: Facts) -> bool:
+    """Whether a process crashed, or raised what only its own program raises, when nobody had waited yet, and no line names a cause."""
+    if facts.timeouts or any(_names_its_cause(event) for event in facts.events):
+        return False
+    crashed = any(event.fields["code"] in CRASHES and not event.quoted for event in facts.of("failed_exit"))
+    first = facts.first_error
+    return crashed or (first is not None and (first.fields.get("what") or "") in OF_THE_PROGRAM)
 
 
 def killed_first(facts: Facts) -> Event | None:

@@ -12,8 +12,11 @@ from unhang.diagnose.weights import WEIGHTS
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
+SMALL_PART_GIB = 3.0  # any two small models are as alike as that, and do not fill a GPU
 LARGE_PART = 0.15  # of a GPU
 MANY_SEGMENTS = 4
+LARGE_SHM_GIB = 8.0
+FULL = 95  # per cent
 ALIKE = 0.1  # processes whose shares of a GPU differ by less hold the same thing
 
 
@@ -52,9 +55,10 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
         other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
         if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
             why = f"another process holds as much of the GPU as this one ({other:g} and {own:g} GiB), as ranks that took the same GPU do"
-            yield Evidence("rank_device_mapping", DECISIVE, why, (event,), "equal-parts-of-one-gpu")
+            small = own < SMALL_PART_GIB
+            yield Evidence("rank_device_mapping", SUPPORTING if small else DECISIVE, why, (event,), "equal-parts-of-one-gpu")
             for cause in ("oom", "orphan_processes_hold_gpu"):
-                yield Evidence(cause, -STRONG, why, (event,), "equal-parts-of-one-gpu")
+                yield Evidence(cause, -SUPPORTING if small else -STRONG, why, (event,), "equal-parts-of-one-gpu")
             return
 
 
@@ -67,3 +71,16 @@ def segments_of_dead_processes(facts: Facts) -> Iterator[Evidence]:
         why = f"shared memory of {full[0].fields['size']} is full of segments of {len(starts)} starts"
         yield Evidence("shm_leftovers", DECISIVE + SUPPORTING, why, (full[0], *listed[:1], listed[-1]), "segments-of-dead-processes")
         yield Evidence("shm_too_small", -DECISIVE, why, (full[0],), "segments-of-dead-processes")
+
+
+def large_shared_memory_is_full(facts: Facts) -> Iterator[Evidence]:
+    """Shared memory is full although it is large: one job does not fill it, segments of earlier ones do, and its size is not sure to be the fault."""
+    for event in facts.of("shm"):
+        size = (event.fields["size"] or "").strip()
+        number = size[:-1]
+        is_large = number.replace(".", "", 1).isdigit() and (size[-1] == "T" or (size[-1] == "G" and float(number) >= LARGE_SHM_GIB))
+        if is_large and int(event.fields["percent"] or 0) >= FULL:
+            why = f"shared memory of {size} is full, as segments of dead processes fill it"
+            yield Evidence("shm_leftovers", STRONG, why, (event,), "large-shm-full")
+            yield Evidence("shm_too_small", -STRONG, why, (event,), "large-shm-full")
+            return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from unhang.diagnose.address_rules import private_network
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
 from unhang.diagnose.scanning import Event
@@ -53,22 +54,12 @@ def hosts_meet_in_different_networks(facts: Facts) -> Iterator[Evidence]:
     failed = [event for event in facts.events if event.signature.fact in ("connect_retried", "socket_failed") or event.signature.id in _NO_WAY]
     by_network: dict[str, Event] = {}
     for event in facts.of("bootstrap"):
-        by_network.setdefault(_private_network(event.fields["address"] or ""), event)
+        by_network.setdefault(private_network(event.fields["address"] or ""), event)
     by_network.pop("", None)
     hosts = {event.prefix.host for event in by_network.values()}
     if failed and len(by_network) > 1 and len(hosts) > 1:
         why = f"ranks of different hosts meet over {' and '.join(sorted(by_network)[:2])}, and connections between them fail"
         yield Evidence("wrong_interface", STRONG, why, (*list(by_network.values())[:2], failed[0]), "different-networks")
-
-
-def _private_network(address: str) -> str:
-    """The first two numbers of a private address, three of 192.168; "" for any other."""
-    parts = address.split(".")
-    if len(parts) != 4 or not all(part.isdigit() for part in parts):
-        return ""
-    if parts[:2] == ["192", "168"]:
-        return ".".join(parts[:3])
-    return ".".join(parts[:2]) if parts[0] == "10" or (parts[0] == "172" and 16 <= int(parts[1]) < 32) else ""
 
 
 def hosts_use_different_plugins(facts: Facts) -> Iterator[Evidence]:
@@ -112,7 +103,8 @@ def locked_memory_low_and_refused(facts: Facts) -> Iterator[Evidence]:
         if "memlock_ulimit" in event.signature.for_ and event.signature.kind == "error" and event.signature.fact != "memlock_low"
     ]
     if low and refused:
-        why = f"locked memory is limited to {low[0].fields['kbytes']} KiB, and memory could not be registered"
+        limit = f"{low[0].fields['kbytes']} KiB" if "kbytes" in low[0].fields else f"{low[0].fields['bytes']} bytes"
+        why = f"locked memory is limited to {limit}, and memory could not be registered"
         yield Evidence("memlock_ulimit", STRONG, why, (low[0], refused[0]), "memlock-low-and-refused")
 
 

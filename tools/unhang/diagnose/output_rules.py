@@ -68,10 +68,16 @@ def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
 
 
 def two_nodes_one_rank_zero(facts: Facts) -> Iterator[Evidence]:
-    """nccl-tests started under MPI and each process is rank 0: the launcher and the program use different MPIs."""
+    """Several processes of nccl-tests are rank 0 at once: each is a job of its own. One that begins after the other's end is another run."""
     zeros = {event.fields["pid"]: event for event in facts.of("test_rank") if event.fields["rank"] == "0"}
-    if len(zeros) > 1:
-        yield Evidence("launch_mismatch", STRONG, f"{len(zeros)} processes are each rank 0", tuple(zeros.values())[:2], "all-rank-zero")
+    if len(zeros) < 2:
+        return
+    first, *others = sorted(zeros.values(), key=lambda event: (event.file, event.line))
+    ends = [event.line for event in facts.of("average_bandwidth") if event.file == first.file and event.line > first.line]
+    alike = [event for event in others if event.file == first.file and event.line < min(ends, default=event.line + 1)]
+    if alike:
+        why = f"{1 + len(alike)} processes are each rank 0: launched as jobs of their own, or built without MPI"
+        yield Evidence("launch_mismatch", STRONG, why, (first, alike[0]), "all-rank-zero")
 
 
 def driver_below_what_torch_needs(facts: Facts) -> Iterator[Evidence]:

@@ -99,3 +99,20 @@ def known_bad_driver_and_hang(facts: Facts) -> Iterator[Evidence]:
             (bad[0], *signs[:2]),
             "bad-driver-and-hang",
         )
+
+
+def driver_package_upgraded_and_hang(facts: Facts) -> Iterator[Evidence]:
+    """The package manager put another driver in place, and the job hangs since; where it refuses instead, module and libraries differ."""
+    upgraded, signs = facts.of("driver_package_upgraded"), hang_signs(facts)
+    if upgraded and signs:
+        why = f"the driver's packages went from {upgraded[-1].fields['old']} to {upgraded[-1].fields['value']}, and the job hangs"
+        yield Evidence("driver_p2p_bug", SUPPORTING + 0.5, why, (upgraded[-1], signs[0]), "driver-upgraded-and-hang")
+
+
+def steps_worked_and_another_library_does(facts: Facts) -> Iterator[Evidence]:
+    """The job made steps, then hung, and does not over another library: what NCCL does in such a step fails, not what the ranks call."""
+    signs, works = hang_signs(facts), [event for event in facts.events if event.signature.id == "other-backend-works-told"]
+    if works and signs and facts.of("training_step"):
+        yield Evidence(
+            "nccl_bug", STRONG - 0.4, "steps had worked, and the job runs over another library than NCCL", (works[0], signs[0]), "steps-and-other-library"
+        )

@@ -50,6 +50,17 @@ def geforce_and_gpudirect(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("unsupported_p2p_geforce", DECISIVE, why, (refused[0], facts.of("geforce")[0]), "geforce-gpudirect")
 
 
+def guessed_gpu_and_another_communicator(facts: Facts) -> Iterator[Evidence]:
+    """PyTorch guessed which GPU belongs to a rank, and then one rank sets up a communicator while another waits in one that it has: different GPUs."""
+    guesses = [event for event in facts.events if event.signature.id == "torch-barrier-device-unknown"]
+    waits = [event for event in facts.of("store_timeout") if not event.quoted and "setting up NCCL communicator" in event.text]
+    elsewhere = [one for one in facts.timeouts if waits and one.rank is not None and one.rank != waits[0].prefix.rank]
+    if guesses and elsewhere:
+        why = f"a rank sets up a communicator of its own while rank {elsewhere[0].rank} waits in another, and PyTorch had guessed the GPU"
+        yield Evidence("rank_device_mapping", STRONG, why, (guesses[0], waits[0], elsewhere[0].event), "guessed-gpu")
+        yield Evidence("watchdog_timeout_too_short", -WEIGHTS["supporting"], why, (waits[0],), "guessed-gpu")
+
+
 def one_rank_waits_for_a_build(facts: Facts) -> Iterator[Evidence]:
     """More ranks looked for their extensions than loaded them: the others wait for a lock."""
     asked = [event for event in facts.of("build_start") if "extensions root" in event.text]

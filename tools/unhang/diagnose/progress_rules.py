@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
+from unhang.diagnose.failures import first_failure
 from unhang.diagnose.weights import WEIGHTS
 
 LATE = 16  # a sequence number by which set-up and first barriers are over
@@ -39,6 +40,19 @@ def one_rank_is_silent(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("rank_desync_app", SUPPORTING, why, (late[0].event,), "one-rank-silent")
         yield Evidence("slow_rank_or_io", SUPPORTING + 0.5, why, (late[0].event,), "one-rank-silent")
         yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, (late[0].event,), "one-rank-silent")
+
+
+def one_rank_reports_alone(facts: Facts) -> Iterator[Evidence]:
+    """One rank alone waits, and lines of another one stand in the same log: that one was there and did not enter the collective."""
+    ranks = {one.rank for one in facts.timeouts}
+    others = sorted({event.prefix.rank for event in facts.events if event.prefix.rank is not None and not event.quoted} - ranks)
+    told = facts.of("pg_idle") or facts.of("single_rank_work")  # these say what the other one did
+    if len(ranks) == 1 and None not in ranks and others and not told and first_failure(facts) is None:
+        one = facts.timeouts[0]
+        why = f"rank {one.rank} alone reports that it waits, and rank {others[0]}, whose lines stand here too, does not"
+        yield Evidence("rank_desync_app", SUPPORTING, why, (one.event,), "one-rank-reports")
+        yield Evidence("slow_rank_or_io", WEIGHTS["hinting"], why, (one.event,), "one-rank-reports")
+        yield Evidence("watchdog_timeout_too_short", -WEIGHTS["hinting"], why, (one.event,), "one-rank-reports")
 
 
 def waited_after_the_end(facts: Facts) -> Iterator[Evidence]:

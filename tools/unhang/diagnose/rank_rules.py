@@ -12,6 +12,7 @@ from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
 
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
+BRANCH_LINES = 6
 NEAR_LINES = 15  # single-rank work that stands so close before a time-out was going on
 START_UP_SEQ = 50  # a collective so early belongs to start-up
 LATE_SEQ = 1000  # one so late does not
@@ -207,7 +208,8 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
         yield from _work_outlasts_limit(f"{what} when the others' time was up", data[-1], first)
         return
     alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
-    if alone and {one.rank for one in facts.timeouts} != {0}:  # rank 0 is who saves, and does not wait for itself
+    # Rank 0 is who saves: it does not wait for itself, and where it waits in another call than the others it is no longer at work.
+    if alone and {one.rank for one in facts.timeouts} != {0} and not _saver_waits_elsewhere(facts.timeouts):
         yield Evidence(
             "watchdog_timeout_too_short",
             STRONG,
@@ -216,6 +218,12 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
             "single-rank-work",
         )
         yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
+
+
+def _saver_waits_elsewhere(timeouts: Sequence[Timeout]) -> bool:
+    """Whether rank 0 and another rank wait in different calls, or in one with different sizes."""
+    calls = {one.rank: (one.op, one.seq, one.numel) for one in _oldest_of_each_rank(timeouts) if one.rank is not None}
+    return 0 in calls and any(call != calls[0] for call in calls.values())
 
 
 def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-work-unfinished") -> Iterator[Evidence]:
@@ -247,7 +255,7 @@ def _open_ended(facts: Facts, first: Event) -> list[Event]:
 
 def weights_were_loading(facts: Facts) -> Iterator[Evidence]:
     """Loading from slow storage on some rank when the others ran out of time."""
-    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    waits = [event for name in ("timeout", "store_timeout", "missing_ranks") for event in facts.of(name) if not event.quoted]
     loading = [event for event in facts.of("load_progress") if waits and event.file == waits[0].file and event.line <= waits[0].line]
     if loading and int(loading[-1].fields["percent"] or 0) < 100 and waits[0].line - loading[-1].line <= NEAR_LINES:
         why = f"weights were loaded to {loading[-1].fields['percent']} % when the others' time was up"
@@ -303,3 +311,20 @@ def decided_by_each_rank(facts: Facts) -> Iterator[Evidence]:
     if monitored and signs:
         why = f"each rank decides by its own {monitored[-1].fields['metric']}, and the job hung after that"
         yield Evidence("rank_desync_app", SUPPORTING + 1, why, (monitored[-1], signs[0]), "decided-by-each-rank")
+
+
+def collective_in_a_branch_of_one_rank(facts: Facts) -> Iterator[Evidence]:
+    """The code that somebody shows calls a collective where one rank goes alone, and the job hung."""
+    signs = hang_signs(facts)
+    for branch in facts.of("rank_branch") if signs else ():
+        deeper = [
+            call
+            for call in facts.of("collective_in_code")
+            if call.file == branch.file
+            and 0 < call.line - branch.line <= BRANCH_LINES
+            and len(call.fields["indent"] or "") > len(branch.fields["indent"] or "")
+        ]
+        if deeper:
+            why = f"{deeper[0].fields['call']} stands in a branch that one rank takes alone, and the job hung"
+            yield Evidence("rank_desync_app", STRONG, why, (branch, deeper[0], signs[0]), "collective-on-one-rank")
+            return

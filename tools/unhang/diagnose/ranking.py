@@ -9,6 +9,7 @@ from typing import Any
 from unhang.diagnose.combining import combined_evidence
 from unhang.diagnose.evidence import Evidence, signature_evidence
 from unhang.diagnose.facts import Facts, evidence_of
+from unhang.diagnose.failures import failed_by_itself
 from unhang.diagnose.priors import usual_causes
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
@@ -103,6 +104,8 @@ def _of_words(facts: Facts, wording: Wording, *, trouble: bool) -> list[Evidence
     """What the words of the log make likely; nothing where the job came to its end, or the words are those of healthy logs."""
     if not trouble and (not facts.events or facts.of("healthy_end") or facts.of("average_bandwidth")):
         return []
+    if failed_by_itself(facts):
+        return []  # what torchrun prints around it is the same for every failure
     near = resembling(facts.words, wording)
     if not near or (near[0].cause == HEALTHY and near[0].share >= SURE_HEALTHY and not trouble):
         return []

@@ -37,6 +37,15 @@ def test_one_process_whose_gpu_is_filled_by_others_is_told_of_them(tmp_path):
     assert "orphan_processes_hold_gpu" in _causes(tmp_path, f"$ python train.py\n{OOM.format(own='2.10')}\n")
 
 
+@pytest.mark.parametrize(("part", "first"), [("38.20", "rank_device_mapping"), ("1.63", "oom")])
+def test_processes_that_hold_equal_parts_share_a_gpu_only_where_the_parts_are_large(tmp_path, part, first):
+    held = f"Process 643 has {part} GiB memory in use. Including non-PyTorch memory, this process has {part} GiB memory in use."
+    line = (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 92.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.25 GiB is free. {held}\n"
+    )
+    assert _causes(tmp_path, line)[0] == first
+
+
 def test_segments_of_several_starts_fill_shared_memory(tmp_path):
     assert _causes(tmp_path, REFUSED + FULL + SEGMENTS)[0] == "shm_leftovers"
 

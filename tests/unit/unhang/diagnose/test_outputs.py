@@ -13,7 +13,7 @@ from unhang.strict_yaml import load_yaml
 FOLDER = Path(__file__).parents[3] / "fixtures" / "diagnose_outputs"
 ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]
 # Whose commands are other logs, experiments, or what only a person can tell.
-WITHOUT_OUTPUT = {"foreign_connections", "nccl_bug", "watchdog_timeout_too_short"}
+WITHOUT_OUTPUT = {"foreign_connections", "nccl_bug"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])

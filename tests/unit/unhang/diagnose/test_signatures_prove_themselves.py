@@ -23,6 +23,7 @@ KNOWN = {
     "watchdog_timeout_too_short", "wrong_interface", "xid_hardware", "gpu_not_in_build", "mps_unreachable", "vgpu_unsupported_feature", "bar_not_assigned",
     "orphan_processes_hold_gpu", "mig_unsupported", "mtu_mismatch", "clock_skew", "shm_permission",
     "cumem_host_numa", "foreign_connections", "jit_cache_shared", "proxy_env", "session_closed", "shm_leftovers",
+    "cuda_interposer_hang", "env_var_misconfig", "cpu_affinity", "kernel_module_not_loaded", "pcie_link_degraded", "software_versions_differ",
 }  # fmt: skip
 ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
 

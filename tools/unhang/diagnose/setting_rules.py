@@ -1,0 +1,58 @@
+"""Rules over settings of the environment that switch off what the machine can do, beside a sign that it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unhang.diagnose.evidence import Evidence
+from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
+from unhang.diagnose.signs import hang_signs
+from unhang.diagnose.weights import WEIGHTS
+
+STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
+_SMALLEST_BUFFER = 1 << 20
+_OFF = {
+    "NCCL_P2P_DISABLE": ("1",), "NCCL_P2P_LEVEL": ("LOC", "0"), "NCCL_SHM_DISABLE": ("1",), "NCCL_NVLS_ENABLE": ("0",), "NCCL_MAX_NCHANNELS": ("1", "2"),
+    "NCCL_MAX_CTAS": ("1", "2"), "NCCL_PROTO": ("LL", "Simple", "LL128"), "NCCL_ALGO": ("Ring", "Tree", "RING", "TREE"), "NCCL_NTHREADS": ("64", "128"),
+}  # fmt: skip
+
+
+def _values(facts: Facts) -> list[tuple[str, str, Event]]:
+    return [(event.fields["name"] or "", (event.fields["value"] or "").strip("\"'. "), event) for event in facts.of("setting") if not event.quoted]
+
+
+def peer_to_peer_switched_off(facts: Facts) -> Iterator[Evidence]:
+    """Peer-to-peer is off by a variable, GPUs of one node talk through host memory, and somebody finds it slow or NVLink lies idle."""
+    off = [event for name, value, event in _values(facts) if name in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") and value in _OFF[name]]
+    shared = [event for event in facts.of("transport") if "via SHM" in event.text]
+    if not (off and shared) or facts.of("p2p_disable_helps") or hang_signs(facts):
+        return
+    linked = [event for event in facts.of("topology") if any(word[:2] == "NV" and word[2:].isdigit() for word in (event.fields["value"] or "").split())]
+    if linked:
+        why = f"{off[0].fields['name']} switches off peer-to-peer, and GPUs that NVLink joins talk through host memory"
+        yield Evidence("env_var_misconfig", WEIGHTS["decisive"], why, (off[0], shared[0], linked[0]), "nvlink-switched-off")
+    elif facts.of("slow_told"):
+        why = f"{off[0].fields['name']} switches off peer-to-peer, and the job is slow"
+        yield Evidence("env_var_misconfig", STRONG, why, (off[0], shared[0], facts.of("slow_told")[0]), "p2p-off-and-slow")
+
+
+def slow_and_held_back(facts: Facts) -> Iterator[Evidence]:
+    """The job is slow, and a variable forbids an algorithm, a protocol, channels or large buffers."""
+    slow = facts.of("slow_told")
+    if not slow or hang_signs(facts):
+        return
+    for name, value, event in _values(facts):
+        small = name == "NCCL_BUFFSIZE" and value.isdigit() and int(value) < _SMALLEST_BUFFER
+        if small or (name in _OFF and name not in ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL") and value in _OFF[name]):
+            yield Evidence("env_var_misconfig", SUPPORTING, f"the job is slow, and {name}={value} is set", (event, slow[0]), "slow-and-held-back")
+            return
+
+
+def launches_wait_for_each_other(facts: Facts) -> Iterator[Evidence]:
+    """CUDA_LAUNCH_BLOCKING=1, and a thread waits in NCCL's own launch: the kernel waits for work that the launching thread has yet to hand on."""
+    blocking = [event for event in facts.of("launch_blocking") if not event.quoted]
+    frames = [event for event in facts.of("nccl_frame") if not event.quoted]
+    if blocking and frames:
+        why = f"each launch waits for its kernel, and a thread waits in {frames[0].fields['function']}"
+        yield Evidence("env_var_misconfig", STRONG + 1, why, (blocking[0], frames[0]), "launch-blocking-in-nccl")
