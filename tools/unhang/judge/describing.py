@@ -72,11 +72,13 @@ class Describer:
 
 
 def where_of(rule: Rule, judged: Judged, value: Any) -> dict[str, Any]:
-    """Which item: its path and the fields that name it. value: the item's."""
+    """Which item: its path and the fields that name it, or the text that it is. value: the item's."""
     if judged.items > 1:
         return {"items": judged.items}
     if judged.item is None:
         return {}
+    if isinstance(value, str):
+        return {"path": judged.item, "value": value}
     named = {name: value.get(name) if isinstance(value, dict) else getattr(value, name, None) for name in rule.where_fields}
     return {"path": judged.item, **{name: one for name, one in named.items() if one is not None and not isinstance(one, (list, dict))}}
 

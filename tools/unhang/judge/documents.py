@@ -7,12 +7,14 @@ these is `invalid` as a whole: half of a document that lies about its shape prov
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from unhang.judge.parts import NotInParts, Part, Parts
 from unhang.schemas.shapes import read_schema, resolved
 from unhang.strict_json import NotStrict, parse_strictly
 
@@ -32,7 +34,10 @@ class InvalidNode(ValueError):
 
 @dataclass(frozen=True)
 class NodeDocument:
-    """One node of a run. sections is the typed structure, None when the node was not read."""
+    """One node of a run. sections is the typed structure, None when the node was not read.
+
+    seen: the bytes of its parts, in the order of part_names(), None for one that was not remembered; () where none was.
+    """
 
     host: str
     groups: tuple[str, ...]
@@ -40,6 +45,7 @@ class NodeDocument:
     status: str
     message: str | None
     sections: Any
+    seen: tuple[bytes | None, ...] = ()
 
 
 class _Types:
@@ -102,19 +108,37 @@ def _facts_decoder() -> msgspec.json.Decoder:
     return msgspec.json.Decoder(_types(True).document | None)
 
 
-def decode_node(data: bytes, heads: dict[bytes, dict] | None = None) -> NodeDocument:
-    """One node file. heads: remembers envelopes between calls; nodes whose envelope differs in the host alone share groups and policy. Raises InvalidNode."""
+class Remembered:
+    """What is remembered from one node file to the next: envelopes that differ in the host alone share groups and policy; parts of facts."""
+
+    def __init__(self, *, with_parts: bool = True) -> None:
+        self.heads: dict[bytes, dict] = {}
+        self.parts = Parts(_types(True).document) if with_parts else None
+
+
+@cache
+def part_names() -> list[Part]:
+    """The parts that facts are remembered by."""
+    return Parts(_types(True).document).names
+
+
+def decode_node(data: bytes, remembered: Remembered | None = None) -> NodeDocument:
+    """One node file. Raises InvalidNode."""
     if len(data) > MAX_NODE_BYTES:
         raise InvalidNode(f"the answer is {len(data)} bytes long, at most {MAX_NODE_BYTES} are read")
     cut = data.find(b'"facts":')
     if cut < 0:
         return _decode_slowly(data)
     try:
-        head = _remembered_head(data[:cut] + b'"facts":null}', {} if heads is None else heads)
-        facts = _facts_decoder().decode(_without_brace(data[cut + 8 :].rstrip()))
+        head = _remembered_head(data[:cut] + b'"facts":null}', {} if remembered is None else remembered.heads)
+        facts = _without_brace(data[cut + 8 :].rstrip())
+        if remembered is not None and remembered.parts is not None and head["status"] in READ:
+            with suppress(NotInParts):
+                sections, seen = remembered.parts.decode(facts)
+                return NodeDocument(head["host"], tuple(head["groups"]), head["policy"], head["status"], head["message"], sections, seen)
+        return _document(head, _facts_decoder().decode(facts))
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError):
         return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
-    return _document(head, facts)
 
 
 def decode_plain(data: bytes) -> dict[str, Any]:

@@ -69,13 +69,18 @@ def parsed(text: str) -> nodes.Expr:
 def compile_template(source: str, names: Mapping[str, Kind]) -> Expression:
     """Text that quotes values in {{ }}. Raises ExpressionError."""
     _check_size(source)
+    tree = parsed_template(source)
+    return _compiled(source, names, lambda compiler: compiler.template(tree), tree)
+
+
+def parsed_template(source: str) -> nodes.Template:
+    """The syntax tree of a text that quotes values in {{ }}. Raises ExpressionError."""
     try:
-        tree = _ENVIRONMENT.parse(source)
+        return _ENVIRONMENT.parse(source)
     except jinja2.TemplateSyntaxError as problem:
         raise ExpressionError(f"syntax: {problem.message}") from None
     except RecursionError:
         raise ExpressionError("nests too deeply") from None
-    return _compiled(source, names, lambda compiler: compiler.template(tree), tree)
 
 
 def _check_size(source: str) -> None:

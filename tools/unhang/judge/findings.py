@@ -17,7 +17,9 @@ from unhang.judge.rules import SEVERITIES, Rule
 from unhang.judge.run_input import natural
 
 VERDICTS = ("fail", "pass", "unknown", "skip", "waived")
+MOST_WRITTEN = 1024
 _LISTED = ("fail", "unknown", "waived")
+_SEVERITY = {severity: place for place, severity in enumerate(SEVERITIES)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +37,16 @@ class Entry:
 
 def finding(entry: Entry) -> dict[str, Any]:
     """The object of findings-1 for one entry."""
-    rule, judged, row = entry.rule, entry.judged, entry.rule.row
+    return {**_before_host(entry), "host": entry.host, "where": entry.where, **_after_where(entry)}
+
+
+def _before_host(entry: Entry) -> dict[str, Any]:
+    rule = entry.rule
+    return {"rule": rule.id, "title": rule.row["title"], "severity": rule.severity, "scope": rule.scope, "verdict": entry.verdict}
+
+
+def _after_where(entry: Entry) -> dict[str, Any]:
+    judged, row = entry.judged, entry.rule.row
     remedy = dict(row["remedy"])
     if "person" in remedy:
         remedy["person"] = entry.words.get("remedy.person", remedy["person"])
@@ -43,13 +54,6 @@ def finding(entry: Entry) -> dict[str, Any]:
     if workaround is not None:
         workaround = {**workaround, "what": entry.words.get("workaround.what", workaround["what"])}
     found = {
-        "rule": rule.id,
-        "title": row["title"],
-        "severity": rule.severity,
-        "scope": rule.scope,
-        "verdict": entry.verdict,
-        "host": entry.host,
-        "where": entry.where,
         "expected": entry.words.get("expected", ""),
         "found": entry.words.get("found", ""),
         "evidence": [{"path": path, "value": value} for path, value in judged.evidence],
@@ -71,10 +75,16 @@ def finding(entry: Entry) -> dict[str, Any]:
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """Most severe first; fail, unknown, waived; then rule and host."""
-    return sorted(
-        entries,
-        key=lambda one: (SEVERITIES.index(one.rule.severity), _LISTED.index(one.verdict), one.rule.id, natural(one.host or ""), str(one.where.get("path", ""))),
-    )
+    hosts: dict[str, list[Any]] = {}
+
+    def key(one: Entry) -> tuple[Any, ...]:
+        host = one.host or ""
+        order = hosts.get(host)
+        if order is None:
+            order = hosts[host] = natural(host)
+        return _SEVERITY[one.rule.severity], _LISTED.index(one.verdict), one.rule.id, order, str(one.where.get("path", ""))
+
+    return sorted(entries, key=key)
 
 
 def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> None:
@@ -92,7 +102,15 @@ def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> No
 
 def _pieces(head: dict[str, Any], entries: list[Entry]) -> Iterator[bytes]:
     encoder = msgspec.json.Encoder()
+    written: dict[Any, tuple[bytes, bytes]] = {}  # what stands before and after host and place: nodes that are alike share all else
     yield encoder.encode(head)[:-1] + b',"findings":['
     for number, entry in enumerate(entries):
-        yield (b",\n" if number else b"\n") + encoder.encode(finding(entry))
+        key = (entry.rule.id, entry.verdict, id(entry.judged), id(entry.words), id(entry.waiver))  # of objects that the entries keep
+        around = written.get(key)
+        if around is None:
+            if len(written) >= MOST_WRITTEN:
+                written.clear()
+            around = written[key] = (encoder.encode(_before_host(entry))[:-1] + b',"host":', b"," + encoder.encode(_after_where(entry))[1:])
+        begin, end = around
+        yield b"".join((b",\n" if number else b"\n", begin, encoder.encode(entry.host), b',"where":', encoder.encode(entry.where), end))
     yield b"\n]}\n"

@@ -107,6 +107,7 @@ TESTS: dict[str, Function] = {
     "any": _some,
     "subset": lambda world, value, other: all(one in plain(other) for one in plain(world.items(value))),
     "superset": lambda world, value, other: all(one in plain(value) for one in plain(world.items(other))),
+    "meets": lambda world, value, other: not (wanted := plain(world.items(value))) or any(one in wanted for one in plain(world.items(other))),
 }
 TEST_NAMES = {
     "eq": "==", "equalto": "==", "sameas": "==", "ne": "!=", "lt": "<", "lessthan": "<", "le": "<=", "gt": ">", "greaterthan": ">", "ge": ">=",

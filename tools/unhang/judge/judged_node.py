@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from unhang.judge.documents import NodeDocument
 from unhang.judge.findings import Entry
 
 
@@ -22,7 +23,7 @@ class Board(NamedTuple):
 class JudgedNode:
     """read: its facts were; scheduler: slurm, kubernetes or ""; policy: {} for one that cannot be used; policy_key: the same for equal policies.
 
-    boards: those of its GPUs that have a serial number.
+    boards: those of its GPUs that have a serial number. kept: what the caller of the judge wanted to keep of its facts.
     """
 
     read: bool
@@ -30,8 +31,10 @@ class JudgedNode:
     policy: dict[str, Any]
     policy_key: int
     boards: tuple[Board, ...] = ()
+    kept: Any = None
 
 
+Keep = Callable[[NodeDocument], Any]  # what is kept of a node's facts until all are judged
 Conclude = Callable[[list[Entry], dict[str, JudgedNode]], dict[str, Any]]  # entries as findings.json has them, host -> node; gives more keys of its head
 
 

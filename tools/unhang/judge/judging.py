@@ -14,10 +14,11 @@ import msgspec
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import NodeDocument, one_text
-from unhang.judge.engine import BundleVerdicts, Engine, NodeVerdicts, view_of
+from unhang.judge.engine import Engine, NodeVerdicts, view_of
 from unhang.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.judge.groups import Ballot, GroupJudged, add_votes, judge_fleet, judge_group, peers_of
-from unhang.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
+from unhang.judge.judged_node import Conclude, JudgedNode, Keep, boards_of, scheduler_of
+from unhang.judge.memory import BundleVerdicts
 from unhang.judge.node_rules import CatalogueView
 from unhang.judge.policy import PolicyFile, Waiver, one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
@@ -101,6 +102,7 @@ class _State:
     in_groups: dict[tuple[str, ...], list[tuple[str, str]]] = field(default_factory=dict)  # inventory groups -> (host, peer group)
     unread: int = 0
     hosts: dict[str, JudgedNode] = field(default_factory=dict)
+    keep: Keep = lambda document: None
 
     def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
         """Adds to the totals of a rule."""
@@ -117,8 +119,12 @@ def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
 def judge_run(
     run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
     without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {}, out: Path | None = None,
+    keep: Keep = lambda document: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Judges a run and writes its findings.json, or the file `out`. without: ids of rules that had to be stopped. Gives the document without its findings."""
+    """Judges a run and writes its findings.json, or the file `out`. Gives the document without its findings.
+
+    without: ids of rules that had to be stopped; keep: what is kept of each node.
+    """
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
     view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
@@ -130,7 +136,7 @@ def judge_run(
             budget.check()
 
     nodes_first = True
-    state = _State(Engine(rules, view, note), _Policies(policy, thresholds_of(catalogue.rules)), today, budget)
+    state = _State(Engine(rules, view, note), _Policies(policy, thresholds_of(catalogue.rules)), today, budget, keep=keep)
     gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
     try:
         for document in read_nodes(run):
@@ -148,13 +154,18 @@ def judge_run(
     return head
 
 
+def _kept(state: _State, document: NodeDocument, verdicts: NodeVerdicts, policy: dict[str, Any], number: int) -> JudgedNode:
+    sections = document.sections
+    return JudgedNode(not verdicts.unread, scheduler_of(sections), policy, number, boards_of(sections), state.keep(document))
+
+
 def _judge_one(state: _State, document: NodeDocument) -> tuple[NodeDocument, NodeVerdicts, JudgedNode, dict[str, list[Waiver]]]:
     """The verdicts on one node, what is kept of it, and its waivers. What its answer makes fail, whatever it is, makes this node invalid and no other."""
     state.budget.begin()
     try:
         number, policy, fault, waivers = state.policies.of(document)
         verdicts = state.engine.judge(view_of(document, policy, fault), number)
-        return document, verdicts, JudgedNode(not verdicts.unread, scheduler_of(document.sections), policy, number, boards_of(document.sections)), waivers
+        return document, verdicts, _kept(state, document, verdicts, policy, number), waivers
     except (MemoryError, UserError):
         raise
     except _NodeTooCostly as problem:

@@ -9,6 +9,7 @@ from unhang.judge.groups import Compared
 from unhang.judge.node_rules import Judged
 
 FORGET_AFTER = 4096  # a memory of this size that is hardly ever of use is given up
+MOST_KEPT = 16 * FORGET_AFTER
 
 
 @dataclass(eq=False)
@@ -44,14 +45,5 @@ class Memory:
         if len(self.answers) >= FORGET_AFTER and self.hits < len(self.answers):
             self.answers.clear()
             self.given_up = True
-
-
-@dataclass
-class Bundle:
-    """Rules that are looked up together. places: of their values in the node's vector."""
-
-    rules: list[int]
-    places: list[int]
-    reads_facts: bool
-    steady: bool = True  # reads nothing that is new at every look, or that every node has of its own
-    memory: Memory = field(default_factory=Memory)
+        elif len(self.answers) >= MOST_KEPT:
+            self.answers.clear()

@@ -33,7 +33,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class NodeView:
-    """What one node's rules see besides the facts."""
+    """What one node's rules see besides the facts. seen: the bytes of its parts, as a NodeDocument has them."""
 
     host: str
     groups: tuple[str, ...]
@@ -42,6 +42,7 @@ class NodeView:
     message: str
     policy_error: str
     sections: Any  # typed structure, None when the node was not read
+    seen: tuple[bytes | None, ...] = ()
 
 
 @dataclass(frozen=True)

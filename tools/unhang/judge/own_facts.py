@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from unhang.judge.syntax import Path
 from unhang.schemas.shapes import Shape, fact_shapes
 
-_LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line"))
+_LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line", "addresses"))
 
 
 def is_own(path: Path) -> bool:
-    """Whether a fact differs from node to node by its nature: a name, a measured number, a process, a line of a log.
+    """Whether a fact differs from node to node by its nature: a name, a measured number, a process, an address, a line of a log.
 
     Counters are mostly zero and states mostly quiet on all nodes, though both may be new at every look.
     """
@@ -21,3 +23,8 @@ def is_own(path: Path) -> bool:
             return False
         shape = shape.fields.get(part) if shape.kind == "object" else shape.item
     return shape is not None and ((shape.sample and not shape.counter and shape.kind == "number") or (shape.identity and shape.kind == "text"))
+
+
+def lists_of(paths: Iterable[Path]) -> set[Path]:
+    """The lists that lead to facts of a node's own. How long one is, is configuration: a node may have fewer GPUs than another."""
+    return {path[: path.index("*")] for path in paths if "*" in path and is_own(path) and not is_own(path[: path.index("*")])}

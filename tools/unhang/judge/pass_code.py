@@ -37,8 +37,8 @@ _LOGIC = (nodes.And, nodes.Or, nodes.Not)
 
 
 def short(values: Any) -> Any:
-    """A list that may be gone through. Raises Ask for one that judging in full has to count."""
-    if len(values) > MOST_ITEMS:
+    """A list that may be gone through. Raises Ask for one that judging in full has to count, or of which an item is null."""
+    if len(values) > MOST_ITEMS or None in values:
         raise Ask
     return values
 
@@ -261,6 +261,17 @@ class _Writer:
         """list | unique."""
         return f"list(dict.fromkeys(whole({values})))"
 
+    def filter_sum(self, values: str, node: nodes.Filter) -> str:
+        """list | sum, and list | max."""
+        return f"{node.name}([number(one) for one in {values}])"
+
+    filter_max = filter_sum
+
+    def filter_select(self, values: str, node: nodes.Filter) -> str:
+        """list | select(COMPARISON, value), as the quick form has found."""
+        name = self.kinds.literal(node.args[0])
+        return f"[one for one in whole({values}) if one {SYMBOLS[TEST_NAMES.get(name, name)]} {self.bind(self.kinds.literal(node.args[1]))}]"
+
     def filter_sort(self, values: str, node: nodes.Filter) -> str:
         """list | sort."""
         return f"sorted(whole({values}))"
@@ -279,6 +290,8 @@ class _Writer:
         keywords = keywords_of(node)
         if set(keywords) == {"attribute"} and not node.args:
             return f"[known(one.{_dotted(str(keywords['attribute']))}) for one in {values}]"
+        if self.kinds.literal(node.args[0]) == "length":
+            return f"[len(one) for one in whole({values})]"
         change = self.bind(self.kinds.changing(self.kinds.literal(node.args[0]), node.args[1:]))
         return f"[{change}(one) for one in whole({values})]"
 

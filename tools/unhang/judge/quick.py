@@ -65,6 +65,33 @@ class QuickRule:
         return f"{self.each_path}[{next(place for place, one in enumerate(base) if one is item)}]"
 
 
+@dataclass(frozen=True)
+class QuickApplies:
+    """The quick form of a rule's `applies` alone: tells that the rule does not apply, or nothing."""
+
+    applies: Quick
+
+    def judge(self, sections: Any, why: WhyNull) -> tuple[list[Judged], bool] | None:
+        """As QuickRule.judge."""
+        try:
+            return None if outcome(self.applies, NodeView(sections, None, str, why)) else ([Judged("skip")], False)
+        except (*NO_ANSWER, NoValue, Absent):
+            return None
+
+
+def quick_applies(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> QuickApplies | None:
+    """The quick form of `applies`, or None when it has none."""
+    if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses:
+        return None
+    names = {name: Kind(shape, (name,)) for name, shape in fact_shapes().items()} | {"tables": Kind(tables_shape)}
+    compiler = QuickCompiler(names, tables)
+    try:
+        applies = compiler.expression(rule.applies)
+    except (NotQuick, ExpressionError):
+        return None
+    return None if MOST_ITEMS * compiler.steps > STEPS // 2 else QuickApplies(applies)
+
+
 def quick_rule(rule: Rule, tables: Mapping[str, Any], tables_shape: Shape) -> QuickRule | None:
     """The quick form of a rule, or None when it has none."""
     if rule.scope != "node" or rule.when is None or (rule.applies is not None and rule.for_each is not None and "item" in rule.applies.uses):

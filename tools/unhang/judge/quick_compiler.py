@@ -44,7 +44,7 @@ class QuickCompiler:
     def visit(self, node: nodes.Node) -> tuple[Kind, Quick]:
         """(kind, function). Raises NotQuick."""
         self.steps += 2
-        if isinstance(node, (nodes.Filter, nodes.BinExpr)) and getattr(node, "name", "") != "length":
+        if isinstance(node, (nodes.Filter, nodes.BinExpr)) and getattr(node, "name", "") != "length" and type(node).__name__ not in NUMBERS:
             self.may_fail_otherwise = True
         if isinstance(node, (nodes.Compare, nodes.Test)) and any(True for _ in node.find_all((nodes.And, nodes.Or, nodes.Not))):
             raise NotQuick("logic inside of a comparison")
@@ -289,6 +289,9 @@ class QuickCompiler:
         if name in COMPARE and len(rest) == 2:
             compare, other = COMPARE[name], self.visit(rest[1])[1]
             return lambda items, seen: [one for one in items if compare(known(get(one)), other(seen)) is wanted]
+        if name == "in" and len(rest) == 2 and isinstance(rest[1], nodes.List):
+            values = [self.literal(one) for one in rest[1].items]
+            return lambda items, seen: [one for one in items if (known(get(one)) in values) is wanted]
         if name not in _LITERAL_TESTS:
             raise NotQuick(f"test {name}")
         check = self.check(name, kind, rest[1:], keywords)
@@ -304,6 +307,8 @@ class QuickCompiler:
             self.steps += MOST_ITEMS * len(names)
             get = attrgetter(".".join(names))
             return Kind(Shape("list", item=inside.shape)), lambda seen: [known(get(one)) for one in run(seen)]
+        if not keywords and len(node.args) == 1 and self.literal(node.args[0]) == "length" and kind.shape.item is not None and kind.shape.item.kind == "list":
+            return Kind(Shape("list", item=NUMBER)), lambda seen: [len(one) for one in whole(run(seen))]
         if keywords or not node.args or self.literal(node.args[0]) not in _OF_ONE_VALUE:
             raise NotQuick("map")
         change = self.changing(self.literal(node.args[0]), node.args[1:])
@@ -313,6 +318,23 @@ class QuickCompiler:
         """list | unique."""
         self.need_values(kind)
         return kind, lambda seen: list(dict.fromkeys(whole(run(seen))))
+
+    def filter_sum(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
+        """list | sum, and list | max; of numbers alone, and of some for max."""
+        self.need_values(kind)
+        together = sum if node.name == "sum" else max
+        return Kind(NUMBER), lambda seen: together([number(one) for one in run(seen)])
+
+    filter_max = filter_sum
+
+    def filter_select(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
+        """list | select(COMPARISON, value)."""
+        self.need_values(kind)
+        name = TEST_NAMES.get(self.literal(node.args[0]), self.literal(node.args[0])) if node.args else ""
+        if name not in COMPARE or len(node.args) != 2:
+            raise NotQuick("select")
+        compare, other = COMPARE[name], self.literal(node.args[1])
+        return kind, lambda seen: [one for one in whole(run(seen)) if compare(one, other)]
 
     def filter_sort(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
         """list | sort."""

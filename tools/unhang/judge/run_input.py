@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from unhang.errors import UserError
-from unhang.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, decode_node
+from unhang.judge.documents import MAX_NODE_BYTES, InvalidNode, NodeDocument, Remembered, decode_node
 from unhang.run_folder import file_stem
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -56,17 +56,17 @@ def node_paths(folder: Path, meant: Iterable[str]) -> dict[str, Path]:
 
 def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
     """Every host of the run, in the order of the files; those that were meant and have no file come last, with status missing."""
-    heads: dict[bytes, dict] = {}
+    remembered = Remembered()
     for host, path in run.files.items():
-        yield read_node(host, path, heads)
+        yield read_node(host, path, remembered)
     for host in sorted(set(run.document["hosts"]) - set(run.files), key=natural):
         yield NodeDocument(host, (), {}, "missing", "the audit ended before it asked this node", None)
 
 
-def read_node(host: str, path: Path, heads: dict[bytes, dict] | None = None) -> NodeDocument:
+def read_node(host: str, path: Path, remembered: Remembered | None = None) -> NodeDocument:
     """One node file; what cannot be used becomes a node with status invalid, its message the reason."""
     try:
-        document = decode_node(read_bounded(path, MAX_NODE_BYTES), heads)
+        document = decode_node(read_bounded(path, MAX_NODE_BYTES), remembered)
         if document.host != host:
             raise InvalidNode(f"the file is named for {host[:80]!r} and speaks of {document.host[:80]!r}")
     except OSError as problem:

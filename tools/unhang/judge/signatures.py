@@ -1,8 +1,8 @@
-"""What a node is configured as: all that its rules read but for measured numbers and its own names, taken out of its facts in a few calls."""
+"""Takes many values out of a section in a few calls: two sections from which the same comes have the same value at each path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -11,27 +11,7 @@ from unhang.judge.syntax import Path
 from unhang.schemas.shapes import Shape
 
 Take = Callable[[Any], Any]
-
-
-class Signatures:
-    """Two nodes with the same signature have the same value at each path. account: what a section says of its own reading."""
-
-    def __init__(self, shapes: Mapping[str, Shape], paths: Iterable[Path], account: Take):
-        self.account = account
-        below: dict[str, list[Path]] = {}
-        for path in sorted(set(paths)):
-            below.setdefault(path[0], []).append(path[1:])
-        self.sections = [(attrgetter(name), takes_of(shapes[name], name, rest)) for name, rest in below.items()]
-
-    def of(self, sections: Any) -> tuple[Any, ...]:
-        """Hashable; large, so that it is for comparing and not for keeping many."""
-        found: list[Any] = []
-        for get, takes in self.sections:
-            section = get(sections)
-            found.append(self.account(section))
-            if section is not None:
-                found += [take(section) for take in takes]
-        return tuple(found)
+_APART = object()  # says that values were taken one by one: no list is nothing else than a list of one item with nothing in it
 
 
 def takes_of(shape: Shape, name: str, paths: list[Path]) -> list[Take]:
@@ -78,7 +58,7 @@ def _quick(shape: Shape, name: str, lists: tuple[Path, ...], fields: list[Path])
         try:
             return whole(section)
         except (AttributeError, TypeError):
-            return tuple([_either(section, *part) for part in parts])
+            return (_APART, *[_either(section, *part) for part in parts])
 
     return take
 
@@ -87,7 +67,7 @@ def _either(section: Any, quick: Take, one_by_one: Take) -> Any:
     try:
         return quick(section)
     except (AttributeError, TypeError):
-        return one_by_one(section)
+        return _APART, one_by_one(section)
 
 
 def _call(lists: tuple[Path, ...], fields: list[Path]) -> Take:

@@ -1,0 +1,168 @@
+"""What is remembered of one node's document never changes what another node's says."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from typing import Any
+
+import pytest
+from damaged_nodes import damaged, recorded_nodes
+from judge_cases import OK, node, rule, sections, write_rules, write_run
+
+from unhang.judge import parts
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.documents import InvalidNode, Remembered, decode_node, part_names
+from unhang.judge.judging import judge_run
+from unhang.judge.run_input import read_run_input
+from unhang.schemas.shapes import fact_shapes
+
+TODAY = "2026-06-01"
+
+
+def compact(document: Any) -> bytes:
+    """As a run folder has it."""
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def decoded(data: bytes, remembered: Remembered | None) -> Any:
+    """(host, sections), or why there are none."""
+    try:
+        found = decode_node(data, remembered)
+    except InvalidNode as problem:
+        return str(problem)
+    return found.host, found.sections
+
+
+def broken(facts: dict[str, Any], noise: random.Random) -> dict[str, Any]:
+    """One section is something that the schema does not allow."""
+    name = noise.choice(list(facts["sections"]))
+    facts["sections"][name] = noise.choice([5, None, {}, {"probe": OK, "no_such_field": 1}, {**facts["sections"][name], "probe": {"status": "fine"}}])
+    return facts
+
+
+def test_a_document_in_parts_is_the_document_that_is_read_at_once():
+    remembered, compared = Remembered(), {True: 0, False: 0}
+    for number in range(400):
+        noise = random.Random(number)
+        facts = damaged(number % 80) if number % 3 else copy.deepcopy(noise.choice(recorded_nodes()))
+        if number % 5 == 0:
+            facts = broken(facts, noise)
+        for section in facts["sections"].values():
+            if isinstance(section, dict) and "duration_ms" in section.get("probe", ()):
+                section["probe"]["duration_ms"] = noise.choice([0, 0.1, 3, 12.5, 1e300, -1, 7.25, None])
+        data = compact({**node(f"n{number}"), "facts": facts})
+        wanted = decoded(data, None)
+        assert decoded(data, remembered) == wanted, f"node {number}"
+        compared[isinstance(wanted, str)] += 1
+    assert min(compared.values()) > 30
+
+
+def test_alike_parts_of_two_nodes_are_decoded_once():
+    remembered = Remembered()
+    first, second = (decode_node(compact({**node(host), "facts": recorded_nodes()[1]}), remembered) for host in ("a1", "b1"))
+    assert first.sections.interconnect.links is second.sections.interconnect.links
+    assert all(one is other for one, other in zip(first.seen, second.seen, strict=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"gpus":{', '"gpus":5,"gpus":{'),
+        lambda text: text.replace('"gpus":{', '"gp\\u0075s":{'),
+        lambda text: text.replace('"gpus":{', '"gpus" : {'),
+        lambda text: text.replace('"interconnect":{', '"interconnect":{"links":[],"links":5,'),
+        lambda text: text.replace('"interconnect":{', '"interconnect":{"pairs":[{"a":0}],'),
+        lambda text: text.replace('"kernel":{', '"kernel":null,"kernel":{'),
+        lambda text: text[:-3] + "}}}}\n",
+        lambda text: text.replace('"driver":{', '"driver":{"probe":{"status":"ok"},'),
+        lambda text: text.replace("NVIDIA H200", "\\ud800"),
+    ],
+)
+def test_what_is_written_in_another_way_is_read_as_without_a_memory(change):
+    remembered = Remembered()
+    text = compact({**node("a1"), "facts": recorded_nodes()[1]}).decode()
+    decoded(text.encode(), remembered)
+    changed = change(text)
+    assert changed != text
+    assert decoded(changed.encode(), remembered) == decoded(changed.encode(), None)
+
+
+def test_a_section_keeps_the_time_that_reading_it_took_on_its_own_node():
+    remembered = Remembered()
+    for duration in (1.5, 2, 0.25):
+        facts = copy.deepcopy(recorded_nodes()[1])
+        facts["sections"]["driver"]["probe"]["duration_ms"] = facts["sections"]["interconnect"]["probe"]["duration_ms"] = duration
+        found = decode_node(compact({**node("a1"), "facts": facts}), remembered)
+        assert (found.sections.driver.probe.duration_ms, found.sections.interconnect.probe.duration_ms) == (duration, duration)
+
+
+def test_parts_that_are_always_new_are_not_kept():
+    remembered = Remembered()
+    for number in range(3 * parts.TRIED):
+        document = node(f"n{number}", {**sections(), "node": {"probe": OK, "hostname": f"n{number}"}})
+        decode_node(compact(document), remembered)
+    seen = dict(zip(part_names(), decode_node(compact(document), remembered).seen, strict=True))
+    assert (seen["node",], seen["gpus",] is None) == (None, False)
+
+
+def test_a_part_keeps_so_many_bytes_and_no_more(monkeypatch):
+    monkeypatch.setattr(parts, "MOST_BYTES", 1000)
+    found = parts._Seen(json.loads)
+    for number in range(10_000):
+        found.of(json.dumps({"a": number // 3, "b": "x" * 50}).encode())
+        assert found.size == sum(map(len, found.known)) <= 1000
+
+
+def test_items_of_sections_that_fall_into_parts_have_no_names_of_their_own():
+    """What explains a null by an item's name lies in one part, and the names in another."""
+    for name in parts.PARTED:
+        assert not [field for field, shape in fact_shapes()[name].fields.items() if shape.item is not None and "path" in shape.item.fields]
+
+
+def totals(folder, rules, *nodes):
+    run = write_run(folder, *nodes)
+    judge_run(read_run_input(run), rules, TODAY)
+    return json.loads((run / "findings.json").read_text())["totals"]
+
+
+def test_how_many_items_pass_is_counted_for_each_node(tmp_path):
+    rules = load_catalogue([write_rules(tmp_path / "rules", rule("item.power_draw_w > 5000", for_each="gpus.devices", id="own"))], built_in=False)
+    nodes = []
+    for number, devices in enumerate((2, 4, 2, 0, 4, 1)):
+        facts = {"gpus": {"probe": OK, "count": 8, "devices": [{"index": one, "power_draw_w": 70.0 + number} for one in range(devices)]}}
+        nodes.append(node(f"n{number}", facts))
+    assert totals(tmp_path / "run", rules, *nodes) == {"fail": 0, "pass": 13, "unknown": 0, "skip": 1, "waived": 0}
+
+
+def test_a_null_item_of_one_node_is_unknown_whatever_the_others_have(tmp_path):
+    rules = load_catalogue([write_rules(tmp_path / "rules", rule("node.uptime_s > 5000", for_each="gpus.devices", id="own"))], built_in=False)
+    nodes = [
+        node(f"n{number}", {"node": {"probe": OK, "uptime_s": 10.0 + number}, "gpus": {"probe": OK, "devices": [{"index": 0}, second]}})
+        for number, second in enumerate(({"index": 1}, None, {"index": 1}))
+    ]
+    alone = [totals(tmp_path / f"alone{number}", rules, one) for number, one in enumerate(nodes)]
+    assert totals(tmp_path / "run", rules, *nodes) == {key: sum(one[key] for one in alone) for key in alone[0]}
+
+
+def test_a_reason_that_names_an_item_is_another_nodes_other_item(tmp_path):
+    """Both say of /opt/a that it has no Python; on one node that is the only environment, on the other /opt/b is."""
+    rules = load_catalogue([write_rules(tmp_path / "rules", rule("item.python == '3.9'", for_each="torch.environments", id="own"))], built_in=False)
+    unread = {"status": "ok", "unread": [{"field": "environments[/opt/a].python", "status": "absent", "reason": "why"}]}
+    facts = [{"torch": {"probe": unread, "environments": [{"path": f"/opt/{path}"}]}} for path in ("a", "b", "a")]
+    nodes = [node(f"n{number}", one) for number, one in enumerate(facts)]
+    found = totals(tmp_path / "run", rules, *nodes)
+    assert (found["skip"], found["unknown"]) == (2, 1)
+
+
+def test_no_list_is_something_else_than_an_item_with_nothing_in_it(tmp_path):
+    """Of the first nothing was read; of the second it was read that there is no version."""
+    of_libraries = "nccl.libraries | selectattr('version', 'equalto', item.value) | selectattr('cuda', 'equalto', '12') | list | length > 0"
+    row = rule(of_libraries, applies="nccl.libraries | list | length > 0", for_each="nccl.settings")
+    rules = load_catalogue([write_rules(tmp_path / "rules", row)], built_in=False)
+    facts = [{"nccl": {"probe": OK, "settings": [], **more}} for more in ({}, {"libraries": [{"path": "/a", "version": None, "cuda": None}]}, {})]
+    alone = [totals(tmp_path / f"alone{number}", rules, node("n", one)) for number, one in enumerate(facts)]
+    together = totals(tmp_path / "run", rules, *(node(f"n{number}", one) for number, one in enumerate(facts)))
+    assert together == {key: sum(one[key] for one in alone) for key in together}
+    assert alone[0] != alone[1]

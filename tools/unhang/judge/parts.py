@@ -1,0 +1,145 @@
+"""Decodes a node's facts part by part: a part whose bytes were met before, on whatever node, is what it was then, and is not decoded again.
+
+A part is a section, or a field of a section that is most of a document (PARTED). Its bytes alone decide what it holds and whether it is allowed, so a part
+that is taken from memory was checked like any other. How long reading a section took is new on every node, and is left out of its bytes.
+What is shared between nodes is never changed by anyone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+PARTED = ("interconnect",)  # 144 links: alike on most nodes, beside the names of the GPUs
+MOST_BYTES = 2 * 1024 * 1024  # of one part, kept as they came; what they hold takes some times as much
+TRIED = 128  # different bytes of a part, of which hardly any came twice: it is new on every node
+Part = tuple[str, ...]
+_LASTED = re.compile(rb'(\{"probe":)?\{"status":"[a-z]{1,20}","duration_ms":((?:0|[1-9][0-9]{0,8})(?:\.[0-9]{1,6})?)(?=[,}])')
+
+
+class NotInParts(Exception):
+    """Facts that have to be decoded as a whole."""
+
+
+@dataclass
+class _Seen:
+    """What is known of one part, by its bytes."""
+
+    decode: Callable[[Any], Any]
+    known: dict[bytes, tuple[bytes, Any]] = field(default_factory=dict)
+    size: int = 0
+    hits: int = 0
+    misses: int = 0
+    given_up: bool = False
+
+    def of(self, raw: Any) -> tuple[bytes | None, Any, int]:
+        """(its bytes where they may come again, its value, its length). The bytes are the same object for each node that has them."""
+        if self.given_up:
+            return None, self.decode(raw), memoryview(raw).nbytes
+        data = bytes(raw)
+        lasted = _LASTED.match(data)
+        key = data if lasted is None else data[: lasted.start(2)] + data[lasted.end(2) :]
+        found = self.known.get(key)
+        if found is not None:
+            self.hits += 1
+            return found[0], found[1] if lasted is None else _with_duration(found[1], lasted), len(data)
+        value = self.decode(data)
+        self.misses += 1
+        if self.misses >= TRIED and 4 * self.hits < self.misses:
+            self.known.clear()
+            self.given_up = True
+            return None, value, len(data)
+        if self.size + len(key) > MOST_BYTES:
+            self.known.clear()
+            self.size = 0
+        self.size += len(key)
+        self.known[key] = key, value
+        return key, value, len(data)
+
+
+def _with_duration(value: Any, lasted: re.Match[bytes]) -> Any:
+    """A section, or the probe of one, that differs from a known one in how long it took to read."""
+    number = lasted[2].decode("ascii")
+    probe = (value.probe if lasted[1] else value).__copy__()
+    probe.duration_ms = float(number) if "." in number else int(number)
+    if not lasted[1]:
+        return probe
+    section = value.__copy__()
+    section.probe = probe
+    return section
+
+
+def _raw_twin(structure: Any, inside: Mapping[str, Any]) -> Any:
+    """A structure with the same keys, of which none is decoded, but for `inside`: they fall into parts of their own. One that is missing is None."""
+    fields = sorted(msgspec.structs.fields(structure), key=lambda one: not one.required)
+    kinds = {one.name: inside[one.name] | None if one.name in inside else msgspec.Raw for one in fields}
+    rows: list[tuple] = [(one.name, kinds[one.name]) if one.required else (one.name, kinds[one.name], None) for one in fields]
+    return msgspec.defstruct("InParts", rows, forbid_unknown_fields=True, gc=False)
+
+
+def _structure(kind: Any) -> Any:
+    """The structure of `structure | None`."""
+    return next((one for one in getattr(kind, "__args__", ()) if one is not type(None)), kind)
+
+
+class _Object:
+    """An object of which each key is a part, or an object again. Parts are remembered here."""
+
+    def __init__(self, structure: Any, parted: tuple[str, ...] = ()):
+        fields = msgspec.structs.fields(structure)
+        self.made = structure
+        self.names: list[Part] = []
+        self.rows: list[tuple[str, int, Any, _Object | _Seen]] = []  # key, what it takes in writing, value where it is missing, what is below it
+        for one in fields:
+            below = _Object(_structure(one.type)) if one.name in parted else _Seen(msgspec.json.Decoder(one.type).decode)
+            self.names += [(one.name, *part) for part in below.names] if isinstance(below, _Object) else [(one.name,)]
+            self.rows.append((one.name, len(one.name) + len('"":,'), None if one.required else one.default, below))
+        self.raw: Any = _raw_twin(structure, {name: below.raw for name, _, _, below in self.rows if isinstance(below, _Object)})
+
+    def value(self, raw: Any, seen: list[bytes | None]) -> tuple[Any, int]:
+        """(the object, how many bytes it takes in writing). seen: gets the bytes of each part that may come again."""
+        values, size = [], len("{}") - len(",")
+        for name, around, missing, below in self.rows:
+            one = getattr(raw, name)
+            if one is None:  # it is missing, or a null that the size will tell of
+                values.append(missing)
+                seen += [None] * (len(below.names) if isinstance(below, _Object) else 1)
+                continue
+            if isinstance(below, _Object):
+                value, length = below.value(one, seen)
+            else:
+                data, value, length = below.of(one)
+                seen.append(data)
+            size += around + length
+            values.append(value)
+        return self.made(*values), size
+
+
+class Parts:
+    """Remembers parts between nodes. document: the type of a facts document."""
+
+    def __init__(self, document: Any):
+        types = {one.name: one.type for one in msgspec.structs.fields(document)}
+        self._sections = _Object(types["sections"], PARTED)
+        rows = [("schema", types["schema"]), ("collector", msgspec.Raw), ("sections", self._sections.raw)]
+        self._document = msgspec.json.Decoder(msgspec.defstruct("FactsInParts", rows, forbid_unknown_fields=True, gc=False))
+        self._collector = msgspec.json.Decoder(types["collector"])
+        self._around = len(b'{"schema":"","collector":,"sections":}')
+        self.names = self._sections.names
+
+    def decode(self, data: bytes) -> tuple[Any, tuple[bytes | None, ...]]:
+        """(sections, the bytes of each part of `names` that may come again). Raises NotInParts, msgspec.DecodeError, UnicodeDecodeError.
+
+        NotInParts: a document with spaces between its keys, or a key that stands twice, is one to decode as a whole.
+        """
+        raw: Any = self._document.decode(data)
+        self._collector.decode(raw.collector)
+        seen: list[bytes | None] = []
+        sections, size = self._sections.value(raw.sections, seen)
+        if self._around + len(raw.schema) + memoryview(raw.collector).nbytes + size != len(data):
+            raise NotInParts
+        return sections, tuple(seen)
