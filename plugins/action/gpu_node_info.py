@@ -123,11 +123,11 @@ class ActionModule(ActionBase):
 
     def _low_level_execute_command(self, cmd, *arguments, **more):
         """Keeps what the module said from Ansible, whose own reading has no limits and tags each value; Ansible gets an empty result instead."""
-        said = super()._low_level_execute_command(cmd, *arguments, **more)
+        executed = super()._low_level_execute_command(cmd, *arguments, **more)
         if MODULE_COPIED in cmd or (self.heard is None and MODULE_PIPED in (more.get("in_data") or b"")):
-            self.heard = dict(said)
-            said = {**said, "stdout": NOTHING_SAID, "stdout_lines": [NOTHING_SAID]}
-        return said
+            self.heard = dict(executed)
+            executed = {**executed, "stdout": NOTHING_SAID, "stdout_lines": [NOTHING_SAID]}
+        return executed
 
     def _explain(self, answer, answered, options):
         """The NodeAnswer, or a better one for a node whose interpreter is missing or too old for the module. Costs a failed node one more command."""

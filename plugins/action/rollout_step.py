@@ -18,7 +18,7 @@ class ActionModule(ActionBase):
     """part: ask, answer, end or proved."""
 
     def run(self, tmp=None, task_vars=None):
-        """ask: {go, order, kind}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
+        """ask: {go, order, kind, as_before}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
         from unhang.errors import UserError
@@ -49,7 +49,8 @@ class ActionModule(ActionBase):
 
         order = conductor.ask(host, given["step"], task_vars["groups"], given["max_failed"], limit_of(given["step"], task_vars))
         kind = conductor.kind(host) if order and order.step == TOGETHER else ""
-        return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind}
+        as_before = bool(order) and conductor.is_as_before(host)
+        return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind, "as_before": as_before}
 
     def _answer(self, conductor, host, given, task_vars):
         from unhang.ansible.rollouts import order_of, step_result

@@ -65,7 +65,7 @@ class CallbackModule(DefaultOutput):
         super().__init__()
         self._display = PrintableDisplay(self._display)
         self.mute = False
-        self.said = set()
+        self.shown = set()
 
     def v2_playbook_on_play_start(self, play):
         """Decides for the play that begins."""
@@ -104,8 +104,8 @@ class CallbackModule(DefaultOutput):
             super().v2_runner_on_failed(result, ignore_errors)
         elif not audits(result.task):
             message = clean(result.result.get("msg", ""))
-            if message not in self.said:
-                self.said.add(message)
+            if message not in self.shown:
+                self.shown.add(message)
                 self._display.display(f"unhang: {message}", stderr=True)
 
     def _get_diff(self, difflist):

@@ -38,13 +38,13 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_ok(self, result):
         """Remembers which rollout this is, and says what came of each step."""
-        action, said = getattr(result.task, "action", None), result.result
+        action, answer = getattr(result.task, "action", None), result.result
         if action == "rollout_begin":
-            self.rollout = dict(said["rollout"])
+            self.rollout = dict(answer["rollout"])
         if action in STEPS:
             self._follow()
-        if action == "rollout_wave" or (action == "rollout_step" and ("status" in said or said.get("ended"))):
-            print(f"rollout: {said['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
+        if action == "rollout_wave" or (action == "rollout_step" and ("status" in answer or answer.get("ended"))):
+            print(f"rollout: {answer['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
 
     def v2_runner_on_unreachable(self, result):
         """The node's step has ended, without an answer."""

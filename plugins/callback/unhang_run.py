@@ -97,6 +97,7 @@ class CallbackModule(CallbackBase):
         self.groups = {}
         self.lost = {}
         self.asked = set()
+        self.skipped = set()
         self.workers = {}  # host: process, of those that read a node or whose place no other has taken yet
         self.policy_sources = set()
         self.progress = None
@@ -139,6 +140,11 @@ class CallbackModule(CallbackBase):
                 self.workers[name] = worker
                 worker.close = functools.partial(self._worker_ended, name, worker)
 
+    def v2_runner_on_skipped(self, result):
+        """A node that the playbook did not want to read, as in the preview of a rollback."""
+        if self.run is not None and audits(result.task):
+            self.skipped.add(result.host.get_name())
+
     def v2_runner_on_ok(self, result):
         """A node that was read."""
         self._note(result, "ok")
@@ -155,12 +161,24 @@ class CallbackModule(CallbackBase):
         """Closes the run and has it judged."""
         if self.run is None or self.closed:
             return
+        if self.groups and self.skipped.issuperset(self.groups):
+            self._drop()
+            return
         self.document["finished"] = run_files.utc_now()
         self._close()
         if self.get_option("judge"):
             self._judge()
         if not os.environ.get(LATER):
             self._keep()
+
+    def _drop(self):
+        """No node was to be read, so there was no audit. A folder that holds more than this play put there stays."""
+        self.closed = True
+        self.progress.end()
+        with contextlib.suppress(OSError):
+            (self.run / "nodes").rmdir()
+            (self.run / "run.json").unlink()
+            self.run.rmdir()
 
     def _close(self):
         """Each host has its file, and runs/latest leads here."""
@@ -263,14 +281,14 @@ class CallbackModule(CallbackBase):
             if self.run is not None and status != "ok" and not run_files.has_node(self.run, result.host.get_name()):
                 self._record(result.host.get_name(), "failed", clean(result.result.get("msg", "a task before the audit failed")))
             return
-        host, said = result.host.get_name(), result.result
-        if said.get("policy_source"):
-            self.policy_sources.add(str(said["policy_source"]))
-        if said.get("lost"):
-            self.lost[host] = str(said["lost"])
-        elif status != "ok" and not run_files.has_node(self.run, host) and not said.get("spilled"):
-            self._record(host, status, clean(said.get("msg", "the task failed and did not say why")))
-        self.progress.count("ok" if status == "ok" else str(said.get("status", status)), time.monotonic())
+        host, answer = result.host.get_name(), result.result
+        if answer.get("policy_source"):
+            self.policy_sources.add(str(answer["policy_source"]))
+        if answer.get("lost"):
+            self.lost[host] = str(answer["lost"])
+        elif status != "ok" and not run_files.has_node(self.run, host) and not answer.get("spilled"):
+            self._record(host, status, clean(answer.get("msg", "the task failed and did not say why")))
+        self.progress.count("ok" if status == "ok" else str(answer.get("status", status)), time.monotonic())
 
     def _record(self, host, status, message):
         document = run_files.node_document(host, self.groups.get(host, []), {}, status, message, None)

@@ -14,6 +14,20 @@ sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ans
 NOBODY = "all:!all"
 
 
+def plan_faults(path, groups, max_failed=0):
+    """Why the plan is not to be previewed or applied with this inventory; [] for a good one, and where there is none. groups: of the whole inventory."""
+    from unhang.errors import UserError
+    from unhang.rollout.conductor import open_plan
+    from unhang.rollout.targets import limits_of
+
+    try:
+        if path:
+            limits_of(open_plan(Path(str(path)), [str(host) for host in groups["all"]])[1], groups, str(max_failed))
+    except (UserError, OSError) as problem:
+        return [str(problem)]
+    return []
+
+
 def plan_hosts(path, wanted=True):
     """The hosts of the plan's waves, in their order; a pattern that means nobody when they are not wanted, or there are none."""
     hosts = [host for wave in _plan(str(path)).waves for host in wave.hosts] if path and wanted else []
@@ -58,6 +72,13 @@ def smoke_evidence(result, host, asked):
     return evidence(result, str(host), bool(asked))
 
 
+def before_evidence(result, host, asked):
+    """The result of the smoke test before the change as evidence for its host."""
+    from unhang.rollout.evidence import before_evidence as evidence
+
+    return evidence(result, str(host), bool(asked))
+
+
 def rollout_groups(hosts, hostvars, step):
     """Those of the batch that do this step now, by kind."""
     from unhang.rollout.evidence import groups_of_kinds
@@ -96,5 +117,6 @@ class FilterModule:
         """Filters by name."""
         plan = {"unhang_plan_hosts": plan_hosts, "unhang_plan_serial": plan_serial, "unhang_plan_roles": plan_roles, "unhang_plan_policy": plan_policy}
         steps = {"unhang_drain_evidence": drain_evidence, "unhang_smoke_evidence": smoke_evidence, "unhang_first_state": first_state}
-        plan["unhang_plan_person"] = plan_person
+        steps["unhang_before_evidence"] = before_evidence
+        plan |= {"unhang_plan_person": plan_person, "unhang_plan_faults": plan_faults}
         return {**plan, **steps, "unhang_rollout_groups": rollout_groups, "unhang_rollout_rest": rollout_rest}

@@ -76,7 +76,7 @@ class TestTheFiveSituations:
     def test_every_node_is_proved_and_given_back_and_the_journal_has_each_step_once(self, story):
         assert (story.code, states(story.run, NAMES)) == (0, dict.fromkeys(NAMES, "released")), story.site.said[-5000:]
         assert {name: story.cluster.state(name)[0] for name in NAMES} == dict.fromkeys(NAMES, "IDLE")
-        for step in ("drain", "apply", "audit", "smoke_alone", "smoke_together", "release"):
+        for step in ("drain", "smoke_before", "apply", "audit", "smoke_alone", "smoke_together", "release"):
             assert {name: len(entries(story.run, name, step, "done")) for name in NAMES} == dict.fromkeys(NAMES, 1), step
 
     def test_a_job_that_runs_is_waited_for_and_the_node_is_changed_only_after_it(self, story):

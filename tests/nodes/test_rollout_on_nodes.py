@@ -33,8 +33,8 @@ def planned(pinned):
 def plan(fleet):
     assert play(fleet, "playbooks/audit.yml", THREE, {}).code in (0, 2)
     run = (fleet.work / "runs" / "latest").resolve()
-    for words in (["judge", str(run)], ["plan", str(run), "--only", PINNED, "--max-unavailable", "2", "--floor", "0"]):
-        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *words], audits.environment_of(fleet.bed, fleet.work), run)
+    for argv in (["judge", str(run)], ["plan", str(run), "--only", PINNED, "--max-unavailable", "2", "--floor", "0"]):
+        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *argv], audits.environment_of(fleet.bed, fleet.work), run)
         assert done.code in (0, 1), done.stderr
     fleet.plan = run
     assert waves(fleet) == [[THREE[0]], list(THREE[1:])]
@@ -88,7 +88,7 @@ def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(pl
 
 def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind_it(planned):
     run = rollout(
-        planned, unhang_apply=True, unhang_smoke=True, smoke_test_python="/usr/bin/python3", smoke_test_experiments=False
+        planned, unhang_apply=True, unhang_smoke=True, unhang_smoke_before=False, smoke_test_python="/usr/bin/python3", smoke_test_experiments=False
     )  # without torch nothing is proved
     assert run.code != 0
     assert states(planned) == {THREE[0]: "kept", THREE[1]: "to come", THREE[2]: "to come"}

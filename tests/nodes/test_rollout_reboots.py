@@ -24,8 +24,8 @@ def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path)
     fleet.undo.callback(fleet.shell, HOST, "rm -rf /var/lib/unhang")
     assert play(fleet, "playbooks/audit.yml", [HOST], POLICY).code in (0, 2)
     run = (fleet.work / "runs" / "latest").resolve()
-    for words in (["judge", str(run)], ["plan", str(run), "--only", "policy-driver-version", "--floor", "0", "--max-unavailable", "1"]):
-        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *words], audits.environment_of(fleet.bed, fleet.work), run)
+    for argv in (["judge", str(run)], ["plan", str(run), "--only", "policy-driver-version", "--floor", "0", "--max-unavailable", "1"]):
+        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *argv], audits.environment_of(fleet.bed, fleet.work), run)
         assert done.code in (0, 1), done.stderr
     before = fleet.shell(HOST, BOOT).strip()
     shown = {"unhang_plan": str(run), "unhang_apply": True, "unhang_smoke": False, "unhang_come_up_timeout_s": 1}

@@ -96,9 +96,9 @@ def held(fleet):
         fleet.undo.callback(fleet.shell, name, "rm -f /run/go")
     quick = {"ansible_ssh_extra_args": "-o ServerAliveInterval=2 -o ServerAliveCountMax=2"}
     inventory = audits.inventory_of(fleet.bed, {"training": list(NAMES)}, variables=quick)
-    words = command(fleet, "--phases", "all_reduce", "--step-timeout", "200", inventory=inventory, extra={"smoke_test_python": USERS_PYTHON})
+    argv = command(fleet, "--phases", "all_reduce", "--step-timeout", "200", inventory=inventory, extra={"smoke_test_python": USERS_PYTHON})
     environment = audits.environment_of(fleet.bed, fleet.work)
-    with (fleet.work / "said").open("w") as said, under_way(words, environment, said) as process:
+    with (fleet.work / "said").open("w") as said, under_way(argv, environment, said) as process:
         audits.wait_until(lambda: all(asked(fleet, name) for name in NAMES), "the ranks are started and waited for on all nodes")
         yield process
 

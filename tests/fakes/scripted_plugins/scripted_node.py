@@ -18,7 +18,7 @@ from ansible.plugins.action import ActionBase
 
 NEW = {"driver": "535.309.01", "kernel": "6.8.0-57-generic"}
 OLD = {"driver": "545.23.08", "kernel": "6.8.0-51-generic"}
-PROOFS = ("audit", "smoke_alone", "smoke_together", "audit_back")
+PROOFS = ("smoke_before", "audit", "smoke_alone", "smoke_together", "audit_back")
 
 
 class ActionModule(ActionBase):
@@ -72,11 +72,19 @@ def _evidence(host, step, kinds, folder, left):
         "drain": {"drained": True, "owned": True, "jobs": []},
         "wait": {"jobs": ["a job"] if "a job stays" in kinds else []},
         "apply": {"needs_reboot": True, "saved_state": "s1"},
-        "roll_back": {"needs_reboot": running != OLD},
+        "roll_back": {"needs_reboot": step == "roll_back" and _comes_back(host, folder) and running != OLD},
         "release": {"drained": False, "owned": False, "held": ""},
         **{proof: {"healthy": "unhealthy" not in kinds, "why": "bandwidth" if "unhealthy" in kinds else ""} for proof in PROOFS},
     }
     return {"boot_id": boot, **more.get(step, {})}
+
+
+def _comes_back(host, folder):
+    """Whether there is anything left to roll back: one that is done again says nothing of what the first brought back."""
+    mark = folder / f"{host}.rolled-back"
+    is_first = not mark.exists()
+    mark.touch()
+    return is_first
 
 
 def _boot_of(host, folder):

@@ -9,7 +9,7 @@ from unhang.plan.departures import fact, nccl_package, suits_kernel
 from unhang.plan.plan_document import Job, Reboot
 
 _VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
-OF_EVERY_NODE = ("frame", "smoke")  # lock, save, read, judge, release; and the smoke test alone
+OF_EVERY_NODE = ("frame", "smoke", "smoke")  # lock, save, read, judge, release; and the smoke test alone, before the change and after it
 OF_A_KIND = (
     *("gpus.model", "gpus.count", "node.dmi.vendor", "node.dmi.product", "node.architecture", "node.os.id", "node.os.version_id", "node.image.kind"),
     *("kernel.release", "driver.loaded.version", "driver.loaded.flavour"),

@@ -32,6 +32,8 @@ class Knowledge:
     judge: PolicyJudge
     measured: Mapping[str, float | None]
     sorted_before: dict[Any, RoleRemedies] = field(default_factory=dict)  # most nodes of a fleet are alike
+    hashed: dict[Any, dict[bytes, bytes]] = field(default_factory=dict)  # what hash_of_sections remembers
+    policies: dict[int, tuple[Mapping[str, Any], bytes]] = field(default_factory=dict)  # id -> the policy, which nodes share, and its JSON
 
 
 def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> HostPlan:
@@ -48,7 +50,7 @@ def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], kno
     return HostPlan(
         node.host,
         fact(node.sections, "node.boot_id"),
-        hash_of_sections(node.sections) if node.sections is not None else None,
+        hash_of_sections(node.sections, knowledge.hashed) if node.sections is not None else None,
         tuple(Remedy(role, chosen.policy, rules, *versions(role, chosen.policy, node.sections)) for role, rules in roles.items()),
         tuple(needed),
         None if found is None else tuple(found),
@@ -63,7 +65,7 @@ def _sorted(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge
     """sort_remedies, once for all nodes that are alike in what it looks at. A pin of the inventory that clears a finding is its remedy."""
     present = present_in(node.sections)
     about = [(one["rule"], one["severity"], one["scope"], [(one.get("where") or {}).get(key) for key in LOOKED_AT], one["remedy"]) for one in findings]
-    key, cleared = (_encode((node.policy, about)), present), frozenset[str]()
+    key, cleared = (_json_of(node.policy, knowledge), _encode(about), present), frozenset[str]()
     if key not in knowledge.sorted_before:
         knowledge.sorted_before[key] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known)
     if conflicts := knowledge.sorted_before[key].conflicts:
@@ -71,6 +73,14 @@ def _sorted(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge
     if cleared and (key, cleared) not in knowledge.sorted_before:
         knowledge.sorted_before[key, cleared] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known, cleared)
     return knowledge.sorted_before[(key, cleared) if cleared else key]
+
+
+def _json_of(policy: Mapping[str, Any], knowledge: Knowledge) -> bytes:
+    """Nodes of one envelope share their policy's object: it is written once."""
+    known = knowledge.policies.get(id(policy))
+    if known is None or known[0] is not policy:
+        known = knowledge.policies[id(policy)] = (policy, _encode(policy))
+    return known[1]
 
 
 def _refusals_of_host(node: NodeDocument, sorted_out: RoleRemedies, knowledge: Knowledge) -> Iterator[str]:

@@ -68,6 +68,7 @@ class PolicyJudge:
         self._view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
         self._engines: dict[frozenset[str], Engine] = {}
         self._clearing: dict[frozenset[str], Engine] = {}
+        self._made: dict[Any, dict[str, Any]] = {}
         self._policies: dict[bytes, tuple[int, list[tuple[tuple, str]]]] = {}
 
     def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:
@@ -77,7 +78,7 @@ class PolicyJudge:
             return [_refusal("policy-not-usable", "The policy cannot be used", "one of the schema unhang/policy/1", "; ".join(map(one_line, faults[:5])))]
         if sections is None or not ((policy.get("driver") or {}).keys() & {"version", "flavour"} or (policy.get("kernel") or {}).get("version")):
             return []
-        node = NodeView(host, tuple(groups), policy, "ok", "", "", _foreseen(sections, policy))
+        node = NodeView(host, tuple(groups), policy, "ok", "", "", self._foreseen(sections, policy, number))
         engine, found = self._engine(host, groups, policy), []
         for rule_number, judged, words, _where in engine.judge(node, number).listed:
             rule = engine.rules[rule_number]
@@ -94,8 +95,20 @@ class PolicyJudge:
             return frozenset()
         if wanted not in self._clearing:
             self._clearing[wanted] = Engine([self._foreseeable[rule] for rule in sorted(wanted)], self._view)
-        engine, node = self._clearing[wanted], NodeView(host, tuple(groups), policy, "ok", "", "", _foreseen(sections, policy))
+        engine, node = self._clearing[wanted], NodeView(host, tuple(groups), policy, "ok", "", "", self._foreseen(sections, policy, number))
         return wanted - {engine.rules[rule_number].id for rule_number, *_ in engine.judge(node, number).listed}
+
+    def _foreseen(self, sections: Any, policy: Mapping[str, Any], number: int) -> SimpleNamespace:
+        """Typed sections as the policy of this number would make them. Only the fields that change are made anew: the rest of a section is large."""
+        found = {name: section for name in FIELDS if (section := getattr(sections, name)) is not None}
+        plain = {name: {field: msgspec.to_builtins(getattr(section, field)) for field in FIELDS[name]} for name, section in found.items()}
+        key = (number, _encode(plain))
+        made = self._made.get(key)
+        if made is None:
+            after = to_fragment(foreseen_sections(plain, policy))
+            made = self._made[key] = {name: getattr(after, name) for name in FIELDS}
+        changed = {name: replace(section, **{field: getattr(made[name], field) for field in FIELDS[name]}) for name, section in found.items()}
+        return SimpleNamespace(**({name: getattr(sections, name) for name in fact_shapes()} | made | changed))
 
     def _known(self, policy: Mapping[str, Any]) -> tuple[int, list[tuple[tuple, str]]]:
         """The policy's number, and what is wrong with it."""
@@ -116,16 +129,6 @@ def refusals_of(document: Mapping[str, Any], catalogue: Catalogue, today: str) -
     """Why the policy of a node's document (schema unhang/node/1) is not to be applied; [] for a good one, and for a node that was not read."""
     sections = to_fragment(document["facts"]["sections"]) if document["status"] == "ok" else None
     return PolicyJudge(catalogue, today).refusals(document["host"], document["groups"], document.get("policy") or {}, sections)
-
-
-def _foreseen(sections: Any, policy: Mapping[str, Any]) -> SimpleNamespace:
-    """Typed sections as the policy would make them. Only the fields that change are made anew: the rest of a section is large."""
-    found = {name: section for name in FIELDS if (section := getattr(sections, name)) is not None}
-    plain = {name: {field: msgspec.to_builtins(getattr(section, field)) for field in FIELDS[name]} for name, section in found.items()}
-    after = to_fragment(foreseen_sections(plain, policy))
-    made = {name: getattr(after, name) for name in FIELDS}
-    changed = {name: replace(section, **{field: getattr(made[name], field) for field in FIELDS[name]}) for name, section in found.items()}
-    return SimpleNamespace(**({name: getattr(sections, name) for name in fact_shapes()} | made | changed))
 
 
 def _refusal(rule: str, title: str, expected: str, found: str) -> dict[str, Any]:

@@ -12,23 +12,15 @@ from unhang.plan.nccl_known import Known
 from unhang.plan.resolved_policy import resolve_policy, value_at
 from unhang.text import visible
 from unhang.triage.remedies import Wish
+from unhang.triage.role_needs import NEEDS, reaches, untold_text
 
 # As playbooks/remediate.yml plays them: kernel first, for a driver is built for it; what must not drift is held last.
 ROLE_ORDER = ("kernel", "gpu_driver", "fabric_manager", "nccl_profile", "build_toolchain", "gpu_binding", "host_tuning", "package_hold")
-# Keys of the policy without which a role changes nothing; one of them is enough. A role that is not here needs none.
-NEEDS: dict[str, tuple[str, ...]] = {
-    "kernel": ("kernel.version", "kernel.min"),
-    "gpu_driver": ("driver.version", "driver.min", "driver.max"),
-    "build_toolchain": ("build.extensions",),
-    "host_tuning": ("limits", "host"),
-    "package_hold": ("driver.held", "kernel.held", "nccl.held", "ofed.held"),
-}
 # Rules about these facts need to know the CUDA that torch was built with: which nvcc to bring is else not known.
 ABOUT_NVCC = (("cuda", "default"), ("cuda", "build_tools", "has_nvcc"), ("cuda", "build_tools", "nvcc"))
 CUDA_OF_TORCH = ("torch.cuda", "cuda.version")
 Path = tuple[str, ...]
 Reads = Mapping[str, frozenset[Path]]
-NCCL_PACKAGE = "libnccl2"
 # Where the role nccl_profile changes no line: files of users, and what runs already.
 NOT_ITS_FILES = ("user_nccl_conf", "process", "container")
 LOOKED_AT = ("path", "name", "package")  # of where a finding is
@@ -92,7 +84,7 @@ def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
         version = f"{wanted['min']} or newer" if wanted.get("min") else wanted.get("version") or "the policy's"
         return visible(f"NCCL in {(finding.get('where') or {}).get('path')} is of no package: bring that environment to {version}", LONGEST)
     if lacks:
-        return f"unhang_policy has none of {', '.join(lacks)}: without it role {role} does not know what to bring"
+        return untold_text(role, lacks)
     if role:
         return f"role {role} changes nothing here under unhang_policy as it is: look at the evidence, and at the policy"
     return "no remedy is known; look at the evidence"
@@ -112,11 +104,7 @@ def lacking(role: str, policy: Mapping[str, Any], reads: frozenset[Path]) -> tup
 
 
 def _is_reachable(finding: Mapping[str, Any]) -> bool:
-    """False for an NCCL that no package brought: the role exchanges the package, and leaves environments alone."""
-    remedy, where = finding["remedy"], finding.get("where") or {}
-    nccl = (remedy.get("policy") or {}).get("nccl") or {}
-    about_library = bool({"min", "version"} & nccl.keys()) or finding["rule"] in ("policy-nccl-version", "policy-nccl-min")
-    return not (remedy.get("role") == "nccl_profile" and about_library) or str(where.get("package") or "").startswith(NCCL_PACKAGE)
+    return reaches(str(finding["rule"]), finding["remedy"], finding.get("where") or {})
 
 
 def _acts(finding: Mapping[str, Any], policy: Mapping[str, Any], present: Present, reads: frozenset[Path], known: Known) -> bool:

@@ -165,6 +165,10 @@ class Conductor:
         sections = _sections(self.read, host)
         return kind_of_plain(sections) if sections else host
 
+    def is_as_before(self, host: str) -> bool:
+        """Whether the node was audited after its rollback and is what it was before it was changed, by this controller or an earlier one."""
+        return bool(self.standing().node(host).as_before)
+
     def _now(self, host: str) -> NodeNow:
         sections = _sections(self.read, host)
         return NodeNow(((sections or {}).get("node") or {}).get("boot_id"), sections)

@@ -30,10 +30,21 @@ def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[st
     hosts = [str(row.get("host")) for row in result.get("hosts") or ()]
     if verdict == "pass":
         proof = {"healthy": host in hosts, "with": [one for one in hosts if one != host]}
-        measured = [{key: row[key] for key in ("op", "size_bytes", "busbw_gb_s")} for row in result.get("bandwidth") or ()]
-        return {**proof, "bandwidth": measured[:MOST_BANDWIDTHS]} if measured else proof
+        return proof | _bandwidth(result)
     suspects = [f"{one.get('host')}: {one.get('why')}" for one in result.get("suspects") or ()]
     return {"healthy": False, "why": f"the smoke test of {', '.join(hosts) or host}: {verdict}; {'; '.join(suspects[:3]) or 'nobody is named'}"}
+
+
+def before_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[str, Any]:
+    """Of the smoke test of a node as it was found: never a verdict on the rollout, so what was measured stands even where the test did not pass."""
+    if not asked:
+        return {"skipped": "it was not asked for"}
+    return {key: value for key, value in smoke_evidence(result, host, True).items() if key != "with"} | _bandwidth(result)
+
+
+def _bandwidth(result: Mapping[str, Any]) -> dict[str, Any]:
+    measured = [{key: row[key] for key in ("op", "size_bytes", "busbw_gb_s")} for row in result.get("bandwidth") or ()]
+    return {"bandwidth": measured[:MOST_BANDWIDTHS]} if measured else {}
 
 
 def groups_of_kinds(asked: Mapping[str, Mapping[str, Any]], step: str) -> list[list[str]]:

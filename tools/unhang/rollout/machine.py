@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unhang.rollout.node_state import NodeState, is_resting
-from unhang.rollout.steps import DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, Order, StepResult, Target
+from unhang.rollout.steps import BEFORE, DONE, FAILED, FENCED, FINAL, PROOFS, REBOOTS, SILENT, Order, StepResult, Target
 
 MOST_BOOTS_BACK = 1
 
@@ -20,7 +20,7 @@ def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None 
         return None
     if node.epoch != epoch or "lock" not in node.done:
         return _lock(node, target, stopped)
-    step, why = _changed(node) if node.changed else _unchanged(node, stopped or target.refused)
+    step, why = _changed(node, target) if node.changed else _unchanged(node, stopped or target.refused)
     boot = node.leaves if step in REBOOTS else node.boot_id
     return Order(node.host, step, node.token, boot, _reboots_left(node, target, step), why)
 
@@ -41,10 +41,10 @@ def _unchanged(node: NodeState, stopped: str | None) -> tuple[str, str]:
     why = node.failure or stopped
     if why or node.giving_back:
         return "release", why or ""
-    return next(((step, "") for step in ("drain", "wait", "save") if step not in node.done), ("apply", ""))
+    return next(((step, "") for step in ("drain", "wait", "save", BEFORE) if step not in node.done), ("apply", ""))
 
 
-def _changed(node: NodeState) -> tuple[str, str]:
+def _changed(node: NodeState, target: Target) -> tuple[str, str]:
     why = "; ".join(filter(None, (node.failure, node.stuck)))
     if node.giving_back:
         return ("keep", why) if why else ("release", "")
@@ -53,7 +53,7 @@ def _changed(node: NodeState) -> tuple[str, str]:
     for step in ("drain", "wait"):
         if step not in node.done:
             return step, ""
-    return (_step_back(node), why) if node.failure else (_step_forward(node), "")
+    return (_step_back(node, target), why) if node.failure else (_step_forward(node), "")
 
 
 def _step_forward(node: NodeState) -> str:
@@ -64,10 +64,10 @@ def _step_forward(node: NodeState) -> str:
     return next((step for step in PROOFS if node.proofs.get(step) != node.boot_id), "release")
 
 
-def _step_back(node: NodeState) -> str:
+def _step_back(node: NodeState, target: Target) -> str:
     if not node.rolled_back:
         return "roll_back"
-    if not node.booted_back:
+    if not node.booted_back or (node.unsure and target.boots_back):
         return "reboot_back"
     return "audit_back" if node.as_before is None else "keep"
 
@@ -88,14 +88,17 @@ def may_act(order: Order) -> str | None:
 
 
 def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[str, Any]]:
-    """(status, evidence) of the entry that ends a step. What a node says of itself counts by its evidence alone: ok without it has failed."""
+    """(status, evidence) of the entry that ends a step. What a node says of itself counts by its evidence alone: ok without it has failed.
+
+    A measurement before the change that failed is evidence, and done: what hangs there is what the rollout is to repair.
+    """
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
         return result.status, evidence
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
     why = why or _missing(order, evidence) or CHECKS.get(order.step, _nothing)(order, evidence, target)
     if why:
-        return FAILED, evidence | {"why": why}
+        return DONE if order.step == BEFORE else FAILED, evidence | {"why": why}
     return DONE, evidence | ({"stale": stale} if order.step == "lock" and (stale := _booted_since(order, evidence)) else {})
 
 

@@ -37,6 +37,7 @@ class NodeState:
 
     begun: the step without an end; done: steps done in this epoch. changed: apply was begun once, so that there is something to prove or to bring back.
     boots: (step, boot that was left) of each boot that this rollout has ordered, trial boots under `apply`. leaves: the boot that the next one is to leave.
+    undoing: boots in which a rollback was begun; unsure: nobody knows what of it came back before this boot, so that what runs may not be what is installed.
     proofs: {step: boot in which it was passed}.
     failure: why it is not proved; stuck: why a node that is changed cannot be gone on with. state: of steps.MEANINGS; why: its reason.
     """
@@ -61,6 +62,8 @@ class NodeState:
     stuck: str | None = None
     rolled_back: bool = False
     booted_back: bool = True
+    undoing: tuple[str | None, ...] = ()
+    unsure: bool = False
     as_before: bool | None = None
     giving_back: bool = False
     state: str = TO_COME
@@ -121,6 +124,8 @@ def _begun(node: NodeState, entry: Entry) -> NodeState:
         return replace(node, drained=True)
     if entry.step == "apply":
         return replace(node, changed=True)
+    if entry.step == "roll_back":
+        return replace(node, undoing=(*node.undoing, node.boot_id))
     if entry.step in ("reboot", "reboot_back") and isinstance(boot, str):
         return _count(node, entry.step, boot)
     if entry.step not in ("release", "keep"):
@@ -134,7 +139,8 @@ def _seen_in(node: NodeState, entry: Entry) -> NodeState:
     boot = entry.evidence.get("boot_id")
     if not isinstance(boot, str) or boot == node.boot_id:
         return node
-    within_apply = entry.step == "apply" or (entry.step == "lock" and node.changed and not node.applied and node.failure is None)
+    # A trial boot whose role failed is seen by the rollback that follows, or by the next controller.
+    within_apply = entry.step == "apply" or (entry.step in ("lock", "roll_back") and node.changed and not node.applied and not node.rolled_back)
     if within_apply and node.boot_id is not None:
         node = _count(node, "apply", node.boot_id)
     return replace(node, boot_id=boot)
@@ -162,7 +168,9 @@ def _applied(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 
 def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    return replace(node, rolled_back=True, booted_back=not evidence["needs_reboot"], leaves=node.boot_id)
+    """A rollback whose end nobody saw may have brought back everything: the one that is done now found nothing left, and says nothing about a boot."""
+    unsure = node.boot_id in node.undoing[:-1]
+    return replace(node, rolled_back=True, booted_back=not evidence["needs_reboot"], unsure=unsure, leaves=node.boot_id)
 
 
 def _kept(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
@@ -192,7 +200,7 @@ DONE_BY: Mapping[str, Any] = {
     "reboot": lambda node, evidence: replace(node, rebooted=True),
     **{step: _proof(step) for step in PROOFS},
     "roll_back": _rolled_back,
-    "reboot_back": lambda node, evidence: replace(node, booted_back=True),
+    "reboot_back": lambda node, evidence: replace(node, booted_back=True, unsure=False),
     "audit_back": lambda node, evidence: replace(node, as_before=True),
     "keep": _kept,
     "release": _released,

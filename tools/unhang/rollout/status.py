@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.plan.plan_document import HostPlan, Plan
+from unhang.rollout.bandwidth import rates_of, span_of
 from unhang.rollout.journal_text import JournalText
 from unhang.rollout.machine import next_order
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import Standing, replay
-from unhang.rollout.steps import BEGUN, DONE, FINAL, HELD, KEPT, LOST, MEANINGS, RELEASED, ROLLOUT, TAKEN_OVER, TO_COME, UNRELEASED, Entry
+from unhang.rollout.steps import BEFORE, BEGUN, DONE, FINAL, HELD, KEPT, LOST, MEANINGS, RELEASED, ROLLOUT, TAKEN_OVER, TO_COME, UNRELEASED, Entry
 from unhang.rollout.targets import target_of
 
+MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
 GIVEN_BACK = (RELEASED, HELD)
 BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of the rollback"}
@@ -58,8 +60,8 @@ def status_of(plan: Plan, journal: JournalText, undo: str = "") -> dict[str, Any
 
 def undo_command(rollback: Sequence[str], inventories: Sequence[str]) -> str:
     """What takes a host's change back, with HOST and STATE in it. rollback: the words that run that playbook; inventories: as `-i` takes them."""
-    words = [word for inventory in inventories for word in ("-i", inventory)]
-    return f"{shlex.join([*rollback, *words, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
+    given = [word for inventory in inventories for word in ("-i", inventory)]
+    return f"{shlex.join([*rollback, *given, '--limit', 'HOST'])} -e unhang_apply=true -e unhang_state=STATE"
 
 
 def exit_code(status: Mapping[str, Any]) -> int:
@@ -91,6 +93,8 @@ def _row(wave: str, entry: HostPlan, replayed: Standing, own: Sequence[Entry], u
         "found": sorted({*planned, *gone, *left}),
         "gone": gone,
         "left": left,
+        "smoke_before": smoke_before(own),
+        "bandwidth_alone": [] if node.rolled_back else _last(own, "smoke_alone", "bandwidth") or [],
         "bandwidth": _last(own, "smoke_together", "bandwidth") or _last(own, "smoke_alone", "bandwidth") or [],
         "saved_state": state,
         "undo": undo.replace("HOST", entry.host).replace("STATE", state) if undo and state and not node.rolled_back else "",
@@ -98,20 +102,28 @@ def _row(wave: str, entry: HostPlan, replayed: Standing, own: Sequence[Entry], u
 
 
 def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the rows come to: {nodes, given_back, boots, findings: {found, gone}, bandwidth: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}]}."""
-    measured: dict[tuple[str, int], list[float]] = {}
-    for row in rows:
-        for one in row["bandwidth"]:
-            measured.setdefault((one["op"], one["size_bytes"]), []).append(one["busbw_gb_s"])
+    """What the rows come to: {nodes, given_back, boots, findings: {found, gone}, before: {passed, failed, not_measured}, and of the bandwidth of the nodes
+
+    bandwidth_before, bandwidth_alone, bandwidth: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}]}.
+    """
+    verdicts, rates = [row["smoke_before"]["verdict"] for row in rows], [rates_of(row) for row in rows]
     return {
         "nodes": len(rows),
         "given_back": sum(row["state"] in GIVEN_BACK for row in rows),
         "boots": sum(len(row["boots"]) for row in rows),
         "findings": {"found": sum(len(row["found"]) for row in rows), "gone": sum(len(row["gone"]) for row in rows)},
-        "bandwidth": [
-            {"op": op, "size_bytes": size, "nodes": len(seen), "lowest_gb_s": min(seen), "highest_gb_s": max(seen)} for (op, size), seen in measured.items()
-        ],
+        "before": {name.replace(" ", "_"): verdicts.count(name) for name in (MEASURED, FAILED_BEFORE, UNMEASURED)},
+        "bandwidth_before": span_of(one["before"] for one in rates),
+        "bandwidth_alone": span_of(one["alone"] for one in rates),
+        "bandwidth": span_of(one["last"] for one in rates),
     }
+
+
+def smoke_before(own: Sequence[Entry]) -> dict[str, Any]:
+    """{verdict, why, bandwidth} of the node as it was found, by its newest measurement before the change."""
+    last = next((one.evidence for one in reversed(own) if one.step == BEFORE and one.status == DONE), {})
+    verdict = MEASURED if last.get("healthy") is True else FAILED_BEFORE if last.get("why") else UNMEASURED
+    return {"verdict": verdict, "why": str(last.get("why") or last.get("skipped") or ""), "bandwidth": list(last.get("bandwidth") or ())}
 
 
 def what_next(node: NodeState, entry: HostPlan) -> str:

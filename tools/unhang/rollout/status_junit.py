@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
+from unhang.rollout.bandwidth import describe_before, rates_of
 from unhang.rollout.status import GIVEN_BACK
 from unhang.rollout.steps import FINAL
 from unhang.text import visible
@@ -33,5 +34,7 @@ def _evidence(row: Mapping[str, Any]) -> list[str]:
     rows = [(f"before {role}", version) for role, version in row["before"].items()]
     rows += [(f"running {name}", version) for name, version in row["running"].items()]
     rows += [(name, ", ".join(row[name])) for name in ("found", "gone", "left", "boots")]
-    rows += [(f"busbw {one['op']} at {one['size_bytes']} bytes", f"{one['busbw_gb_s']:.1f} GB/s") for one in row["bandwidth"]]
+    rows += [("smoke test before the change", describe_before(row))]
+    for name, when in (("before", ", alone before the change"), ("alone", ", alone"), ("last", "")):
+        rows += [(f"busbw {one['op']} at {one['size_bytes']} bytes{when}", f"{one['busbw_gb_s']:.1f} GB/s") for one in rates_of(row)[name]]
     return [f"{name}: {visible(text, LONGEST)}" for name, text in (*rows, ("undo", row["undo"])) if text]

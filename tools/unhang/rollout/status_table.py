@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unhang.nodeset import fold_hosts, shortened
+from unhang.rollout.bandwidth import describe_bandwidth, describe_before
 from unhang.text import counted, visible
 
 LONGEST_LIST = 200
@@ -41,16 +42,19 @@ def _head(status: Mapping[str, Any]) -> Iterator[str]:
 
 def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{state.upper()}: {counted(len(rows), 'node')}, {rows[0]['meaning']}"
-    alike: dict[tuple[str, ...], list[str]] = {}
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         what = f"in step {row['step']} since {row['since']}" if row["step"] else ""
         versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
         gone = f"gone: {', '.join(row['gone'])}" if row["gone"] else ""
         key = (visible(row["why"]), what, versions, gone, ", ".join(sorted({boot.partition(",")[0] for boot in row["boots"]})), row["next"])
-        alike.setdefault(key, []).append(row["host"])
-    for (why, what, versions, gone, boots, after), hosts in alike.items():
-        yield f"  where    {shortened(fold_hosts(hosts), LONGEST_LIST)}"
-        pairs = (("why", why), ("now", what), ("versions", versions), ("found", gone), ("boots", boots), ("next", after))
+        before = visible(describe_before(row)) if row["smoke_before"]["why"] else ""
+        alike.setdefault((*key, before), []).append(row)
+    for (why, what, versions, gone, boots, after, before), same in alike.items():
+        yield f"  where    {shortened(fold_hosts(row['host'] for row in same), LONGEST_LIST)}"
+        pairs = [("why", why), ("now", what), ("versions", versions), ("found", gone), ("before", before)]
+        pairs += [("measured", line) for line in describe_bandwidth(same, largest_only=True)]
+        pairs += [("boots", boots), ("next", after)]
         yield from (f"  {name:<9}{value}" for name, value in pairs if value)
     yield ""
 
@@ -65,10 +69,9 @@ def _fleet(status: Mapping[str, Any]) -> Iterator[str]:
     found, gone = fleet["findings"]["found"], fleet["findings"]["gone"]
     back = f"{fleet['given_back']} of {counted(fleet['nodes'], 'node')} given back"
     yield f"fleet: {back}, {gone} of {counted(found, 'finding')} gone, {counted(fleet['boots'], 'boot')}"
-    for one in fleet["bandwidth"]:
-        speed = f"{one['lowest_gb_s']:.1f}" + (f" to {one['highest_gb_s']:.1f}" if one["highest_gb_s"] > one["lowest_gb_s"] else "")
-        where = f"{one['op']} at {one['size_bytes']:,} bytes"
-        yield f"  {where}: busbw {speed} GB/s on {counted(one['nodes'], 'node')} after the change; before it was not measured"
+    before = fleet["before"]
+    yield f"  smoke test before the change: {before['passed']} passed, {before['failed']} failed, {before['not_measured']} not measured"
+    yield from (f"  {line}" for line in describe_bandwidth(status["hosts"]))
     if status["person"]:
         hosts = {one["host"] for one in status["person"]}
         yield f"left to a person: {counted(len(status['person']), 'finding')} on {counted(len(hosts), 'node')}; see the plan"

@@ -28,14 +28,19 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
 
 
 def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Rows of the table, equal nodes folded, the worst state first: {state, meaning, hosts, versions, gone, left, bandwidth, undo}; undo is one node's."""
+    """Rows of the table, equal nodes folded, the worst state first: {state, meaning, hosts, versions, gone, left, before, bandwidth, undo}.
+
+    before: of the smoke test before the change; undo: one node's.
+    """
     folded: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in sorted(hosts, key=lambda one: ORDER.index(one["state"])):
         versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
         busbw = "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in row["bandwidth"])
-        shown = (row["state"], row["meaning"], row["why"], versions, ", ".join(row["gone"]), ", ".join(row["left"]), busbw)
+        rates = "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in row["smoke_before"]["bandwidth"])
+        before = "; ".join(filter(None, (row["smoke_before"]["why"], rates)))
+        shown = (row["state"], row["meaning"], row["why"], versions, ", ".join(row["gone"]), ", ".join(row["left"]), before, busbw)
         folded.setdefault(shown, []).append(row)
-    names = ("state", "meaning", "why", "versions", "gone", "left", "bandwidth")
+    names = ("state", "meaning", "why", "versions", "gone", "left", "before", "bandwidth")
     return [
         {**dict(zip(names, shown, strict=True)), "hosts": shortened(fold_hosts(one["host"] for one in alike), LONGEST_LIST), "undo": alike[0]["undo"]}
         for shown, alike in folded.items()

@@ -8,10 +8,11 @@ from typing import Any
 
 # In the order in which a playbook goes through them once: what a node needs next always stands behind what it has done, whichever way it goes.
 STEPS = (
-    "lock", "drain", "wait", "save", "apply", "reboot", "audit", "smoke_alone", "smoke_together",
+    "lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together",
     "roll_back", "reboot_back", "audit_back", "keep", "release",
 )  # fmt: skip
 PROOFS = ("audit", "smoke_alone", "smoke_together")
+BEFORE = "smoke_before"  # measures the node as it was found: evidence, never a verdict
 TOGETHER = "smoke_together"  # one act for all nodes of a batch that are there
 REBOOTS = ("reboot", "reboot_back")
 # Entries of the journal that are about no single node.
@@ -45,6 +46,7 @@ MEANINGS = {
 class Target:
     """A host of the plan. boot_id: when the plan was made, None where it was not read; reboots: the most that the plan allows, trial boots among them.
 
+    boots_back: whether the plan has a boot for the way back.
     running: {"kernel": release, "driver": version} that has to run after a reboot; refused: why the plan is not good for this host any more.
     """
 
@@ -53,6 +55,7 @@ class Target:
     reboots: int = 0
     running: Mapping[str, str] = field(default_factory=dict)
     refused: str | None = None
+    boots_back: bool = True
 
 
 @dataclass(frozen=True)

@@ -42,4 +42,4 @@ def target_of(entry: HostPlan, refused: Sequence[str] = ()) -> Target:
         if wanted:
             running[section] = str(wanted)
     forward = [one for one in entry.reboots if one.step != "rollback"]
-    return Target(entry.host, entry.boot_id, len(forward), running, "; ".join(refused) or None)
+    return Target(entry.host, entry.boot_id, len(forward), running, "; ".join(refused) or None, boots_back=len(forward) < len(entry.reboots))

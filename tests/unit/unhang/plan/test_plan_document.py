@@ -134,3 +134,12 @@ def test_what_is_no_plan_is_reported_in_one_line(tmp_path, text):
 def test_no_file_is_reported_with_what_makes_one(tmp_path):
     with pytest.raises(UserError, match=r"No such file.*next: unhang plan"):
         read_plan(tmp_path / "plan.json")
+
+
+def test_the_command_that_makes_a_plan_names_the_run_as_it_is_typed_here(tmp_path, monkeypatch):
+    (tmp_path / "runs" / "a run").mkdir(parents=True)
+    with pytest.raises(UserError, match=rf"next: unhang plan '{tmp_path}/runs/a run'$"):
+        read_plan(tmp_path / "runs" / "a run")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"next: unhang plan 'runs/a run'$"):
+        read_plan(tmp_path / "runs" / "a run")

@@ -159,7 +159,7 @@ def test_the_table_fits_80_columns_and_folds_nodes(plan):
     assert max(map(len, table.splitlines())) <= 80
     assert "WAVE 1 to 3: 2 nodes each\n  where       dev[02-07]\n  role        gpu_driver: 545.23.08 -> 535.154.05\n" in table
     assert "reboot      if it is rolled back: back to what was loaded before" in table
-    assert "minutes     unknown, for not every step was measured; at least 1 a node" in table
+    assert "minutes     unknown, for not every step was measured; at least 1.5 a node" in table
     assert "FOR A PERSON\n  dev[01-08]\n    decide which driver" in table
     assert table.endswith("next: unhang remediate RUN\n")
 

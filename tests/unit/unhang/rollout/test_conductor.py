@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from rollout_plans import GROUPS, HOSTS, planned
+from rollout_plans import GROUPS, HOSTS, Recorded, planned
 
 from unhang.errors import UserError
 from unhang.rollout import journal
@@ -40,7 +40,8 @@ def test_a_plan_is_waves_limits_and_targets(tmp_path):
     assert (limits.failed, limits.canaries) == (1, {"a"})
     assert [(one.name, one.out_of_service) for one in limits.groups] == [("the fleet", 2), ("rack1", 1)]
     target = target_of(plan.hosts[0])
-    assert (target.reboots, target.running) == (2, {"driver": "580.95.05"})
+    assert (target.reboots, target.boots_back, target.running) == (2, True, {"driver": "580.95.05"})
+    assert not target_of(replace(plan.hosts[0], reboots=plan.hosts[0].reboots[:2])).boots_back
 
 
 def test_a_group_of_the_plans_limits_that_the_inventory_does_not_have_is_refused_and_never_no_limit(conductor):
@@ -57,6 +58,17 @@ def test_the_first_wave_begins_and_the_second_waits_for_its_proof(conductor):
     stopped = conductor.begin_wave(["b", "c"], GROUPS, "9")
     assert stopped["begin"] == []
     assert stopped["stopped"] == "not proved healthy among the canaries: a"
+
+
+def test_the_next_controller_knows_that_a_node_is_as_it_was_before(tmp_path):
+    first = Recorded(tmp_path, planned(tmp_path))
+    first.begin()
+    first.through("a", until="audit_back", failing="audit")
+    assert not first.is_as_before("a")
+    first.through("a", until="keep")
+    second = Recorded(tmp_path, first.plan)
+    second.begin()
+    assert second.is_as_before("a")
 
 
 def test_a_step_is_in_the_journal_before_it_is_done_and_after(conductor):

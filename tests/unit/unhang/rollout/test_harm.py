@@ -12,7 +12,14 @@ from unhang.rollout.steps import RELEASED, TO_COME
 
 WAVES = (("gpu001",), ("gpu002", "gpu003", "gpu004"), ("gpu005", "gpu006"))
 # The node comes up with what was asked, or somebody else keeps it, or what gives it back is gone: its proof stands.
-HARMLESS = {"crashes in between", "drained by somebody else under way", "scheduler gone at the end", "nobody is named"}
+HARMLESS = {
+    "crashes in between",
+    "drained by somebody else under way",
+    "scheduler gone at the end",
+    "nobody is named",
+    "smoke before fails",
+    "boots in its smoke before",
+}
 ENDS = {
     "apply fails": "kept",
     "wrong kernel": "kept",

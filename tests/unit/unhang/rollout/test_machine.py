@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from unhang.rollout.machine import judge, may_act, next_order
@@ -16,6 +18,7 @@ GOOD = {
     "drain": {"drained": True, "owned": True},
     "wait": {"jobs": []},
     "save": {},
+    "smoke_before": {"boot_id": "b1", "healthy": True},
     "apply": {"boot_id": "b1", "needs_reboot": True},
     "reboot": {"boot_id": "b2", "running": {"driver": "580.95.05"}},
     **{step: {"boot_id": "b2", "healthy": True} for step in ("audit", "smoke_alone", "smoke_together")},
@@ -51,7 +54,7 @@ def after(entries, *more):
     return next_order(replay(entries).node(HOST), TARGET, 2)
 
 
-FORWARD = ("lock", "drain", "wait", "save", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
+FORWARD = ("lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
 BACK = ("roll_back", "reboot_back", "audit_back", "keep")
 
 
@@ -61,7 +64,7 @@ def test_a_node_that_is_proved_goes_through_every_step_and_is_given_back():
     assert next_order(node, TARGET, 1) is None
 
 
-@pytest.mark.parametrize("bad", FORWARD[4:9])
+@pytest.mark.parametrize("bad", FORWARD[5:10])
 def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
     steps = FORWARD[: FORWARD.index(bad)]
     entries = journal(*well(*steps), (bad, StepResult("failed", {"why": "it broke"})), *well(*BACK))
@@ -73,7 +76,7 @@ def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
 @pytest.mark.parametrize("bad", BACK)
 def test_a_node_that_is_not_brought_back_is_lost(bad):
     back = BACK[: BACK.index(bad)]
-    failed = [*well(*FORWARD[:6]), ("audit", StepResult("failed", {"why": "it broke"})), *well(*back), (bad, StepResult("failed", {"why": "worse"}))]
+    failed = [*well(*FORWARD[:7]), ("audit", StepResult("failed", {"why": "it broke"})), *well(*back), (bad, StepResult("failed", {"why": "worse"}))]
     node = replay(journal(*failed, *([] if bad == "keep" else well("keep")))).node(HOST)
     assert (node.state, node.why) == ("lost", f"audit: it broke; {bad}: worse")
     assert node.lost
@@ -88,12 +91,12 @@ def test_the_next_controller_locks_first_and_then_goes_on_with_what_had_no_end(k
     again = [entry for step in ("drain", "wait") for entry in (Entry(AT, HOST, step, BEGUN, 5), Entry(AT, HOST, step, DONE, 5, GOOD[step]))]
     order = after(entries, *taken) if killed == "release" else after(entries, *taken, *again)
     assert order.token == 5
-    assert order.step == {"lock": "save", "drain": "save", "wait": "save"}.get(killed, killed)
+    assert order.step == {"lock": "save", "drain": "save", "wait": "save", "smoke_before": "save"}.get(killed, killed)
 
 
 @pytest.mark.parametrize("seen", ["b1", "b2"])
 def test_a_reboot_that_was_ordered_is_ordered_for_the_same_boot_again_and_counted_once(seen):
-    entries = journal(*well(*FORWARD[:5]), ("reboot", None))
+    entries = journal(*well(*FORWARD[:6]), ("reboot", None))
     taken = [Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": seen})]
     again = [Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait")]
     order = after(entries, *taken, *again)
@@ -101,8 +104,45 @@ def test_a_reboot_that_was_ordered_is_ordered_for_the_same_boot_again_and_counte
     assert may_act(order) is None
 
 
+@pytest.mark.parametrize(
+    ("answer", "seen", "has_boots", "step"),
+    [
+        ({"needs_reboot": False}, "b2", True, "reboot_back"),
+        ({"needs_reboot": True}, "b2", True, "reboot_back"),
+        ({"needs_reboot": False}, "b2", False, "audit_back"),  # of a remedy that takes no boot
+        ({"needs_reboot": False}, "b9", True, "audit_back"),  # it has booted since
+    ],
+)
+def test_a_rollback_whose_end_nobody_saw_may_have_brought_back_what_takes_a_boot(answer, seen, has_boots, step):
+    failed = ("audit", StepResult("failed", {"why": "it broke", "boot_id": "b2"}))
+    entries = journal(*well(*FORWARD[: FORWARD.index("audit")]), failed, ("roll_back", None))
+    entries += [Entry(AT, "", ROLLOUT, BEGUN, 2), Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": seen})]
+    entries += [Entry(AT, HOST, name, DONE, 5, GOOD[name]) for name in ("drain", "wait")]
+    entries += [Entry(AT, HOST, "roll_back", BEGUN, 5), Entry(AT, HOST, "roll_back", DONE, 5, {"boot_id": seen, **answer})]
+    order = next_order(replay(entries).node(HOST), dataclasses.replace(TARGET, boots_back=has_boots), 2)
+    assert order.step == step
+    assert order.boot_id == seen
+
+
+@pytest.mark.parametrize("seen_by", ["roll_back", "lock"])
+def test_the_trial_boot_of_a_kernel_that_did_not_come_up_is_counted(seen_by):
+    entries = journal(*well(*FORWARD[: FORWARD.index("apply")]), ("apply", StepResult("failed", {"why": "found the old kernel"})))
+    if seen_by == "lock":
+        entries += [Entry(AT, "", ROLLOUT, BEGUN, 2), Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b2"})]
+    entries += [Entry(AT, HOST, "roll_back", BEGUN, 5), Entry(AT, HOST, "roll_back", DONE, 5, {"boot_id": "b2", "needs_reboot": True})]
+    entries += [Entry(AT, HOST, "reboot_back", BEGUN, 5, {"boot_id": "b2"}), Entry(AT, HOST, "reboot_back", DONE, 5, {"boot_id": "b3"})]
+    assert replay(entries).node(HOST).boots == (("apply", "b1"), ("reboot_back", "b2"))
+
+
+def test_a_rollback_that_was_seen_to_its_end_is_believed():
+    failed = ("audit", StepResult("failed", {"why": "it broke", "boot_id": "b2"}))
+    done = StepResult("ok", {"boot_id": "b2", "needs_reboot": False})
+    node = replay(journal(*well(*FORWARD[: FORWARD.index("audit")]), failed, ("roll_back", done))).node(HOST)
+    assert next_order(node, TARGET, 1).step == "audit_back"
+
+
 def test_a_reboot_beyond_the_plan_is_not_made():
-    entries = journal(*well(*FORWARD[:4]), ("apply", StepResult("ok", {"boot_id": "b2", "needs_reboot": True})))  # its trial boot was the one of the plan
+    entries = journal(*well(*FORWARD[:5]), ("apply", StepResult("ok", {"boot_id": "b2", "needs_reboot": True})))  # its trial boot was the one of the plan
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert order.step == "reboot"
     assert "expected a reboot that the plan allows, found none left" in may_act(order)
@@ -148,12 +188,27 @@ def test_a_plan_that_is_not_good_for_the_node_any_more_touches_nothing():
 
 
 def test_nothing_is_asked_of_a_node_that_did_not_answer_until_the_next_controller():
-    entries = journal(*well(*FORWARD[:4]), ("apply", StepResult("silent", {"why": "unreachable"})))
+    entries = journal(*well(*FORWARD[:5]), ("apply", StepResult("silent", {"why": "unreachable"})))
     assert next_order(replay(entries).node(HOST), TARGET, 1) is None
     assert after(entries).step == "lock"
 
 
 def test_a_node_that_another_run_has_taken_is_left_to_it_for_good():
-    entries = journal(*well(*FORWARD[:4]), ("apply", StepResult("fenced", {"why": "its number is 9"})))
+    entries = journal(*well(*FORWARD[:5]), ("apply", StepResult("fenced", {"why": "its number is 9"})))
     assert replay(entries).node(HOST).state == "taken over"
     assert after(entries) is None
+
+
+@pytest.mark.parametrize("result", [StepResult("failed", {"why": "no torch"}), StepResult("ok", {"boot_id": "b1", "healthy": False, "why": "it hangs"})])
+def test_a_measurement_before_the_change_that_fails_is_evidence_and_the_node_is_repaired(result):
+    entries = journal(*well(*FORWARD[:4]), ("smoke_before", result), *well(*FORWARD[5:]))
+    [kept] = [one for one in entries if (one.step, one.status) == ("smoke_before", DONE)]
+    assert kept.evidence["why"] == result.evidence["why"]
+    assert replay(entries).node(HOST).state == "released"
+
+
+def test_a_node_that_boots_while_it_is_measured_has_not_used_up_a_boot_of_the_plan():
+    entries = journal(*well(*FORWARD[:4]), ("smoke_before", StepResult("ok", {"boot_id": "b9", "healthy": False, "why": "it booted"})))
+    node = replay(entries).node(HOST)
+    assert (node.boot_id, node.boots) == ("b9", ())
+    assert next_order(node, TARGET, 1) == Order(HOST, "apply", 4, "b9", 1)

@@ -15,7 +15,7 @@ from unhang.rollout.journal import read_journal
 from unhang.rollout.status import exit_code, status_of
 from unhang.rollout.status_junit import render_status_junit
 from unhang.rollout.status_table import render_status
-from unhang.rollout.status_view import rollout_view
+from unhang.rollout.status_view import describe_rows, rollout_view
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
@@ -43,7 +43,7 @@ def test_before_it_begins_every_node_is_to_come(recorded):
     assert exit_code(status(recorded)) == 1
 
 
-@pytest.mark.parametrize("step", list(EVIDENCE)[:10])
+@pytest.mark.parametrize("step", list(EVIDENCE)[:11])
 def test_after_a_death_in_any_step_the_step_and_what_comes_next_are_named(recorded, step):
     recorded.begin()
     recorded.through("a", until=step)
@@ -97,9 +97,27 @@ def test_the_fleet_before_and_after_has_its_bandwidth(recorded):
     fleet = status(recorded)["fleet"]
     assert (fleet["nodes"], fleet["given_back"], fleet["boots"], fleet["findings"]) == (3, 2, 4, {"found": 3, "gone": 2})
     assert fleet["bandwidth"] == [{"op": "all_reduce", "size_bytes": 1 << 30, "nodes": 2, "lowest_gb_s": 350.5, "highest_gb_s": 350.5}]
+    assert fleet["before"] == {"passed": 3, "failed": 0, "not_measured": 0}
+    assert [(one["nodes"], one["lowest_gb_s"]) for one in (*fleet["bandwidth_before"], *fleet["bandwidth_alone"])] == [(3, 310.0), (2, 340.0)]
     text = render_status(status(recorded))
     assert "fleet: 2 of 3 nodes given back, 2 of 3 findings gone, 4 boots" in text
-    assert "all_reduce at 1,073,741,824 bytes: busbw 350.5 GB/s on 2 nodes after the change; before it was not measured" in text
+    assert "  smoke test before the change: 3 passed, 0 failed, 0 not measured" in text
+    before, after = "310.0 GB/s alone before the change (3 nodes)", "340.0 GB/s alone after it (2 nodes), 350.5 GB/s in the last test (2 nodes)"
+    assert f"  busbw all_reduce at 1,073,741,824 bytes: {before}, {after}\n" in text
+
+
+def test_a_smoke_test_that_fails_before_the_change_is_shown_beside_what_was_measured_after_it(recorded):
+    recorded.begin()
+    recorded.through("a", failing="smoke_before")
+    found = row(recorded)
+    assert (found["state"], found["smoke_before"]) == ("released", {"verdict": "failed", "why": "it broke", "bandwidth": []})
+    assert status(recorded)["fleet"]["before"] == {"passed": 0, "failed": 1, "not_measured": 2}
+    text = render_status(status(recorded))
+    assert "  before   failed: it broke\n" in text
+    assert "busbw all_reduce at 1,073,741,824 bytes: 340.0 GB/s alone after it (1 node), 350.5 GB/s in the last test (1 node)" in text
+    assert "smoke test before the change: failed: it broke" in render_status_junit(status(recorded))
+    shown = next(one for one in describe_rows(status(recorded)["hosts"]) if one["hosts"] == "a")
+    assert (shown["before"], shown["bandwidth"]) == ("it broke", "all_reduce 350.5 GB/s at 1,073,741,824 bytes")
 
 
 def test_what_was_rolled_back_is_not_told_as_repaired_and_needs_nothing_taken_back(recorded):
@@ -120,6 +138,8 @@ def test_junit_passes_a_node_that_is_proved_and_no_other(recorded):
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     lines = suite.find("testcase[@name='a']/system-out").text.splitlines()
     assert {"before gpu_driver: 535.1", "running driver: 580.95.05", "gone: policy-driver-version"} <= set(lines)
+    assert "busbw all_reduce at 1073741824 bytes, alone before the change: 310.0 GB/s" in lines
+    assert {"smoke test before the change: passed", "busbw all_reduce at 1073741824 bytes, alone: 340.0 GB/s"} <= set(lines)
     assert {"busbw all_reduce at 1073741824 bytes: 350.5 GB/s", f"undo: {UNDO.replace('HOST', 'a').replace('STATE', 's1')}"} <= set(lines)
     assert "smoke_alone: it broke" in suite.find("testcase[@name='b']/failure").text
 

@@ -1,0 +1,165 @@
+"""ansible-playbook is killed in one step after another of a rollout of a booted node in a real Slurm, before the node has done the step and after it.
+
+The node gets another driver and its one reboot. The same command goes on each time, and everything is looked at where it is: in Slurm, on the node, in the
+journal. One death unless told; KILL_POINTS=every plays all, on the way forward and on the way back (`make kill-points`).
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import types
+
+import audits
+import driver_node
+import kill_points
+import pytest
+import slurm_nodes
+import torch_in_nodes
+from fakes.role_play import read_play
+from kill_points import PROVED, UNFIT
+from role_plays import state_of
+from slurm_site import DEADLINE_S, Site, entries, node_of
+
+NODE = "gpu001"
+PLUGINS = audits.PROJECT / "tests" / "fakes" / "kill_plugins"
+DRIVER = ("nvidia-driver", "nvidia-kernel-dkms", "libnvidia-ml1")
+POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
+AUDITED = {"unhang_policy": POLICY}
+DEATHS = kill_points.chosen([(PROVED, "after", "reboot")])
+ONCE = ("save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "roll_back", "reboot_back", "audit_back", "keep", "release")
+# Every boot of the node, and what of a rollout may be left on it.
+BOOTS = "cat /proc/sys/kernel/random/boot_id >>/srv/boots\n"
+LEFT = "cd /var/lib/unhang 2>/dev/null && ls | grep -x -e lock.json -e baseline.json -e boot_trial.json || true"
+LOADED = "cat /srv/hardware/sys/module/nvidia/version"
+INSTALLED = "dpkg-query -W " + " ".join(DRIVER) + "; apt-mark showhold; ls /etc/apt/preferences.d"
+pytestmark = [
+    torch_in_nodes.needs_torch,
+    pytest.mark.skipif(bool(slurm_nodes.missing()), reason=f"apt has no {', '.join(slurm_nodes.missing())} here"),
+    pytest.mark.timeout(7200),
+]
+
+
+@pytest.fixture(scope="module")
+def site(fake_library, tmp_path_factory):
+    """A node in Slurm whose driver is older than its policy wants, for all deaths one after the other."""
+    work = tmp_path_factory.mktemp("deaths")
+    with slurm_nodes.cluster_of((NODE,), fake_library, work) as cluster:
+        driver_node.prepare(cluster.fleet, NODE, work)
+        cluster.fleet.plant(NODE, "/usr/local/sbin/testbed-driver", driver_node.LOAD.replace("\n", "\n" + BOOTS, 1), 0o755)
+        yield Site(cluster, work, host_variables={NODE: AUDITED})
+
+
+def as_it_is(site):
+    """Everything of the node that a rollout changes, or might. Ansible's own folders of temporary files are no change."""
+    site.cluster.fleet.nodes[NODE].find_leader()
+    shell = site.cluster.fleet.shell
+    files = {line for line in state_of(site.cluster.fleet, NODE).splitlines() if "/var/lib/unhang" not in line and not line.startswith("/root/.ansible")}
+    return types.SimpleNamespace(
+        files=files, packages=shell(NODE, INSTALLED), driver=shell(NODE, LOADED).strip(), slurm=site.cluster.state(NODE), left=shell(NODE, LEFT).split()
+    )
+
+
+@pytest.fixture
+def lent(site):
+    """The node, handed back as it was: compared, byte by byte."""
+    shell = site.cluster.fleet.shell
+    shell(NODE, "rm -f /srv/boots; : >/var/log/dpkg.log")
+    before = as_it_is(site)
+    yield site
+    shell(NODE, "rm -rf /var/lib/unhang")
+    if "DRAIN" in site.cluster.state(NODE)[0]:
+        site.cluster.must("scontrol", "update", f"NodeName={NODE}", "State=RESUME")
+    site.cluster.all_idle()
+    after = as_it_is(site)
+    assert sorted(after.files ^ before.files) == []
+    assert vars(after) == vars(before)
+
+
+def planned(site):
+    """The run folder of a plan for the driver, with its one reboot."""
+    run = site.audit()
+    plan = site.plan(run, "--only", "policy-driver-version", "--floor", "0", "--max-unavailable", "1")
+    assert [wave["hosts"] for wave in plan["waves"]] == [[NODE]]
+    return run
+
+
+def roll_out(site, run, variables, **death):
+    """Played of the rollout. death: the point at which it is killed."""
+    asked = {"unhang_plan": str(run), "unhang_apply": True, "drain_adapter": "slurm", **variables}
+    environment = {**site.cluster.environment, "UNHANG_RUNS": str(site.work / "runs"), "UNHANG_JUDGE": "0"}
+    environment |= {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
+    if death:
+        environment["KILL_POINT"] = json.dumps({"host": NODE, "run": str(run), **death})
+        environment["ANSIBLE_CALLBACK_PLUGINS"] = f"{audits.PROJECT / 'plugins' / 'callback'}:{PLUGINS}"
+        environment["ANSIBLE_CALLBACKS_ENABLED"] = "unhang_run,unhang_rollout,kill_point"
+    return read_play(inside(site, ["ansible-playbook", "playbooks/remediate.yml", "-i", str(site.inventory), "-e", json.dumps(asked)], environment))
+
+
+def inside(site, command, environment):
+    """A finished process of the controller's."""
+    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
+    return subprocess.run(site.cluster.bed.inside(command, audits.PROJECT), env=environment, check=False, **said)
+
+
+def status(site, run):
+    """The node's row of `unhang remediate --status`."""
+    [row] = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))["hosts"]
+    return row
+
+
+def undo(site, row):
+    """Takes what a released node was brought back with the command that the status names."""
+    words = shlex.split(row["undo"])
+    done = inside(site, [*words[words.index("ansible-playbook") :], "-e", "unhang_reboot=true"], site.cluster.environment)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    site.cluster.fleet.nodes[NODE].find_leader()
+
+
+def look_at_the_death(site, run, killed, when, step):
+    """Asserts that whatever was left is named, and prints a line of it."""
+    assert killed.code in (-signal.SIGKILL, 128 + signal.SIGKILL), killed.said[-3000:]
+    died, row = as_it_is(site), status(site, run)
+    assert (node_of(run, NODE).begun, row["state"], row["step"]) == (step, "under way", step)
+    assert row["next"].startswith("lock, then ")
+    is_drained = "DRAIN" in died.slurm[0]
+    assert died.slurm[1].startswith(f"unhang {run.name}: ") == is_drained
+    assert row["drained"] >= is_drained
+    assert row["locked"] >= ("lock.json" in died.left)
+    left = [*died.left, *(["drained"] if is_drained else []), f"driver {died.driver}", *died.packages.split()[1:2]]
+    sys.stdout.write(f"| {when} {step} | {', '.join(left)} | {row['next']} |\n")
+
+
+def variables_of(host, steps):
+    """Of the rollout. Nodes that are not proved have no torch; a smoke test that nobody dies in is left out, and the journal says so."""
+    smokes = host == UNFIT or any(step.startswith("smoke_") for step in steps)
+    return {"unhang_smoke": smokes, "smoke_test_python": str(torch_in_nodes.PYTHON) if host == PROVED else "/usr/bin/python3"}
+
+
+@pytest.mark.parametrize("host", sorted({host for host, _when, _step in DEATHS}))
+def test_a_rollout_that_is_killed_in_one_step_after_another_is_finished_by_the_same_command(lent, host):
+    deaths = [(when, step) for name, when, step in DEATHS if name == host]
+    variables, run = variables_of(host, [step for _when, step in deaths]), planned(lent)
+    first = lent.cluster.fleet.shell(NODE, "cat /proc/sys/kernel/random/boot_id").strip()
+    for when, step in deaths:
+        look_at_the_death(lent, run, roll_out(lent, run, variables, when=when, step=step), when, step)
+
+    finished, ended, row, node = roll_out(lent, run, variables), as_it_is(lent), status(lent, run), node_of(run, NODE)
+    boots, changes = (lent.cluster.fleet.shell(NODE, f"cat {path}").splitlines() for path in ("/srv/boots", "/var/log/dpkg.log"))
+    moved = [tuple(line.split()[-2:]) for line in changes if " upgrade nvidia-driver:" in line]
+    assert (ended.left, node.boot_id) == ([], boots[-1])
+    assert {step: len(entries(run, NODE, step, "done")) for step in ONCE if len(entries(run, NODE, step, "done")) > 1} == {}
+    assert node.state == row["state"] == ("released" if host == PROVED else "kept"), node.why
+    there, back = (f"{driver_node.OLD}-1", f"{driver_node.NEW}-1"), (f"{driver_node.NEW}-1", f"{driver_node.OLD}-1")
+    if host == PROVED:
+        assert (finished.code, ended.slurm[0], ended.driver) == (0, "IDLE", driver_node.NEW)
+        assert sorted(lent.cluster.fleet.shell(NODE, "apt-mark showhold").split()) == sorted(DRIVER)
+        assert (node.boots, len(boots), moved) == ((("reboot", first),), 1, [there])
+        undo(lent, row)
+    else:
+        assert (finished.code, ended.slurm[0], ended.driver) == (2, "IDLE+DRAIN", driver_node.OLD)
+        assert ended.slurm[1].startswith(f"unhang {run.name}: smoke_alone: ")
+        assert (node.boots, len(boots), moved) == ((("reboot", first), ("reboot_back", boots[0])), 2, [there, back])
