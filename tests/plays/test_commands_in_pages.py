@@ -55,7 +55,7 @@ OTHERS = {
 }
 OUR_FILES = {
     "unhang-quick.pyz": "tests/plays/test_quick_pyz.py",
-    "unhang-collect.pyz": "tests/unit/collector/test_pyz.py",
+    "unhang-collect.pyz": "tests/plays/test_pyz.py",
     "unhang-offline.pyz": "tests/plays/test_offline_pyz.py",
 }
 

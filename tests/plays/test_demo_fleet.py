@@ -210,8 +210,8 @@ def test_every_command_of_the_demo_is_taken_by_the_real_parser_and_means_the_nod
     document = json.loads((run / "findings.json").read_text())
     names = set()
     for cause in document["causes"]:
-        program, name, *words = shlex.split(cause["command"])
-        given = command_and_parser(name)[1].parse_args(words)
+        program, name, *argv = shlex.split(cause["command"])
+        given = command_and_parser(name)[1].parse_args(argv)
         names.add(name)
         assert program == "unhang"
         if name == "remediate":
@@ -220,6 +220,18 @@ def test_every_command_of_the_demo_is_taken_by_the_real_parser_and_means_the_nod
         elif name == "audit":
             assert expand_limit(given.limit) == cause["nodes"]
     assert names == {"remediate", "audit", "explain"}
+
+
+def test_a_cause_that_is_shown_with_a_role_is_one_that_a_plan_gives_to_that_role_or_says_why_not(run):
+    causes = [cause for cause in json.loads((run / "findings.json").read_text())["causes"] if cause["remedy"]["role"] and not cause["remedy"]["conflicts"]]
+    entries = {entry.host: entry for entry in plan_run(run, load_catalogue([])).hosts}
+    assert len(causes) >= 8
+    for cause in causes:
+        role, rule = cause["remedy"]["role"], cause["rule"]
+        for host in cause["nodes"]:
+            given = [one for one in entries[host].remedies if one.role == role and rule in one.because]
+            assert given or any(f"role {role} (for " in line.why for line in entries[host].refused), (rule, role, host)
+        assert not [person for host in cause["nodes"] for person in entries[host].person if person.rule == rule], rule
 
 
 def test_no_node_of_the_demo_is_told_to_set_what_another_finding_takes_away(run):

@@ -8,7 +8,7 @@ import sqlite3
 import sys
 from contextlib import closing
 
-from local_fleet import ANY_FACTS, envelope, run
+from local_fleet import ANY_FACTS, PROJECT, envelope, run
 
 
 def answer(release):
@@ -58,3 +58,16 @@ def test_unhang_audit_stores_its_run_once_it_is_judged(fleet):
     news = json.loads(given.read_text())
     assert (news["run"], news["new"][0]["nodes"]) == (fleet.run_document()["id"], "gpu001")
     assert done.returncode == 2 and "unhang: hook false: expected exit code 0, found 1" in done.stderr, done.stderr  # 2: no node was read
+
+
+def test_a_play_that_was_to_read_no_node_is_no_run(fleet):
+    """As the preview of a rollback, whose audit is for --apply."""
+    fleet.answering("gpu001", answer("6.8.0-45-generic"))
+    audit = f"- ansible.builtin.import_playbook: {PROJECT}/playbooks/audit.yml\n  when: wanted | default(false) | bool\n"
+    (fleet.folder / "site.yml").write_text(audit, encoding="utf-8")
+    db = fleet.folder / "history.db"
+    passed = fleet.play(playbook=fleet.folder / "site.yml", environment={"UNHANG_HISTORY": str(db)})
+    assert passed.returncode == 0 and "UNREAD" not in passed.stdout + passed.stderr, passed.stderr
+    assert not db.exists() and not list(fleet.runs.glob("*"))
+    done = fleet.play("-e", "wanted=true", playbook=fleet.folder / "site.yml", environment={"UNHANG_HISTORY": str(db)})
+    assert done.returncode == 0 and db.exists() and set(fleet.nodes()) == {"gpu001"}, done.stderr

@@ -10,6 +10,7 @@ import tarfile
 
 import pytest
 from installed_wheel import PROJECT, build, contents, finished, install
+from local_fleet import Fleet, envelope
 from packaging.markers import Marker
 
 from unhang import __version__
@@ -76,12 +77,12 @@ def test_an_audit_lies_in_the_folder_in_which_it_was_started(unhang, audited):
 
 
 def test_what_was_found_is_judged_reported_and_kept(unhang, audited):
-    for words in (("judge", "runs/latest"), ("report", "runs/latest"), ("report", "runs/latest", "-o", "html")):
-        assert unhang(*words).returncode in (0, 1), words
+    for argv in (("judge", "runs/latest"), ("report", "runs/latest"), ("report", "runs/latest", "-o", "html")):
+        assert unhang(*argv).returncode in (0, 1), argv
     assert "unhang" in (unhang.folder / "runs" / "latest" / "report.html").read_text()
     assert audited["run"]["id"] in unhang("runs").stdout
-    for words in (("history",), ("diff", audited["run"]["id"], audited["run"]["id"])):
-        assert unhang(*words).returncode == 0, words
+    for argv in (("history",), ("diff", audited["run"]["id"], audited["run"]["id"])):
+        assert unhang(*argv).returncode == 0, argv
     compared = unhang("compare", "here", audited["run"]["id"])
     assert (compared.returncode, "none differ" in compared.stdout) == (0, True), compared.stderr
     assert unhang("runs", "--prune", "--keep", "9").returncode == 0
@@ -129,6 +130,28 @@ def test_the_smoke_test_takes_the_torch_that_it_is_given(unhang):
     done = unhang("smoke", "--local", "--python", sys.executable, "--nproc", "2", "--backend", "gloo", "--phases", "environment,rendezvous", "--format", "json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "pass"
+
+
+def test_the_gate_audits_tests_and_decides_of_a_node_that_proves_nothing(unhang, tmp_path):
+    fleet = Fleet(tmp_path)
+    fleet.answering("gpu001", envelope())
+    before = written(unhang)
+    done = unhang("preprovision", "gpu001", "-i", fleet.inventory, "--out", fleet.runs, "-o", "json")
+    assert done.returncode == 4, done.stderr[-3000:]
+    steps = [line for line in done.stderr.splitlines() if line.startswith("unhang: ")]
+    assert steps == [
+        "unhang: audit",
+        "unhang: judge what the audit saw",
+        "unhang: smoke test, each node alone",
+        "unhang: smoke test, together",
+        "unhang: decide",
+    ]
+    (node,) = json.loads(done.stdout)["nodes"]
+    assert (node["host"], node["outcome"]) == ("gpu001", "not proved")
+    kept = json.loads((fleet.runs / "latest" / "gate.json").read_text())
+    assert [(row["host"], row["outcome"]) for row in kept["nodes"]] == [("gpu001", "not proved")]
+    assert written(unhang) == before  # results of smoke tests lie beside the run
+    assert list((fleet.runs / "smoke").rglob("gpu001"))
 
 
 def test_the_bill_of_materials_has_each_package_that_is_installed(unhang, tmp_path):

@@ -150,8 +150,8 @@ class served:
         self.server.server_close()
 
 
-def promtool(programs, *words, text=None):
-    return subprocess.run([programs / "promtool", *words], cwd=MONITORING, input=text, capture_output=True, text=True, timeout=DEADLINE_S)
+def promtool(programs, *argv, text=None):
+    return subprocess.run([programs / "promtool", *argv], cwd=MONITORING, input=text, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 def test_promtool_takes_the_alerts_and_each_fires_as_its_example_says(programs):

@@ -14,7 +14,7 @@ from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, Recorded, planned
 
 from unhang.ansible.rollouts import conductor_of
-from unhang.plan.plan_document import Wave, write_plan
+from unhang.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
 from unhang.rollout.journal import read_journal
 
 
@@ -31,8 +31,8 @@ def run_folder(tmp_path):
     return folder
 
 
-def remediate(folder, *words):
-    command = [sys.executable, "-P", "-m", "unhang", "remediate", str(folder), "--no-smoke", *words]
+def remediate(folder, *argv):
+    command = [sys.executable, "-P", "-m", "unhang", "remediate", str(folder), "--no-smoke", *argv]
     options = {"cwd": PROJECT, "env": environment(folder.parent), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
     return subprocess.run(command, **options)
 
@@ -59,15 +59,15 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     assert not (run_folder.parent / "latest").exists()  # a run over the plan's nodes alone takes no audit's place
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "reason"),
-    [
-        ("plan.json", '"max_unavailable": 2', '"max_unavailable": 3', "expected the plan as `unhang plan` wrote it, found one that was edited since"),
-        ("plan.json", "unhang/plan/1", "unhang/plan/2", "expected a plan of schema unhang/plan/1, found unhang/plan/2"),
-        ("hosts", "c ansible_host", "d ansible_host", "expected hosts of the inventory, found c, which it does not have"),
-        ("hosts", "[rack1]", "[rack2]", "expected the groups of the plan's limits in the inventory, found none of rack1"),
-    ],
-)
+FAULTS = [
+    ("plan.json", '"max_unavailable": 2', '"max_unavailable": 3', "expected the plan as `unhang plan` wrote it, found one that was edited since"),
+    ("plan.json", "unhang/plan/1", "unhang/plan/2", "expected a plan of schema unhang/plan/1, found unhang/plan/2"),
+    ("hosts", "c ansible_host", "d ansible_host", "expected hosts of the inventory, found c, which it does not have"),
+    ("hosts", "[rack1]", "[rack2]", "expected the groups of the plan's limits in the inventory, found none of rack1"),
+]
+
+
+@pytest.mark.parametrize(("file", "old", "new", "reason"), FAULTS)
 def test_a_plan_that_does_not_hold_is_refused_in_one_line_and_nothing_is_written(run_folder, file, old, new, reason):
     path = run_folder / file if file == "plan.json" else run_folder.parent.parent / file
     assert old in path.read_text()
@@ -79,12 +79,39 @@ def test_a_plan_that_does_not_hold_is_refused_in_one_line_and_nothing_is_written
     assert not (run_folder / "journal.jsonl").exists()
 
 
-def test_a_preview_refuses_a_plan_with_a_host_that_is_gone_as_the_rollout_does(run_folder):
+@pytest.mark.parametrize(("old", "new", "reason"), [(old, new, reason) for file, old, new, reason in FAULTS if file == "hosts"])
+def test_a_preview_refuses_what_the_inventory_does_not_have_in_the_line_that_the_rollout_does(run_folder, old, new, reason):
     hosts = run_folder.parent.parent / "hosts"
-    hosts.write_text(hosts.read_text().replace("c ansible_host", "d ansible_host"))
+    hosts.write_text(hosts.read_text().replace(old, new))
     done = remediate(run_folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].endswith("found c, which it does not have; audit again, next: unhang plan RUN")
+    assert [reason in line for line in done.stderr.splitlines()].count(True) == 1
+    assert done.stderr.splitlines()[-1] == "unhang: the preview did not begin; ansible-playbook ended with 2"
+
+
+def test_a_plan_without_waves_says_what_a_person_has_to_do(run_folder):
+    plan = read_plan(run_folder)
+    hosts = [replace(one, remedies=(), reboots=(), person=(PersonNeeded("a-rule", "look at the riser"),)) for one in plan.hosts]
+    hosts[0] = replace(hosts[0], refused=(Refused("role kernel: no boot loader"),))
+    write_plan(run_folder, replace(plan, waves=(), hosts=tuple(hosts)))
+    done = remediate(run_folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("unhang: expected waves in ") and first.endswith("plan.json, found none: there is nothing that a role repairs")
+    assert rest == ["  a: role kernel: no boot loader", "  a,b,c: look at the riser (a-rule)"]
+
+
+def test_the_playbook_alone_refuses_a_plan_that_was_edited_before_it_asks_a_node(run_folder):
+    plan, folder = run_folder / "plan.json", run_folder.parent.parent
+    plan.write_text(plan.read_text().replace('"max_unavailable": 2', '"max_unavailable": 3'))
+    command = ["ansible-playbook", "playbooks/remediate.yml", "-i", str(folder / "hosts"), "-e", f"unhang_plan={run_folder}"]
+    options = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(command, cwd=PROJECT, env=environment(folder) | {"UNHANG_RUN_DIR": str(folder / "read")}, **options)
+    assert done.returncode == 2
+    assert "expected the plan as `unhang plan` wrote it, found one that was edited since" in done.stdout
+    assert "TASK [Check the plan against the inventory]" in done.stdout
+    assert "PLAY [Audit" not in done.stdout
+    assert not (folder / "read" / "nodes").exists()
 
 
 def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_folder):

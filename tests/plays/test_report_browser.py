@@ -234,6 +234,37 @@ def test_a_cell_of_the_map_shows_its_node_where_the_eye_is_and_leads_to_its_find
         assert visit.complaints == []
 
 
+def test_a_node_tells_what_was_found_on_many_of_its_gpus_once_and_its_commands_name_the_run_as_it_is_typed(browser, tmp_path):
+    many = [fleets.finding("rule-of-a-gpu", "n1", "error", "A GPU is slow", "a fast one", f"GPU {gpu} is slow", where={"index": gpu}) for gpu in range(8)]
+    other = fleets.finding("rule-of-a-node", "n1", "warning", "The clock is wrong", "UTC", "a day ahead")
+    run = fleets.write_run(tmp_path / "run", fleets.document([*many, other], {"ok": 1}), [fleets.node("n1", ["all"], {})])
+    page = tmp_path / "page.html"
+    page.write_text(render_html(run, run_name="elsewhere/a-run", program=".venv/bin/unhang"), encoding="utf-8")
+    with Visit(browser, page) as visit:
+        visit.page.locator("a:has(text:text-is('n1'))").click()
+        card = visit.page.get_by_role("region", name="Node n1")
+        assert card.locator(".node-findings li").all_inner_texts() == ["error A GPU is slow × 8", "warning The clock is wrong"]
+        assert card.locator("> p:not(.fine)").count() == 0  # its state would say the first of them again
+        assert card.locator("code").all_inner_texts() == [
+            ".venv/bin/unhang report elsewhere/a-run --host n1 -v",
+            ".venv/bin/unhang history n1",
+        ]
+    assert ".venv/bin/unhang judge elsewhere/a-run" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_every_group_of_a_large_fleet_is_named_whole_and_says_how_it_stands(browser, large, size):
+    with Visit(browser, large, size) as visit:
+        cut = visit.page.evaluate("Array.from(document.querySelectorAll('.panel figcaption')).filter((one) => one.scrollWidth > one.clientWidth).length")
+        assert cut == 0
+        assert (
+            visit.page.evaluate(
+                "Array.from(document.querySelectorAll('.panel figcaption b')).filter((one) => one.offsetWidth > one.parentNode.clientWidth).length"
+            )
+            == 0
+        )
+
+
 def test_a_node_of_an_address_is_shown(browser, report):
     with Visit(browser, report) as visit:
         visit.page.goto(report.as_uri() + "#n3")

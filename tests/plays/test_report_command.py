@@ -17,9 +17,9 @@ import pytest
 TOOLS = str(Path(__file__).parents[2] / "tools")
 
 
-def unhang(*words, cwd, **environ):
+def unhang(*argv, cwd, **environ):
     settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": TOOLS, "HOME": str(cwd), "UNHANG_RUNS": "runs", **environ}
-    return subprocess.run([sys.executable, "-m", "unhang", *words], cwd=cwd, env=settings, capture_output=True, timeout=240)
+    return subprocess.run([sys.executable, "-m", "unhang", *argv], cwd=cwd, env=settings, capture_output=True, timeout=240)
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +130,10 @@ def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
 
 
 @pytest.mark.parametrize(
-    "words", [("report", "nowhere"), ("report", "--format", "pdf"), ("report", "runs/latest", "--format", "html", "--out", "no/such/folder/x.html")]
+    "argv", [("report", "nowhere"), ("report", "--format", "pdf"), ("report", "runs/latest", "--format", "html", "--out", "no/such/folder/x.html")]
 )
-def test_what_cannot_be_done_is_one_line_and_exit_2(runs, words):
-    done = unhang(*words, cwd=runs)
+def test_what_cannot_be_done_is_one_line_and_exit_2(runs, argv):
+    done = unhang(*argv, cwd=runs)
     assert done.returncode == 2
     assert done.stdout == b""
     assert b"Traceback" not in done.stderr

@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 from scripted_rollout import prepare, roll_out
 
+from unhang.rollout.journal import read_journal
+
 # What a node does -> how it ends. Nothing was changed on it, or it was brought back; the first and the last stand at the ends of the batch.
 COUNTED = {
     "unreachable lock": "no answer",
@@ -30,6 +32,8 @@ LOST = {
     "unreachable audit": "no answer",
     "unreachable reboot": "no answer",
 }
+# Measured before the change, which decides nothing: these nodes are repaired all the same.
+MEASURED = {"good3": ["fails smoke_before"], "good4": ["hangs smoke_before"], "good5": ["unhealthy smoke_before"]}
 
 
 def one_each(kinds):
@@ -47,7 +51,7 @@ def in_a_batch(folder, kinds, healthy, **variables):
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
     """One failure fewer is allowed than there are: the brake holds only when it counts each."""
-    healthy = {"good1": [], "good2": ["fails release"]}
+    healthy = {"good1": [], "good2": ["fails release"], **MEASURED}
     return in_a_batch(tmp_path_factory.mktemp("counted"), COUNTED, healthy, unhang_max_failed=len(COUNTED) - 1)
 
 
@@ -64,7 +68,7 @@ def once(done):
 
 def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
     ends = dict(zip(one_each(COUNTED), COUNTED.values(), strict=True))
-    assert counted.states() == {"canary": "released", "good1": "released", "good2": "not released", **ends}
+    assert counted.states() == {"canary": "released", "good1": "released", "good2": "not released", **dict.fromkeys(MEASURED, "released"), **ends}
     assert all(counted.why(host) for host in ends)
     assert counted.played.code != 0
     assert once(counted)
@@ -79,9 +83,11 @@ def test_the_brake_counts_each_kind_of_failure_and_touches_nothing_behind_the_ba
 def test_what_failed_before_it_was_changed_is_given_back_and_what_was_changed_is_brought_back(counted):
     kept = sorted(host for host, state in counted.states().items() if state == "kept")
     assert sorted(counted.acts("keep")) == sorted(counted.acts("roll_back")) == sorted(counted.acts("audit_back")) == kept
-    assert sorted(counted.acts("release")) == sorted({"canary", "good1", "good2", *(host for host, state in counted.states().items() if state == "withdrawn")})
+    assert sorted(counted.acts("release")) == sorted(
+        {"canary", "good1", "good2", *MEASURED, *(host for host, state in counted.states().items() if state == "withdrawn")}
+    )
     ran_new = [host for host, kind in one_each(COUNTED).items() if kind[0] in ("unhealthy smoke_alone", "wrong kernel reboot", "wrong driver reboot")]
-    assert counted.acts("reboot_back") == ran_new
+    assert sorted(counted.acts("reboot_back")) == ran_new
 
 
 def test_a_node_that_is_not_brought_back_stops_everything_however_many_failures_are_allowed(lost):
@@ -97,3 +103,16 @@ def test_one_canary_that_fails_stops_everything_wherever_it_stands_in_its_batch(
     assert done.states() == {"bad": "withdrawn", "good": "released"}
     assert "wave 1: nothing new is begun, not proved healthy among the canaries: bad" in done.played.said
     assert "behind" not in (done.folder / "acts").read_text()
+
+
+def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and_the_node_is_repaired(tmp_path):
+    done = prepare(tmp_path, [["measured", "left_out"]], real=("smoke_before",))
+    (tmp_path / "host_vars").mkdir()
+    (tmp_path / "host_vars" / "left_out.yml").write_text("unhang_smoke_before: false\n")
+    roll_out(done, {}, smoke_test_python="/usr/bin/false", unhang_smoke_before_s=30)
+    assert done.states() == {"measured": "released", "left_out": "released"}, done.played.said[-3000:]
+    kept = {one.host: one.evidence for one in read_journal(done.run).entries if (one.step, one.status) == ("smoke_before", "done")}
+    assert kept["left_out"]["skipped"] == "it was not asked for"
+    assert kept["measured"]["why"].startswith("the smoke test of measured: ")
+    [result] = (done.run / "smoke").glob("*/measured/result.json")
+    assert result.is_file()

@@ -1,24 +1,19 @@
 """ansible-playbook is killed in the middle of a rollout, again and again, before a node has done a step and after it: the same command goes on each time.
 
-Four deaths unless told; UNHANG_KILL_POINTS=every kills in each step, on its way forward and on its way back (`make simulate`).
+Four deaths unless told; KILL_POINTS=every kills in each step, on its way forward and on its way back (`make simulate`).
 """
 
 from __future__ import annotations
 
-import os
 import signal
 
+from kill_points import PROVED, UNFIT, chosen
 from scripted_rollout import prepare, roll_out
 
 from unhang.rollout.journal import read_journal
 from unhang.rollout.standing import replay
 
-PROVED, UNFIT = "gpu001", "gpu002"
-FORWARD = ("lock", "drain", "wait", "save", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
-BACK = ("roll_back", "reboot_back", "audit_back", "keep")
-EVERY = [(host, when, step) for host, steps in ((PROVED, FORWARD), (UNFIT, BACK)) for step in steps for when in ("before", "after")]
-SOME = [(PROVED, "after", "reboot"), (PROVED, "after", "release"), (UNFIT, "before", "roll_back"), (UNFIT, "after", "keep")]
-DEATHS = EVERY if os.environ.get("UNHANG_KILL_POINTS") == "every" else SOME
+DEATHS = chosen([(PROVED, "after", "reboot"), (PROVED, "after", "release"), (UNFIT, "after", "roll_back"), (UNFIT, "after", "keep")])
 
 
 def node(done, host):

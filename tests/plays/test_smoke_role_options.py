@@ -25,13 +25,13 @@ def options(folder, policies):
     (folder / "play.yml").write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "vars_files": files, "tasks": [{"name": "Tell", **task}]}]))
     inventory = {"all": {"hosts": {host: {"ansible_connection": "local", "unhang_policy": policy} for host, policy in policies.items()}}}
     (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    words = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(folder / "hosts.yml"), str(folder / "play.yml")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}, cwd=folder)
+    argv = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", str(folder / "hosts.yml"), str(folder / "play.yml")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env={**os.environ, "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg")}, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return {host: json.loads((folder / host).read_text()) for host in policies}
 
 
 def test_the_policys_bandwidth_reaches_the_judge_of_the_smoke_test(tmp_path):
-    words = options(tmp_path, {"measured": POLICY, "unmeasured": {"driver": {"held": True}}})
-    assert bandwidth_in(words["measured"][words["measured"].index("--policy-bandwidth") + 1]) == POLICY["bandwidth"]
-    assert "--policy-bandwidth" not in words["unmeasured"]
+    given = options(tmp_path, {"measured": POLICY, "unmeasured": {"driver": {"held": True}}})
+    assert bandwidth_in(given["measured"][given["measured"].index("--policy-bandwidth") + 1]) == POLICY["bandwidth"]
+    assert "--policy-bandwidth" not in given["unmeasured"]

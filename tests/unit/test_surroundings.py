@@ -1,7 +1,8 @@
-"""What tests/conftest.py takes away from the surroundings in which tests are started."""
+"""What tests/conftest.py takes away from the surroundings in which tests are started, and what it has to leave."""
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -31,3 +32,11 @@ def taken(name, with_conftest):
 def test_a_program_that_a_test_starts_is_ended_by_a_signal_that_the_caller_ignores(name):
     assert hasattr(signal, name)
     assert (taken(name, False), taken(name, True)) == ("False", "True")
+
+
+def test_what_make_tells_tests_reaches_them():
+    told = set(re.findall(r"^\t(\w+)=\S+ \$\(PYTEST\)", (TESTS / "tests.mk").read_text(encoding="utf-8"), re.M))
+    assert told >= {"SIMULATED_ROLLOUTS", "KILL_POINTS"}
+    script = f"import sys, os; sys.path.insert(0, {str(TESTS)!r}); import conftest; print(*sorted(os.environ.keys() & {told!r}))"
+    kept = subprocess.run([sys.executable, "-c", script], env=dict.fromkeys(told, "every"), capture_output=True, text=True, check=True, timeout=120)
+    assert kept.stdout.split() == sorted(told)

@@ -26,6 +26,14 @@ from unhang.text import visible
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
+LAST_LINE = "unhang COMMAND --help says more. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 could not look."
+FIRST_STEPS = """\
+first steps:
+  unhang collect | unhang judge -    look at this machine alone, without Ansible
+  unhang audit -i INVENTORY          look at every node, and say what to do first
+  unhang report -v                   every finding of the last run; -o html: its page
+  unhang diagnose job.log            why a job hung, failed or is slow
+"""
 INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 
 
@@ -63,7 +71,7 @@ def top_parser() -> argparse.ArgumentParser:
         prog="unhang",
         usage="unhang COMMAND [options]",
         description="Finds what makes multi-GPU training hang, over a fleet of nodes.",
-        epilog=f"commands:\n{listing}\n\nunhang COMMAND --help says more. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 could not look.",
+        epilog=f"{FIRST_STEPS}\ncommands:\n{listing}\n\n{LAST_LINE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"unhang {__version__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +38,11 @@ def parse_strictly(text: bytes | str, *, half_characters: bool = False) -> Any:
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """All of a regular file. Raises OSError, and NotStrict for one that is larger; a pipe or a device is never waited for."""
-    if path.exists() and not path.is_file():
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
         raise NotStrict("expected a regular file, found something else")
     with path.open("rb", buffering=0) as source:
-        data = source.read(most_bytes + 1)
+        data = source.read(min(found.st_size, most_bytes) + 1)  # a buffer of the bound's size would be made anew for each of many small files
         while len(data) <= most_bytes and (more := source.read(most_bytes + 1 - len(data))):
             data += more
     if len(data) > most_bytes:

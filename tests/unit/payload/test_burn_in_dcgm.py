@@ -88,8 +88,8 @@ def test_a_gpu_that_dcgm_fails_fails_in_the_burn_in(dcgmi, tmp_path):
     write_profile(str(PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"), str(tmp_path / "profile"))
     variables = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "UNHANG_FAKE_NVML_PROFILE": str(tmp_path / "profile")}
     plan = {"device": "cuda", "duration_s": 1.0, "python": "/bin/false"}
-    words = [sys.executable, str(PAYLOAD), "node", "--plan", json.dumps(plan)]
-    done = subprocess.run(words, capture_output=True, timeout=DEADLINE_S, env=variables, stdin=subprocess.DEVNULL, check=False)
+    argv = [sys.executable, str(PAYLOAD), "node", "--plan", json.dumps(plan)]
+    done = subprocess.run(argv, capture_output=True, timeout=DEADLINE_S, env=variables, stdin=subprocess.DEVNULL, check=False)
     events = parse_burn_in(done.stdout.split(b"\n"))
     assert [event["e"] for event in events][:2] == ["burn_begin", "dcgm"], done
     document = judge_burn_in(events, "gpu001", {}, plan)

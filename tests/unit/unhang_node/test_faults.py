@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_roots import complaints, copied, facts, place, read, unread, write
 
-from unhang_node.parse.fault_lines import NEEDLES, PATTERNS, Fault, normal_address, parse_fault
+from unhang_node.parse.fault_lines import MESSAGES, NEEDLES, PATTERNS, Fault, normal_address, parse_fault
 from unhang_node.parse.kernel_log import CANDIDATES, GROUPS, find_faults, split_line
 from unhang_node.section import Absent
 
@@ -66,10 +66,87 @@ FAULTS = [
     ("nvidia-uvm: request_free_mem_region() err -34", Fault("other", None, None, "nvidia-uvm", None)),
     ("watchdog: Watchdog detected hard LOCKUP on cpu 7", Fault("other", None, None, "hard LOCKUP", None)),
     ("rcu: INFO: rcu_sched self-detected stall on CPU", Fault("other", None, None, "rcu_sched", None)),
+    ("NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:", Fault("other", None, None, "gpu-bar-invalid", None)),
+    ("NVRM: installed in this system is not supported by open", Fault("other", None, None, "gpu-not-for-open-modules", None)),
+    ("NVRM: installed in this system requires use of the NVIDIA open kernel modules.", Fault("other", None, None, "gpu-needs-open-modules", None)),
+    ("NVRM: installed in this system is supported through the NVIDIA 470.xx Legacy drivers. Please", Fault("other", None, None, "gpu-of-older-branch", None)),
+    ("NVRM: The NVIDIA probe routine was not called for 8 device(s).", Fault("other", None, None, "gpu-bound-elsewhere", None)),
+    (
+        "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing",
+        Fault("other", None, None, "peermem-context", None),
+    ),
+    (
+        "mlx5_core 0000:3b:00.0: poll_health:825:(pid 0): device's health compromised - reached miss count",
+        Fault("other", None, "0000:3b:00.0", "rdma-card-health", None),
+    ),
+    (
+        "mlx5_core 0000:3b:00.0: wait_func:1152:(pid 9): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource",
+        Fault("other", None, "0000:3b:00.0", "rdma-card-command", None),
+    ),
+    (
+        "mlx5_core 0000:3b:00.0: Port module event[error]: module 0, Cable error, Bus stuck (I2C or data shorted)",
+        Fault("other", None, "0000:3b:00.0", "rdma-card-cable", None),
+    ),
+    (
+        "mlx5_core 0000:3b:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at 0000:3a:00.0",
+        Fault("other", None, "0000:3b:00.0", "rdma-card-slot", None),
+    ),
+    ("ib0: multicast join failed for ff12:401b:ffff:0000:0000:0000:ffff:ffff, status -22", Fault("other", None, None, "ipoib-join", None)),
+    ("NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 3 timed out", Fault("other", None, None, "transmit-queue", None)),
+    ("neighbour: arp_cache: neighbor table overflow!", Fault("other", None, None, "neighbour-table", None)),
+    ("nf_conntrack: nf_conntrack: table full, dropping packet", Fault("other", None, None, "connection-table", None)),
+    ("cgroup: fork rejected by pids controller in /system.slice/slurmd.service", Fault("other", None, None, "processes-limit", None)),
+    (
+        "DMAR: [DMA Read NO_PASID] Request device [3b:00.0] fault addr 0xa4000000 [fault reason 0x06] PTE Read access is not set",
+        Fault("other", None, None, "iommu-fault", None),
+    ),
+    (
+        "nvidia 0000:81:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0022 address=0xd0000000 flags=0x0020]",
+        Fault("other", None, None, "iommu-fault", None),
+    ),
+    ("nfs: server fs01 not responding, still trying", Fault("other", None, None, "nfs-server", None)),
+    (
+        "LustreError: 167-0: scratch-MDT0000-mdc-ffff9a: This client was evicted by scratch-MDT0000; in progress operations using this service will fail.",
+        Fault("other", None, None, "lustre-server", None),
+    ),
+    ("blk_update_request: I/O error, dev nvme0n1, sector 1234 op 0x0:(READ) flags 0x0", Fault("other", None, None, "disk-error", None)),
+    (
+        "EXT4-fs error (device nvme0n1p2): ext4_find_entry:1455: inode #2: comm python3: reading directory lblock 0",
+        Fault("other", None, None, "disk-error", None),
+    ),
+    ("nvme nvme0: I/O tag 12 (100c) opcode 0x2 (I/O Cmd) QID 4 timeout, aborting req_op:READ(0) size:4096", Fault("other", None, None, "disk-timeout", None)),
+    ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0", Fault("other", None, None, "memory-uncorrected", None)),
+    ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0", Fault("other", None, None, "memory-corrected", None)),
+    ("mce: CPU12: Package temperature above threshold, cpu clock throttled (total events = 1)", Fault("other", None, None, "processor-hot", None)),
+    ("Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7", Fault("other", None, None, "module-refused", None)),
+    ("Loading of unsigned module is rejected", Fault("other", None, None, "module-refused", None)),
+    (
+        "clocksource: timekeeping watchdog on CPU12: Marking clocksource 'tsc' as unstable because the skew is too large:",
+        Fault("other", None, None, "clock-unstable", None),
+    ),
+    ("python3: page allocation failure: order:4, mode:0x40cc0(GFP_KERNEL|__GFP_COMP), nodemask=(null)", Fault("other", None, None, "page-allocation", None)),
+    ("pcieport 0000:14:01.0: DPC: containment event, status:0x1f01 source:0x0000", Fault("other", None, "0000:14:01.0", "pcie-contained", None)),
+    ("mlx5_core 0000:3b:00.0: mlx5_handle_bad_state:138:(pid 7): handling bad device here", Fault("other", None, "0000:3b:00.0", "rdma-card-health", None)),
+    (
+        "Lustre: scratch-OST0001-osc: Connection to scratch-OST0001 (at 10.0.0.1@o2ib) was lost; in progress operations using this service will wait",
+        Fault("other", None, None, "lustre-server", None),
+    ),
+    ("Memory failure: 0x1234abc: recovery action for dirty LRU page: Recovered", Fault("other", None, None, "memory-uncorrected", None)),
+    ("Loading of module with unavailable key is rejected", Fault("other", None, None, "module-refused", None)),
+    ("nvme nvme0: I/O 12 QID 4 timeout, reset controller", Fault("other", None, None, "disk-timeout", None)),
     ("NVRM: knvlinkTrainLinks: NVLink 3 training failed", Fault("nvlink", None, None, "NVRM", None)),
 ]
 
 HEALTHY = [
+    "EDAC MC0: Giving out device to module i10nm_edac controller Intel_10nm Socket#0 IMC#0: DEV 0000:7e:0c.0 (INTERRUPT)",
+    "DMAR: [Firmware Bug]: No firmware reserved region can cover this RMRR",
+    "mlx5_core 0000:3b:00.0: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)",
+    "mlx5_core 0000:3b:00.0: Port module event: module 0, Cable plugged",
+    "nfs: server fs01 OK",
+    "pci 0000:9d:00.0: BAR 13: no space for [io size 0x1000]",
+    "nvidia: module verification failed: signature and/or required key missing - tainting kernel",
+    "clocksource: Switched to clocksource tsc",
+    "I/O error, dev loop3, sector 0 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
     "nvidia: loading out-of-tree module taints kernel.",
     "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04",
     "NVRM: GPU0 FBHUB Interrupt detected. Clearing it.",
@@ -112,10 +189,13 @@ def test_every_kind_of_the_schema_has_a_row_and_every_row_a_proof():
     assert {kind for kind, _needles, _pattern in PATTERNS} == {fault.kind for _line, fault in FAULTS}
     for kind, needles, pattern in PATTERNS:
         assert any(fault.kind == kind and re.match(pattern, line) and any(needle in line for needle in needles) for line, fault in FAULTS), pattern
+    for subject, needles, _pattern in MESSAGES:
+        for needle in needles:
+            assert any(fault.subject == subject and needle in line for line, fault in FAULTS), (subject, needle)
 
 
 def test_patterns_have_no_repeat_without_a_bound():
-    for _kind, _needles, pattern in PATTERNS:
+    for _kind, _needles, pattern in PATTERNS + MESSAGES:
         assert not re.search(r"[+*](?![^\[]*\])", pattern.replace("\\+", "").replace("[\\w ()-]", "")), pattern
 
 

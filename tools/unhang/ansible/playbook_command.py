@@ -17,6 +17,7 @@ from unhang.ansible.play_process import Played, play
 from unhang.errors import UserError
 from unhang.given_files import checked_inventory, irregular
 from unhang.nodeset import expand_limit
+from unhang.run_folder import RUNS_ENV
 from unhang.text import counted, visible
 
 LONGEST_LIMIT_CHARS = 32_000  # one argument may be 128 KiB; far longer lists go through a file
@@ -84,6 +85,7 @@ def play_into(command: Sequence[str], home: Path, folder: Path, on_line: Callabl
         sys.stderr.flush()
     environment = project.ansible_environment(home, os.environ)
     environment |= {run_files.NEW_RUN_ENV: str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown)), **(more or {})}
+    environment |= {} if RUNS_ENV in (more or {}) else {RUNS_ENV: str(folder.parent.absolute())}  # what a play writes besides lies with its run
     environment |= {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False"}
     return play(command, environment, shown, on_line)
 

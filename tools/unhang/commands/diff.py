@@ -17,6 +17,7 @@ from unhang.commands.row_showing import Row, show_rows
 from unhang.errors import UserError
 from unhang.history.changes import CHANGED, NEW, Changes, changes_between
 from unhang.history.database import reading
+from unhang.history.machines import asked_name
 from unhang.history.rendering import render_changes
 from unhang.history.run_rows import RunRow, run_before, run_named, run_rows
 from unhang.judge.rules import SEVERITIES
@@ -82,7 +83,7 @@ def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
 
     def kept(names: Sequence[str]) -> tuple[str, ...]:
         exact = frozenset(hosts)
-        return tuple(name for name in names if not hosts or name in exact or any(fnmatch.fnmatchcase(name, one) for one in hosts))
+        return tuple(name for name in names if not hosts or name in exact or asked_name(name) in exact or any(fnmatch.fnmatchcase(name, one) for one in hosts))
 
     findings = (
         dataclasses.replace(one, hosts=kept(one.hosts)) for one in changes.findings

@@ -22,6 +22,7 @@ NARROW, WIDE = 60, 160
 EXAMPLES = """\
   unhang explain xid 79                     what an Xid means and what to do about it
   unhang explain nccl-p2p-disabled          why a rule found something, with its sources
+  unhang explain nccl-p2p-disabled -v       its expressions too, for who writes a rule
   unhang explain NCCL_P2P_LEVEL             what a variable does
   unhang explain driver 535.154.05 -o json  what is known of a version"""
 
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
     parser.add_argument("id", nargs="+", metavar="ID", help=words)
     add_format_option(parser, ("table", "json"))
+    parser.add_argument("-v", "--verbose", action="store_true", help="the expressions of a rule too, for who writes one")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     add_examples(parser, EXAMPLES)
 
@@ -51,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"asked": asked, "topics": topics}, ensure_ascii=False, indent=1))
     else:
         width = min(max(shutil.get_terminal_size((100, 24)).columns, NARROW), WIDE)
-        print("\n\n".join(_text(topic, width) for topic in topics))
+        print("\n\n".join(_text(topic, width, arguments.verbose) for topic in topics))
     return 0
 
 
@@ -61,9 +63,9 @@ def _explained(asked: str, folders: list[Path]) -> tuple[list[dict[str, Any]], s
     return [asdict(topic) for topic in topics], "" if topics else suggestions(catalogue, asked), list(catalogue.faults)
 
 
-def _text(topic: dict[str, Any], width: int) -> str:
+def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
     lines = [printable(f"{topic['id']}: {topic['title']}")]
-    for name, text in topic["lines"]:
+    for name, text in [*topic["lines"], *(topic["expressions"] if verbose else ())]:
         lines += _wrapped(f"{name}:", text, width)
     lines += _wrapped("confidence:", topic["confidence"], width)
     for source in topic["sources"]:

@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import difflib
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,8 +17,10 @@ from unhang.commands.row_showing import Row, show_rows
 from unhang.errors import UserError
 from unhang.history.beginnings import Beginning, Event, Holding, beginnings, events, holding, names_of
 from unhang.history.database import reading
+from unhang.history.machines import names_alike
 from unhang.history.rendering import render_beginnings, render_host, render_watched
 from unhang.history.watched import RUNS, WAIVER_DAYS, EndingWaiver, Flapping, OwnPast, ending_waivers, flapping, own_pasts
+from unhang.text import visible
 
 EXAMPLES = """\
   unhang history                          findings that come and go, waivers about to end, busbw below a node's own past
@@ -57,8 +60,13 @@ def _of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> _Answe
     if name is None:
         return _watched(connection, arguments)
     hosts, rules = names_of(connection, "hosts"), names_of(connection, "rules")
-    if name in hosts:
-        return _of_host(connection, name)
+    if alike := names_alike(connection, name):
+        if len(alike) > 1:
+            others = ", ".join(visible(one, 120) for one in alike[1:20])
+            sys.stderr.write(
+                f"unhang: {len(alike)} machines are called {visible(name, 80)}; this is {visible(alike[0], 120)}, met last; the others: {others}\n"
+            )
+        return _of_host(connection, alike[0])
     if name in rules:
         return _of_rule(connection, name)
     near = difflib.get_close_matches(name, [*hosts, *rules], 1)

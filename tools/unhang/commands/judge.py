@@ -14,14 +14,14 @@ from unhang.commands.common_options import add_examples, given_day
 from unhang.commands.fail_on import add_fail_on, exit_code
 from unhang.commands.filters import add_filters, filtered
 from unhang.commands.given_nodes import is_document, run_of_documents
-from unhang.commands.showing import add_format, check_page, commands_here, show
+from unhang.commands.showing import add_format, check_page, commands_here, page_of, show
 from unhang.errors import UserError
 from unhang.given_files import checked_output
 from unhang.history.node_pasts import node_pasts
 from unhang.judge.values import printable
 from unhang.plan.plan_view import plan_view
+from unhang.plan.promise import Promise
 from unhang.project import program_as_typed
-from unhang.report.html import render_html
 from unhang.report.run import read_findings
 from unhang.rollout.status_view import rollout_view
 from unhang.triage.run_judging import SHOWN_FAULTS, judge_folder
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     today = given_day(arguments.now)
     out = _findings_file(folder, arguments)
-    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out)
+    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, promise=Promise)
     if out is not None:
         arguments.run = as_typed(out)
     getattr(arguments, "once_judged", lambda: None)()
@@ -73,7 +73,7 @@ def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     judged = read_findings(folder, out)
     commands = commands_here(folder, judged, arguments.run)
     pasts = node_pasts(folder, getattr(arguments, "db", None))
-    text = render_html(folder, run_name=arguments.run, beside=out, command_of=commands, plan=plan, rollout=rollout, pasts=pasts)
+    text = page_of(folder, arguments.run, beside=out, command_of=commands, plan=plan, rollout=rollout, pasts=pasts)
     run_folder.write_atomically(page, text)
     findings = filtered(folder, judged, arguments)
     show(folder, findings, arguments, page=page)

@@ -11,6 +11,7 @@ from unhang import project
 from unhang.ansible.limit_refusal import limit_refusal, translated
 from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
+from unhang.run_folder import RUNS_ENV, runs_folder
 
 EXAMPLES = """\
   unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning   previews one role on one node
@@ -34,8 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"expected one of {known}, found {arguments.name!r}")
     project.link_pynvml(home)
     program = project.ansible_program("ansible-playbook")
+    environment = project.ansible_environment(home, os.environ)
+    # An installation is only read: what a role writes here by itself lies where a command looks for it.
+    environment[RUNS_ENV] = str(runs_folder(project.checkout_of(home)).absolute())
     sys.stdout.flush()
-    os.execve(program, [program, str(playbook), *_with_hosts(arguments.ansible)], project.ansible_environment(home, os.environ))  # noqa: S606 -- an argv list, no shell
+    os.execve(program, [program, str(playbook), *_with_hosts(arguments.ansible)], environment)  # noqa: S606 -- an argv list, no shell
 
 
 def _with_hosts(given: Sequence[str]) -> list[str]:

@@ -56,6 +56,8 @@ def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path,
         events = parse_events(results.read_text(encoding="utf-8", errors="replace")) if results.is_file() else []
     if played.stopped:
         raise UserError(f"stopped by hand; nothing was written on any node; preview again with: {again}")
+    if not (new_run / "run.json").is_file() and any(map(shown_line, played.output.splitlines())):  # refused before a node was asked, and the reason is told
+        raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
     if not any(one["role"] for one in events) and not any(one["host"] in plan.by_host and one["status"] == "failed" for one in events):
         sys.stderr.write("" if arguments.verbose else played.output)
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")

@@ -21,7 +21,7 @@ from unhang.commands.previewing import run_preview, shown_line
 from unhang.commands.rollout_display import following
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
-from unhang.plan.description import describe_totals
+from unhang.plan.description import describe_left, describe_totals
 from unhang.plan.plan_document import FILE, Plan, read_plan
 from unhang.plan.planning import PlanOptions
 from unhang.report.json import render_json
@@ -56,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     most = "nodes behind the canaries, a number or a share, that may end without being proved before nothing new is begun (default: %(default)s)"
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
     parser.add_argument("--no-smoke", action="store_true", help="leave the smoke test out; the journal says so")
+    parser.add_argument("--no-smoke-before", action="store_true", help="leave out the smoke test before the change, which measures and decides nothing")
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
     parser.add_argument("--take-over", action="store_true", help="an earlier controller that cannot be asked is over for sure")
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
@@ -63,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true", help="show Ansible's own output while it runs")
     add_quiet(parser)
     preview = "of a preview"
-    words = {"wide": f"{preview}: with the lines that would change", "name": f"{preview}: nodes, one a line", "csv": preview, "jsonl": preview}
-    add_format_option(parser, (*PREVIEW_FORMATS, "junit"), {**words, "junit": "of a rollout and its status"})
+    meanings = {"wide": f"{preview}: with the lines that would change", "name": f"{preview}: nodes, one a line", "csv": preview, "jsonl": preview}
+    add_format_option(parser, (*PREVIEW_FORMATS, "junit"), {**meanings, "junit": "of a rollout and its status"})
     add_examples(parser, EXAMPLES)
 
 
@@ -78,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.status:
         return show(folder, plan, arguments)
     if not plan.waves:
-        raise UserError(f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs")
+        raise UserError("\n  ".join([f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs", *describe_left(plan)]))
     home = project.find_project()
     project.link_pynvml(home)
     new_run = folder.parent / run_folder.new_run_id()
@@ -87,10 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
-        words = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
+        argv = [*command, *limit, "-e", json.dumps(variables_of(arguments, folder, plan)), *arguments.ansible]
         if not arguments.apply:
-            return run_preview(words, home, new_run, folder, plan, arguments)
-        played = _played(words, home, new_run, folder, plan, arguments)
+            return run_preview(argv, home, new_run, folder, plan, arguments)
+        played = _played(argv, home, new_run, folder, plan, arguments)
     return _outcome(played, folder, plan, arguments)
 
 
@@ -121,6 +122,7 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
     """The playbook's variables."""
     chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply, "unhang_max_failed": arguments.max_failed}
     given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
+    given["unhang_smoke_before"] = False if arguments.no_smoke_before else None
     given["unhang_take_over"] = plan.run.id if arguments.take_over else None
     return chosen | {name: value for name, value in given.items() if value is not None}
 

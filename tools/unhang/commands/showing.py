@@ -51,8 +51,11 @@ def check_page(arguments: argparse.Namespace) -> None:
 
 
 def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None, page: Path | None = None) -> None:
-    """Writes a judged run in the format asked for to standard output, or whole to the file `out`. page: where html goes unless told: into the run folder."""
-    if arguments.quiet:
+    """Writes a judged run in the format asked for to standard output, or whole to the file `out`. page: where html goes unless told: into the run folder.
+
+    --quiet prints nothing; a file that was named is written all the same.
+    """
+    if arguments.quiet and out in (None, "-"):
         return
     given = Path(arguments.run)
     check_page(arguments)
@@ -63,10 +66,8 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
         commands = commands_here(folder, findings, arguments.run)
         pasts = node_pasts(folder, getattr(arguments, "db", None))
         smoke = [Path(one) for one in getattr(arguments, "smoke", [])]
-        named = arguments.run
-        text = render_html(folder, run_name=named, beside=beside, command_of=commands, plan=plan, rollout=rollout, smoke_files=smoke, pasts=pasts)
-        deliver(text, out)
-        if out != "-":
+        deliver(page_of(folder, arguments.run, beside=beside, command_of=commands, plan=plan, rollout=rollout, smoke_files=smoke, pasts=pasts), out)
+        if out != "-" and not arguments.quiet:
             print(out)
         return
     if arguments.format in ("table", "wide"):
@@ -116,9 +117,19 @@ def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting
     inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []) if not _is_default(str(one)))
     judged_by = findings.get("judged_by") or {}
     rules = tuple(_short(str(Path(one).absolute())) for one in judged_by.get("rules") or ())
-    named = as_typed(folder.resolve()) if Path(run).is_symlink() else run  # runs/latest is another run by the time that a command is pasted
+    named = _lasting(folder, run)
     planned = "" if judged_by.get("policy") or Path(run).is_file() else named
     return Setting(project.program_as_typed(), planned, inventories, reachable=given is not None, rules=rules)
+
+
+def _lasting(folder: Path, run: str) -> str:
+    """The run as it is typed; runs/latest is another one by the time that a command is pasted."""
+    return as_typed(folder.resolve()) if Path(run).is_symlink() else run
+
+
+def page_of(folder: Path, run: str, **parts: Any) -> str:
+    """The page of a run, with the commands in it as they are typed here. run: as it was typed; parts: as render_html takes them."""
+    return render_html(folder, run_name=_lasting(folder, run), program=project.program_as_typed(), **parts)
 
 
 def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str, Any]], Setting]:

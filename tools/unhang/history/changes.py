@@ -38,7 +38,9 @@ WHERE v.run > :a AND v.run <= :b AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.
 """
 _NOT_ASKED = """
 SELECT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
-WHERE v.run = :a AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run > :a AND w.run <= :b)
+WHERE v.run = :a
+  AND (SELECT inventory FROM runs WHERE seq = :a) IS (SELECT inventory FROM runs WHERE seq = :b)
+  AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run > :a AND w.run <= :b)
 """
 
 
@@ -67,7 +69,7 @@ class FactChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """first_seen: nodes that no run met before; not_asked: nodes of the earlier run that none met since."""
+    """first_seen: nodes that no run met before; not_asked: nodes of the earlier run that none met since, where both runs are of one inventory."""
 
     findings: tuple[FoundChange, ...]
     facts: tuple[FactChange, ...]

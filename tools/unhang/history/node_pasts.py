@@ -10,6 +10,7 @@ from pathlib import Path
 from unhang.errors import UserError
 from unhang.history.changes import changes_between
 from unhang.history.database import reading
+from unhang.history.machines import asked_name
 from unhang.history.place import database_file
 from unhang.report.folding import item_label
 from unhang.run_folder import read_run
@@ -17,6 +18,7 @@ from unhang.text import brief, visible
 
 MOST_RUNS = 20  # the run itself and those before it
 MOST_LINES, MOST_IN_ALL = 8, 40_000  # of a node; of the page
+_MET = "SELECT hosts.name FROM visits JOIN hosts ON hosts.id = host JOIN runs ON runs.seq = run WHERE runs.id = ?"
 WAIT_S = 1.0  # for another program that writes: a page can do without
 
 
@@ -27,12 +29,13 @@ def node_pasts(folder: Path, given: str | None = None) -> dict[str, tuple[str, .
         if file is None or not file.is_file():
             return {}
         with reading(file, WAIT_S) as connection:
-            return _pasts(connection, str(read_run(folder).document.get("id")))
+            return {asked_name(host): lines for host, lines in _pasts(connection, str(read_run(folder).document.get("id"))).items()}
     except UserError:
         return {}  # whoever asks the history itself is told what is wrong with it
 
 
 def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...]]:
+    met = {name for (name,) in connection.execute(_MET, (run,))}
     rows = connection.execute(
         "SELECT seq, started FROM runs WHERE seq <= (SELECT seq FROM runs WHERE id = ?) ORDER BY seq DESC LIMIT ?", (run, MOST_RUNS)
     ).fetchall()
@@ -40,8 +43,8 @@ def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...
     left = MOST_IN_ALL
     for (now, started), (before, _) in itertools.pairwise(rows):
         for host, line in _lines(connection, before, now, visible(started, 40).replace("T", " ")[:16]):
-            told = lines.setdefault(host, [])
-            if left and len(told) < MOST_LINES:
+            told = lines.setdefault(host, []) if host in met else []
+            if host in met and left and len(told) < MOST_LINES:
                 told.append(line)
                 left -= 1
     return {host: tuple(told) for host, told in lines.items() if told}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import msgspec
 
 from unhang.errors import UserError
 from unhang.history.database import WAIT_S, reading, writing
+from unhang.history.machines import adopt
 from unhang.history.place import OFF, SETTING, database_file
 from unhang.history.spans import store_facts, store_findings
 from unhang.history.stored import StoredNode, Verdicts, read_bandwidth, read_nodes, read_verdicts
@@ -23,13 +24,14 @@ COUNTED = ("critical", "error", "warning", "unread", "healthy")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run as it is to be stored. bodies: packed text of contents that the history did not hold when it was read."""
+    """A run as it is to be stored. bodies: packed text of contents that the history did not hold when it was read; renamed: host -> its name in the history."""
 
     run: RunInput
     nodes: Mapping[str, StoredNode]
     verdicts: Verdicts | None
     bandwidth: list[tuple[str, str, int, int, float]]
     bodies: Mapping[bytes, bytes]
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 def keep_run(folder: Path, given: str | None = None) -> str | None:
@@ -58,7 +60,24 @@ def _see(folder: Path, known: set[bytes]) -> StoredRun:
     verdicts = read_verdicts(run)
     bodies: dict[bytes, bytes] = {}
     nodes = dict(read_nodes(run, verdicts.unread if verdicts else (), known, bodies))
-    return StoredRun(run, nodes, verdicts, read_bandwidth(folder), bodies)
+    renamed = {host: node.name for host, node in nodes.items() if node.name is not None}
+    seen = StoredRun(run, nodes, verdicts, read_bandwidth(folder), bodies, renamed)
+    return _renamed(seen) if renamed else seen
+
+
+def _renamed(seen: StoredRun) -> StoredRun:
+    """With the names under which the history keeps hosts, everywhere."""
+
+    def name(host: str) -> str:
+        return seen.renamed.get(host, host)
+
+    verdicts = seen.verdicts
+    if verdicts is not None:
+        found = {(name(host), problem): text for (host, problem), text in verdicts.found.items()}
+        unknown = frozenset((name(host), rule) for host, rule in verdicts.unknown)
+        verdicts = replace(verdicts, found=found, unknown=unknown)
+    nodes = {name(host): node for host, node in seen.nodes.items()}
+    return replace(seen, nodes=nodes, verdicts=verdicts, bandwidth=[(name(row[0]), *row[1:]) for row in seen.bandwidth])
 
 
 def _known_digests(file: Path, wait_s: float) -> set[bytes]:
@@ -76,6 +95,7 @@ def _store(connection: sqlite3.Connection, seen: StoredRun) -> bool:
         return False
     run = _add_run(connection, seen)
     found = seen.verdicts.found if seen.verdicts else {}
+    adopt(connection, seen.renamed)
     hosts = _host_ids(connection, {*seen.nodes, *(host for host, *_ in seen.bandwidth), *(host for host, _ in found)})
     connection.executemany("INSERT INTO visits VALUES (?, ?, ?)", ((hosts[host], run, node.status) for host, node in seen.nodes.items()))
     store_facts(connection, run, hosts, seen.nodes, seen.bodies)

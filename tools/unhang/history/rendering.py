@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unhang.history.beginnings import Beginning, Event, Holding
-from unhang.history.changes import Changes, FactChange, FoundChange
+from unhang.history.changes import Changes, FactChange, FoundChange, parsed
 from unhang.history.run_rows import RunRow
 from unhang.history.watched import EndingWaiver, Flapping, OwnPast
 from unhang.nodeset import fold_hosts, shortened
@@ -19,7 +19,7 @@ LONGEST_NODES = 44
 LONGEST_VALUE = 80
 MOST_TOGETHER = 4
 _ITEMS = "\0"  # where the things stand in a line; no text of a node has it, for visible() escapes it
-_HEAD = ("RUN", "STARTED (UTC)", "NODES", "CRITICAL", "ERROR", "WARNING", "UNREAD", "HEALTHY", "LIMIT")
+_HEAD = ("RUN", "STARTED (UTC)", "NODES", "CRITICAL", "ERROR", "WARNING", "UNREAD", "HEALTHY", "INVENTORY", "LIMIT")
 
 
 def render_runs(rows: Sequence[RunRow], file: str) -> list[str]:
@@ -33,7 +33,15 @@ def render_runs(rows: Sequence[RunRow], file: str) -> list[str]:
 
 def _run_cells(row: RunRow) -> tuple[str, ...]:
     counts = (row.critical, row.error, row.warning, row.unread, row.healthy)
-    return (visible(row.id, 80), _when(row.started), f"{row.nodes:,}", *("-" if one is None else f"{one:,}" for one in counts), visible(row.limit or "", 40))
+    numbers = (f"{row.nodes:,}", *("-" if one is None else f"{one:,}" for one in counts))
+    return (visible(row.id, 80), _when(row.started), *numbers, visible(_inventory(row.inventory), 40), visible(row.limit or "", 40))
+
+
+def _inventory(kept: str | None) -> str:
+    """`inventory/mycluster`: the end of each path, which tells inventories apart."""
+    given = parsed(kept or "null")
+    paths = given if isinstance(given, list) else [given] if isinstance(given, str) else []
+    return ", ".join("/".join(str(path).rstrip("/").split("/")[-2:]) for path in paths)
 
 
 def _aligned(cell: str, width: int, place: int) -> str:

@@ -18,7 +18,7 @@ _HOURS = {"h": 1, "d": 24, "w": 168}
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run; times are UTC as run.json has them. judged: the day, None when it was not judged; then the counts are None too."""
+    """A run; times are UTC as run.json has them. judged: the day, None when it was not judged; then the counts are None too. inventory: JSON, of its paths."""
 
     seq: int
     id: str
@@ -34,11 +34,12 @@ class RunRow:
     unread: int | None
     healthy: int | None
     nodes: int = 0
+    inventory: str | None = None
 
 
 def run_rows(connection: sqlite3.Connection, most: int | None = None) -> list[RunRow]:
     """The newest `most` runs, oldest first; None: all."""
-    counted = f"SELECT {_COLUMNS}, (SELECT count(*) FROM visits WHERE run = seq) FROM runs ORDER BY seq DESC LIMIT ?"  # noqa: S608 -- our own words
+    counted = f"SELECT {_COLUMNS}, (SELECT count(*) FROM visits WHERE run = seq), inventory FROM runs ORDER BY seq DESC LIMIT ?"  # noqa: S608 -- our own words
     return [RunRow(*row) for row in connection.execute(counted, (-1 if most is None else most,))][::-1]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from unhang.errors import UserError
+from unhang.history.machines import lasting_name
 from unhang.judge.documents import MAX_NODE_BYTES, READ
 from unhang.judge.run_input import RunInput
 from unhang.schemas.configuration import digest_of_section, probed_sections_type, text_of_section
@@ -30,10 +31,11 @@ Digests = dict[str, bytes | None]  # section -> digest; None: it was read, and t
 
 @dataclass(frozen=True)
 class StoredNode:
-    """status: as in unhang/node/1, or missing."""
+    """status: as in unhang/node/1, or missing; name: under which it is kept, where that is not the inventory's."""
 
     status: str
     digests: Digests = field(default_factory=dict)
+    name: str | None = None
 
     @property
     def read(self) -> bool:
@@ -144,7 +146,9 @@ def _read_node(host: str, path: Path, refused: bool, known: Container[bytes], bo
         digests = {} if sections is None else _digests(sections, known, bodies)
     except (OSError, NotStrict, ValueError, RecursionError):
         return StoredNode(INVALID)  # the judge has told of a file that cannot be read
-    return StoredNode(status[:40], digests)
+    own = getattr(sections, "node", None)
+    name = lasting_name(host, own.hostname, own.machine_id) if own is not None else host
+    return StoredNode(status[:40], digests, name if name != host else None)
 
 
 def _digests(sections: Any, known: Container[bytes], bodies: dict[bytes, bytes]) -> Digests:

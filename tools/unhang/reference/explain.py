@@ -9,13 +9,15 @@ from typing import Any
 
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.rules import Rule
+from unhang.reference.causes import flat
+from unhang.reference.in_words import condition, template
 from unhang.reference.version_rules import rules_that_fire
 from unhang.schemas.shapes import nearest
 
 
 @dataclass(frozen=True)
 class Topic:
-    """One thing that the asked word names. lines: (what, text) in reading order; sources: {url, says}."""
+    """One thing that the asked word names. lines: (what, text) in reading order; expressions: a rule's own, for who writes one; sources: {url, says}."""
 
     kind: str
     id: str
@@ -23,6 +25,7 @@ class Topic:
     lines: tuple[tuple[str, str], ...]
     confidence: str
     sources: tuple[Mapping[str, str], ...]
+    expressions: tuple[tuple[str, str], ...] = ()
 
 
 Finder = Callable[[Catalogue, str], Iterator[Topic]]
@@ -31,6 +34,9 @@ _PREFIXES = {
     "xid": ("xids",), "sxid": ("sxids",), "driver": ("driver_branches", "driver_versions"), "nccl": ("nccl",), "torch": ("torch_wheels",),
     "pytorch": ("torch_wheels",), "cuda": ("cuda_toolkits", "cuda_majors"), "gpu": ("gpu_models", "gpu_architectures"), "cudnn": ("cudnn_releases",),
 }  # fmt: skip
+
+TOO_LONG = "its title says it; it tells more cases apart than a sentence holds: -v shows the expression"
+_LOOKS_AT = {"node": "each node by itself", "group": "the nodes of a group, against each other", "fleet": "all groups, against each other"}
 
 
 def explain(catalogue: Catalogue, asked: str) -> list[Topic]:
@@ -77,7 +83,7 @@ def _of_kind(catalogue: Catalogue, kind: str, word: str) -> Iterator[Topic]:
 def _rules(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     for rule in catalogue.rules:
         if rule.id == word:
-            yield _rule_topic(rule)
+            yield _rule_topic(catalogue, rule)
 
 
 def _entries(catalogue: Catalogue, word: str) -> Iterator[Topic]:
@@ -88,22 +94,31 @@ def _entries(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _incidents(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     name = word.upper()
-    yield from (_rule_topic(rule) for rule in catalogue.rules if name in rule.row.get("incidents", ()))
+    yield from (_rule_topic(catalogue, rule) for rule in catalogue.rules if name in rule.row.get("incidents", ()))
     yield from (_entry_topic(row) for row in catalogue.entries if name in row.get("incidents", ()))
 
 
-def _rule_topic(rule: Rule) -> Topic:
-    row = rule.row
-    lines = [("severity", rule.severity), ("scope", rule.scope)]
-    lines += [(name, str(row[name]).strip()) for name in ("applies", "for_each", "compare", "when") if name in row]
-    lines += [(name, row[name].strip()) for name in ("expected", "found")]
-    remedy = row["remedy"]
-    lines += [("remedy", " ".join(str(remedy[name]) for name in ("role", "policy", "person") if remedy.get(name)))]
+def _rule_topic(catalogue: Catalogue, rule: Rule) -> Topic:
+    row, tables = rule.row, catalogue.tables
+    lines = [("severity", rule.severity), ("looks at", _LOOKS_AT[rule.scope]), ("found when", condition(row, tables) or TOO_LONG)]
+    lines += [(what, template(row[name], tables)) for what, name in (("expected", "expected"), ("reported as", "found"))]
+    lines.append(("remedy", _remedy(row["remedy"], tables)))
     if "workaround" in row:
         lines += [("workaround", row["workaround"]["what"]), ("its cost", row["workaround"]["cost"])]
-    lines += [(name, "; ".join(map(str, row[name]))) for name in ("symptoms", "incidents", "also") if name in row]
+    lines += [
+        (what, "; ".join(map(str, row[name]))) for what, name in (("symptoms", "symptoms"), ("incidents", "incidents"), ("see also", "also")) if name in row
+    ]
     reads = sorted(".".join(path).replace(".*", "[*]") for path in rule.decision_reads)
-    return Topic("rule", rule.id, row["title"], (*lines, ("reads", ", ".join(reads))), row["confidence"], tuple(row["sources"]))
+    expressions = [(name, str(row[name]).strip()) for name in ("applies", "for_each", "compare", "when", "found") if name in row]
+    return Topic("rule", rule.id, row["title"], tuple(lines), row["confidence"], tuple(row["sources"]), (*expressions, ("reads", ", ".join(reads))))
+
+
+def _remedy(remedy: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
+    """`role gpu_driver with driver.min: 580.65.06; …`"""
+    wanted = ", ".join(f"{name}: {template(value, tables)}" for name, value in flat(remedy.get("policy") or {}))
+    role = f"role {remedy['role']}" + (f" with {wanted}" if wanted else "") if remedy.get("role") else ""
+    person = template(str(remedy.get("person") or ""), tables)
+    return "; ".join(part for part in (role, person if person.strip("…. ") or not person else "as the finding says: it is not the same for all") if part)
 
 
 def _entry_topic(row: Mapping[str, Any]) -> Topic:
@@ -185,7 +200,7 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     pattern = re.compile(rf"\b{name}\b")
     for rule in catalogue.rules:
         if any(pattern.search(str(rule.row.get(field, ""))) for field in ("applies", "for_each", "when", "compare")):
-            yield _rule_topic(rule)
+            yield _rule_topic(catalogue, rule)
 
 
 # ---- versions and models

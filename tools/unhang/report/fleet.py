@@ -41,7 +41,7 @@ class Cell:
 class Panel:
     name: str
     hosts: tuple[str, ...]
-    summary: str  # `8 nodes: 2 critical, 6 nothing found`
+    summary: str  # `8 nodes: 2 critical, 6 with nothing found`
     brief: str  # `2 critical`, for where there is little room
     named: bool  # cells with their names beside them
     height: float
@@ -110,7 +110,7 @@ def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], standing_
         tip = _tip(node, stands, folds)
         cells.append(Cell(node.host, stands.kind, round(x, 1), round(y, 1), _label(node.host) if named else "", tip, anchors[node.host]))
     counts = {kind: sum(cell.kind == kind for cell in cells) for kind in KINDS}
-    summary = ", ".join(f"{count:,} {KIND_WORDS[kind]}" for kind, count in counts.items() if count)
+    summary = ", ".join(f"{count:,} {'with ' if kind == 'ok' else ''}{KIND_WORDS[kind]}" for kind, count in counts.items() if count)
     brief = ", ".join(f"{counts[kind]:,} {KIND_WORDS[kind]}" for kind in KINDS[:-1] if counts[kind]) or KIND_WORDS["ok"]
     whole, height = f"{counted(len(nodes), 'node')}: {summary}", -(-len(nodes) // COLUMNS) * STEP_Y
     return Panel(name, tuple(node.host for node in ordered), whole, brief, named, height, tuple(cells))

@@ -56,6 +56,7 @@ def render_html(
     run_dir: Path,
     *,
     run_name: str = "runs/latest",
+    program: str = "unhang",
     beside: Path | None = None,
     command_of: Callable[[Mapping[str, Any]], str] | None = None,
     plan: Mapping[str, Any] | None = None,
@@ -65,6 +66,7 @@ def render_html(
 ) -> str:
     """The page of one run folder, or of another judgement of it in the file `beside`.
 
+    run_name, program: the run and this program as they are typed here.
     command_of: the command of a cause as it is typed here, where that is not the one that findings.json has.
     plan, rollout: of plan.plan_view and rollout.status_view, where there is one.
     smoke_files: results of smoke tests beside those that lie in the run folder.
@@ -75,7 +77,7 @@ def render_html(
     findings, run, nodes = read_findings(run_dir, beside), read_run(run_dir), list(read_nodes(run_dir))
     smoke = smoke_view(read_smoke_tests(run_dir, smoke_files))
     asked = nodes + never_asked(run, nodes)
-    return render_page(findings, run, asked, run_name=run_name, command_of=command_of, plan=plan, rollout=rollout, smoke=smoke, pasts=pasts)
+    return render_page(findings, run, asked, run_name=run_name, program=program, command_of=command_of, plan=plan, rollout=rollout, smoke=smoke, pasts=pasts)
 
 
 def render_page(
@@ -84,6 +86,7 @@ def render_page(
     nodes: Sequence[NodeSummary],
     *,
     run_name: str = "runs/latest",
+    program: str = "unhang",
     command_of: Callable[[Mapping[str, Any]], str] | None = None,
     plan: Mapping[str, Any] | None = None,
     rollout: Mapping[str, Any] | None = None,
@@ -110,6 +113,7 @@ def render_page(
         header=_header(findings.get("run") or {}, run),
         tools=_tools(run.get("controller")),
         run_name=run_name,
+        program=visible(program, 300),
         left_out=phrases.left_out(findings),
         tally=tally,
         worst=next(iter(tally.by_severity), "ok"),
@@ -118,7 +122,7 @@ def render_page(
         run_id=visible((findings.get("run") or {}).get("id") or run_name, 120),
         cards=views,
         drifts=drifts,
-        summary=_summary(views, [one for one in drifts if one.drifts], mapped, run_name),
+        summary=_summary(views, [one for one in drifts if one.drifts], mapped, run_name) | {"program": visible(program, 300)},
         folds=folds,
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
         waived=fold_findings(by_verdict["waived"]),

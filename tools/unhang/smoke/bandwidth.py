@@ -24,6 +24,9 @@ POLICY = "the policy's bandwidth"  # name of its rows among those of the table
 BELOW_HISTORY = 0.9  # of the low end of what the fleet itself has reached
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
 NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
+# A message of a quarter of the table's size reaches 0.85 (all_to_all on two GPUs) to 0.98 (broadcast) of what the table's size does on healthy machines
+# with 2, 4 and 8 H200 (tests/fixtures/healthy_bandwidth.yml); the rest is the room between machines.
+OF_SMALLER = 0.8
 LARGE_BYTES = 256 << 20  # expectations hold from a quarter of the table's size on; small messages are latency
 
 
@@ -104,8 +107,7 @@ def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[st
     if not fitting:
         return None
     one = min(fitting, key=lambda one: (one["size_bytes"] > row["size_bytes"], abs(one["size_bytes"] - row["size_bytes"])))
-    # A message below the table's size is a little slower even on a healthy machine: 128 MiB reach 94 % of 1 GiB.
-    low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else 0.92)
+    low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else OF_SMALLER)
     return {"low_gb_s": round(low, 1), "high_gb_s": one["high_gb_s"], "source": POLICY if one["name"] == POLICY else f"table bandwidth, {one['name']}"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any
 
 from unhang.plain_pickle import NotPlain, load_plain
@@ -15,8 +14,10 @@ def summarise(encoded: Any) -> dict[str, Any]:
         return {}
     try:
         dump = load_plain(base64.b64decode(encoded, validate=True))
-    except (NotPlain, binascii.Error) as problem:
+    except NotPlain as problem:
         return {"refused": f"the flight recording was not read: it {problem}"}
+    except ValueError as problem:  # text that is not ASCII is no binascii.Error
+        return {"refused": f"the flight recording was not read: it is not base64: {problem}"}
     if not isinstance(dump, dict):
         return {"refused": "the flight recording was not read: it is no map"}
     found: dict[str, Any] = {}

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
+from unhang.judge.documents import NodeDocument
 from unhang.judge.judged_node import Board
 from unhang.judge.rules import SEVERITIES
 from unhang.judge.run_input import natural
@@ -17,6 +18,7 @@ from unhang.triage.actions import Setting, command
 from unhang.triage.found import Found
 from unhang.triage.grouping import Explaining, Share, shares_of
 from unhang.triage.remedies import INVENTORY, Merged, Wish, merge_wishes
+from unhang.triage.role_needs import NEEDS, is_told, reaches, untold_text
 
 VERDICTS = ("critical", "error", "warning", "unread", "healthy")
 MOST_DEVICES, MOST_PERSONS = 64, 8
@@ -32,6 +34,28 @@ class NodeNote(NamedTuple):
     policy: Mapping[str, Any] = {}
     policy_key: int = 0
     boards: tuple[Board, ...] = ()
+    kept: Any = None  # what a promise wanted to keep of it
+
+
+class Promised(Protocol):
+    """What a plan would do about one host: role -> rules; (rule, what a person has to do); conflicts: rules that somebody decides first."""
+
+    @property
+    def roles(self) -> Mapping[str, Sequence[str]]: ...
+    @property
+    def person(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def conflicts(self) -> Sequence[str]: ...
+
+
+class Promising(Protocol):
+    """Says which findings of a host a plan gives to a role."""
+
+    def keep(self, document: NodeDocument) -> Any:
+        """What it needs of a node's facts."""
+
+    def repaired(self, findings: Sequence[Found], policy: Mapping[str, Any], policy_key: int, present: Any) -> Promised:
+        """Of one host's findings."""
 
 
 class _Kind(NamedTuple):
@@ -43,21 +67,25 @@ class _Kind(NamedTuple):
     conflicts: str
     scheduler: str
     unread: bool
+    role: str | None
 
 
-def triage(findings: Iterable[Found], explaining: Explaining, nodes: Mapping[str, NodeNote], setting: Setting | None = None) -> dict[str, Any]:
+def triage(
+    findings: Sequence[Found], explaining: Explaining, nodes: Mapping[str, NodeNote], setting: Setting | None = None, promise: Promising | None = None
+) -> dict[str, Any]:
     """What triage adds to a findings document: `node_verdicts` and `causes`, each as the schema findings-1 has it.
 
-    nodes: every host that was meant; setting: what the commands of the causes name.
+    nodes: every host that was meant; setting: what the commands of the causes name; promise: without one a role is shown as the rule has it.
     """
     shares = shares_of(findings, explaining)
     merged = _merged_by_host(shares, nodes)
+    promised = _promised_by_host(findings, nodes, promise) if promise is not None else {}
     kinds: dict[_Kind, list[Share]] = {}
     written: dict[tuple[str, int], tuple[str, str]] = {}
     for share in shares:
-        kinds.setdefault(_kind(share, merged, nodes, written), []).append(share)
+        kinds.setdefault(_kind(share, merged, nodes, written, promised), []).append(share)
     order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
-    causes = [_cause(kind, members, order, nodes) for kind, members in kinds.items()]
+    causes = [_cause(kind, members, order, nodes, promised) for kind, members in kinds.items()]
     causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], -len(cause["nodes"]), cause["id"], cause["findings"]))
     _number(causes)
     for cause in causes:
@@ -97,19 +125,51 @@ def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> d
     return merged
 
 
-def _kind(share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]]) -> _Kind:
+def _promised_by_host(findings: Iterable[Found], nodes: Mapping[str, NodeNote], promise: Promising) -> dict[str, Promised]:
+    """Host -> what a plan would do, of hosts that have a finding with a role."""
+    by_host: dict[str, list[Found]] = {}
+    with_role = set()
+    for one in findings:
+        for host in one.hosts:
+            by_host.setdefault(host, []).append(one)
+            if one.remedy.get("role"):
+                with_role.add(host)
+    return {host: promise.repaired(by_host[host], nodes[host].policy, nodes[host].policy_key, nodes[host].kept) for host in with_role if host in nodes}
+
+
+def _kind(
+    share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]], promised: Mapping[str, Promised]
+) -> _Kind:
     """written: the remedy of a rule as text, by the merged policy of the node; nodes that want the same share one."""
     root, note = share.root, nodes.get(share.host)
     code = root.where.get("code")
     case = f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
-    role = root.remedy.get("role")
-    one = merged.get(share.host, _NO_REMEDY) if role else _NO_REMEDY
+    one = merged.get(share.host, _NO_REMEDY) if root.remedy.get("role") else _NO_REMEDY
+    role = _role(root, one, note) if share.host not in promised else _promised_role(root, promised[share.host])
     key = (root.rule, id(one))
     if key not in written:
         policy = _own_part(root.remedy.get("policy") or {}, one.policy)
         written[key] = _text(policy), _text([conflict for conflict in one.conflicts if _concerns(conflict, root)])
     unread = root.of_reading and note is not None and not note.read
-    return _Kind(root.rule, case, *written[key], "" if role or note is None else note.scheduler, unread)
+    return _Kind(root.rule, case, *written[key], "" if role or note is None else note.scheduler, unread, role)
+
+
+def _promised_role(root: Found, promised: Promised) -> str | None:
+    """The role that a plan gives it to, also where somebody has to decide a conflict first; None where the plan gives it to a person."""
+    role = root.remedy.get("role")
+    return role if role and (root.rule in promised.roles.get(role, ()) or root.rule in promised.conflicts) else None
+
+
+def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
+    """The role that repairs it on this node; None where the role would not know what to bring, or leaves alone what was found, and it is a person's."""
+    role = root.remedy.get("role")
+    told = role and (root.scope != "node" or note is None or is_told(role, note.policy, merged.policy, *_concerned(merged, root)))
+    return role if told and (root.scope != "node" or reaches(root.rule, root.remedy, root.where)) else None
+
+
+def _concerned(merged: Merged, root: Found) -> list[Mapping[str, Any]]:
+    """What the rule itself proposes, where it is in conflict: then somebody decides first, and the role does it."""
+    return [root.remedy["policy"]] if merged.conflicts and root.remedy.get("policy") else []
 
 
 def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,11 +190,22 @@ def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
     return root.rule in sides or (INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-"))
 
 
-def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote]) -> dict[str, Any]:
+def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promised]) -> list[str]:
+    """What somebody has to do, in the words of most nodes first: as the rule has it, or as a plan says it where its role does not act."""
+    root = shares[0].root
+    said = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
+    wanted = root.remedy.get("role")
+    if wanted and kind.role is None and not said:
+        said.update(text for share in shares if share.host in promised for rule, text in promised[share.host].person if rule == root.rule)
+        if not said and wanted in NEEDS:
+            said[untold_text(wanted)] += 1
+    return [text for text, _ in said.most_common(MOST_PERSONS)]
+
+
+def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote], promised: Mapping[str, Promised]) -> dict[str, Any]:
     root = shares[0].root
     members = {one.number: one for share in shares for one in share.members}
     severity = min((one.severity for one in members.values()), key=_RANK.__getitem__)
-    persons = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
     return {
         "id": root.rule,
         "rule": root.rule,
@@ -146,9 +217,9 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes
         "explains": sorted({one.rule for one in members.values()} - {root.rule}),
         "devices": [_with_serial(row, nodes.get(row["host"])) for row in _devices(shares)],
         "remedy": {
-            "role": root.remedy.get("role"),
+            "role": kind.role,
             "policy": json.loads(kind.policy),
-            "person": [text for text, _ in persons.most_common(MOST_PERSONS)],
+            "person": _persons(kind, shares, promised),
             "conflicts": json.loads(kind.conflicts),
         },
         "scheduler": kind.scheduler or None,

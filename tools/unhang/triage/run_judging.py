@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.errors import UserError
-from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.compiled_catalogue import Catalogue, load_catalogue
 from unhang.judge.findings import Entry
 from unhang.judge.judged_node import Conclude, JudgedNode
 from unhang.judge.judging import judge_run, thresholds_of
@@ -16,21 +16,27 @@ from unhang.judge.policy import PolicyFile, load_policy
 from unhang.judge.rules import Rule
 from unhang.judge.run_input import RunInput, read_run_input
 from unhang.triage.actions import Setting
-from unhang.triage.causes import NodeNote, triage
+from unhang.triage.causes import NodeNote, Promising, triage
 from unhang.triage.found import found_of_entries
 from unhang.triage.grouping import explaining_of
 
+MakePromise = Callable[[Catalogue], Promising]
 MOST_STOPPED = 5
 SHOWN_FAULTS = 20
 
 
-def judge_folder(folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None) -> dict[str, Any]:
-    """Writes findings.json (or `out`) and gives it without its findings. A rule that must be stopped is left out and named. Raises UserError, OSError."""
+def judge_folder(
+    folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None, promise: MakePromise | None = None
+) -> dict[str, Any]:
+    """Writes findings.json (or `out`) and gives it without its findings. A rule that must be stopped is left out and named. Raises UserError, OSError.
+
+    promise: makes what says which findings of a host a plan gives to a role; without it a remedy's role is shown as the rule has it.
+    """
     run_input = read_run_input(folder)
     limits = limits or _limits(len(run_input.files))
     stopped: list[str] = []
     while True:
-        found = run_limited(_work(run_input, rules, policy, today, list(stopped), out), limits)
+        found = run_limited(_work(run_input, rules, policy, today, list(stopped), out, promise), limits)
         if not isinstance(found, Stopped):
             return found
         if not found.at or found.at in stopped or len(stopped) >= MOST_STOPPED:
@@ -55,7 +61,7 @@ def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
         raise UserError("\n".join([*faults[:SHOWN_FAULTS], *more, "no node was asked; check rules with: unhang catalogue --check DIR"]))
 
 
-def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None, setting: Setting | None = None) -> Conclude:
+def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None, setting: Setting | None = None, promise: Promising | None = None) -> Conclude:
     """What the judge calls once every finding is there, for the keys of findings.json that triage adds.
 
     judged_by: as the schema findings-1 has it; setting: what the commands of the causes name.
@@ -63,8 +69,8 @@ def conclusion(rules: Sequence[Rule], judged_by: Mapping[str, Any] | None = None
     explaining = explaining_of({rule.id: rule.row for rule in rules})
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
-        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards) for host, node in nodes.items()}
-        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(found_of_entries(entries), explaining, notes, setting)}
+        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards, node.kept) for host, node in nodes.items()}
+        return {**({"judged_by": judged_by} if judged_by is not None else {}), **triage(list(found_of_entries(entries)), explaining, notes, setting, promise)}
 
     return conclude
 
@@ -75,7 +81,13 @@ def _limits(nodes: int) -> Limits:
 
 
 def _work(
-    run_input: RunInput, rules: list[Path], policy: str | None, today: str, without: list[str], out: Path | None
+    run_input: RunInput,
+    rules: list[Path],
+    policy: str | None,
+    today: str,
+    without: list[str],
+    out: Path | None,
+    make_promise: MakePromise | None = None,
 ) -> Callable[[Callable[[str], None]], Any]:
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules]}
     inventories = run_input.document.get("inventory")
@@ -87,6 +99,8 @@ def _work(
         if not catalogue.rules:
             raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
         chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
-        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by, setting), out)
+        promise = make_promise(catalogue) if make_promise and planned else None
+        keep = promise.keep if promise else lambda document: None
+        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by, setting, promise), out, keep)
 
     return work

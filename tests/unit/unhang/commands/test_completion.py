@@ -32,7 +32,7 @@ def scripts(tmp_path_factory):
 @pytest.fixture
 def bash(scripts):
     """What bash offers for the last of these words."""
-    return lambda *words: asked(["bash", "--norc", "-c", ASK_BASH, scripts["bash"], *words])
+    return lambda *argv: asked(["bash", "--norc", "-c", ASK_BASH, scripts["bash"], *argv])
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def zsh(scripts):
     """The specifications that zsh completes the last of these words by."""
     if shutil.which("zsh") is None:
         pytest.skip("no zsh here: apt-get install zsh")
-    return lambda *words: asked(["zsh", "-f", "-c", ASK_ZSH, scripts["zsh"], *words])
+    return lambda *argv: asked(["zsh", "-f", "-c", ASK_ZSH, scripts["zsh"], *argv])
 
 
 def asked(command):

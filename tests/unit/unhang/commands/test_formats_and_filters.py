@@ -12,9 +12,9 @@ from test_pasted_commands import FEW, MANY, RUN, write_fleet
 from unhang.cli import main
 
 
-def shown(capsys, *words, code=0):
+def shown(capsys, *argv, code=0):
     capsys.readouterr()
-    assert main(list(map(str, words))) == code
+    assert main(list(map(str, argv))) == code
     return capsys.readouterr().out
 
 
@@ -74,7 +74,7 @@ def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("argv", "problem"),
     [
         (["--severity", "eror"], "--severity: expected a severity, found 'eror'; did you mean error"),
         (["--rule", "xid-fatale"], "--rule: expected a rule of the catalogue, found 'xid-fatale'; did you mean xid-fatal"),
@@ -83,9 +83,9 @@ def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
         (["--host", "gpu001", "-o", "html"], "--format html shows a whole run, found --host gpu001"),
     ],
 )
-def test_an_audit_with_a_mistyped_filter_asks_no_node(tmp_path, capsys, words, problem):
+def test_an_audit_with_a_mistyped_filter_asks_no_node(tmp_path, capsys, argv, problem):
     inventory = tmp_path / "hosts"  # not there: whoever gets so far is told so
-    assert main(["audit", "-i", str(inventory), "--out", str(tmp_path / "runs"), *(word.format(folder=tmp_path) for word in words)]) == 2
+    assert main(["audit", "-i", str(inventory), "--out", str(tmp_path / "runs"), *(word.format(folder=tmp_path) for word in argv)]) == 2
     assert problem in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -95,3 +95,12 @@ def test_hosts_that_are_too_many_for_a_line_stand_in_the_runs_own_folder_and_not
     (tmp_path / "latest").symlink_to(RUN)
     text = shown(capsys, "report", tmp_path / "latest", "--rule", "a-role", code=1)
     assert f"--host @{tmp_path / RUN}/limits/a-role-" in text
+
+
+@pytest.mark.parametrize("form", ["table", "name", "json", "html"])
+def test_a_quiet_report_prints_nothing_and_writes_the_file_that_it_was_given(folder, tmp_path, capsys, form):
+    said, quiet = tmp_path / "said", tmp_path / "quiet"
+    printed = shown(capsys, "report", folder, "-o", form, "--out", said, code=1)
+    assert printed == (f"{said}\n" if form == "html" else "")
+    assert shown(capsys, "report", folder, "-o", form, "--out", quiet, "-q", code=1) == ""
+    assert quiet.read_bytes() == said.read_bytes() != b""

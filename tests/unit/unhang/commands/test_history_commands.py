@@ -104,6 +104,20 @@ def test_runs_are_listed_with_their_counts(said, stored):
 
 
 @pytest.mark.parametrize(
+    ("given", "shown"), [(["/srv/unhang/inventory/mycluster/"], "inventory/mycluster"), ("hosts.yml", "hosts.yml"), (["a/b/c", "d"], "b/c, d"), (None, "")]
+)
+def test_runs_of_two_inventories_can_be_told_apart(tmp_path, capsys, given, shown):
+    folder = Fleet(tmp_path).run({"a": facts()}, [], limit="gpu001")
+    document = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(document | {"inventory": given}))
+    record(folder, tmp_path / "history.db")
+    assert cli.main(["runs", "--db", str(tmp_path / "history.db")]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert line[head.index("INVENTORY") : head.index("LIMIT")].strip() == shown
+    assert line.endswith("gpu001")
+
+
+@pytest.mark.parametrize(
     ("words", "reported"),
     [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"), "list them with: unhang runs"),
      (("diff", "--since", "soon"), "--since: expected yesterday"), (("diff", "a", "b", "c"), "expected two runs, found 3"),
@@ -174,3 +188,19 @@ def test_what_a_rule_holds_against_many_things_of_a_node_is_one_line(tmp_path, c
         "critical: What worse says [worse]",
         "error: What bad says: GPU 0-7 [bad]",
     ]
+
+
+def test_localhost_is_the_machine_that_was_met_last_and_the_others_are_named(tmp_path, capsys):
+    fleet, db = Fleet(tmp_path), tmp_path / "history.db"
+    for name in ("first", "second"):
+        node = {"probe": {"status": "ok"}, "hostname": name, "machine_id": None}
+        record(fleet.run({"localhost": facts(node=node)}, [finding("bad" if name == "first" else "worse", "localhost")]), db)
+    assert cli.main(["history", "localhost", "--db", str(db)]) == 0
+    answer = capsys.readouterr()
+    assert "localhost@second: 1 finding now" in answer.out and "[worse]" in answer.out and "[bad]" not in answer.out
+    assert answer.err == "unhang: 2 machines are called localhost; this is localhost@second, met last; the others: localhost@first\n"
+    assert cli.main(["history", "localhost@first", "--db", str(db)]) == 0
+    answer = capsys.readouterr()
+    assert "[bad]" in answer.out and answer.err == ""
+    assert cli.main(["diff", "--host", "localhost", "-q", "--db", str(db)]) == 1
+    assert cli.main(["diff", "--host", "other", "-q", "--db", str(db)]) == 0

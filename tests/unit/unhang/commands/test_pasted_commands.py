@@ -34,18 +34,18 @@ def write_fleet(folder, hosts, inventory=("inventory/here",), **more):
     return folder
 
 
-def pasted(capsys, *words):
+def pasted(capsys, *argv):
     """rule -> the words of the command under it, as a shell would split what is copied from the screen."""
-    main(["report", *words])
+    main(["report", *argv])
     shown = capsys.readouterr().out
     found = re.findall(r"\[([a-z-]+)\]\n(?:  (?:do|ticket) .*\n(?:          .*\n)*)*  run     ((?:.*\\\n)*.*)$", shown, re.MULTILINE)
     return {rule: shlex.split(text.replace("\\\n", " ")) for rule, text in found}
 
 
-def parsed(words):
+def parsed(argv):
     """(name of the command, what its parser makes of the rest)."""
-    at = next(place for place, word in enumerate(words) if word in ("audit", "plan", "remediate", "explain"))
-    return words[at], command_and_parser(words[at])[1].parse_args(words[at + 1 :])
+    at = next(place for place, word in enumerate(argv) if word in ("audit", "plan", "remediate", "explain"))
+    return argv[at], command_and_parser(argv[at])[1].parse_args(argv[at + 1 :])
 
 
 @pytest.mark.parametrize("hosts", [FEW, MANY], ids=["few", "many"])
@@ -120,7 +120,7 @@ def test_a_plan_is_limited_to_the_findings_and_hosts_that_were_asked_for(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("argv", "problem"),
     [
         (["plan", "{run}", "--severity", "info"], "expected findings to plan for, found none of --severity info"),
         (["plan", "{run}", "--rule", "a-roll"], "--rule: expected a rule that was judged in this run, found 'a-roll'; did you mean a-role?"),
@@ -129,10 +129,10 @@ def test_a_plan_is_limited_to_the_findings_and_hosts_that_were_asked_for(tmp_pat
         (["remediate", "{run}/plan.json", "--rule", "a-role"], "expected a run folder beside --rule, for which a plan is made, found "),
     ],
 )
-def test_what_cannot_be_planned_for_is_refused_in_one_line(tmp_path, capsys, words, problem):
+def test_what_cannot_be_planned_for_is_refused_in_one_line(tmp_path, capsys, argv, problem):
     folder = write_fleet(tmp_path / RUN, FEW)
     (folder / "plan.json").write_text("{}")
-    assert main([word.format(run=folder) for word in words]) == 2
+    assert main([word.format(run=folder) for word in argv]) == 2
     said = capsys.readouterr().err
     assert problem in said
     assert len(said.splitlines()) == 1

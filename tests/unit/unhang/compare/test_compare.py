@@ -47,10 +47,10 @@ def compared(tmp_path, monkeypatch, capsys):
             path.write_text(json.dumps({**document, "groups": ["development" if path.stem.startswith("dev") else "production"]}))
         (tmp_path / "runs" / "latest").symlink_to(folder)
 
-        def call(*words):
-            code = cli.main(["compare", *map(str, words)])
+        def call(*argv):
+            code = cli.main(["compare", *map(str, argv)])
             out, errors = capsys.readouterr()
-            return code, json.loads(out) if "json" in words else out, errors
+            return code, json.loads(out) if "json" in argv else out, errors
 
         return call
 
@@ -103,8 +103,8 @@ def test_nodes_that_were_not_read_are_said(compared):
 def test_nodes_runs_and_a_group_in_two_runs_are_sides(compared, tmp_path):
     call = compared([node("535.154.05")], [node(), node()])
     folder = (tmp_path / "runs" / "latest").resolve()
-    for words in (("dev1", "prod[1-2]"), ("dev*", "prod*"), (f"{folder}:development", "latest:production"), (f"{folder.name[:12]}:dev1", "prod1")):
-        assert [row["fact"] for row in call(*words, "-o", "json")[1]] == ["driver.loaded.version"], words
+    for argv in (("dev1", "prod[1-2]"), ("dev*", "prod*"), (f"{folder}:development", "latest:production"), (f"{folder.name[:12]}:dev1", "prod1")):
+        assert [row["fact"] for row in call(*argv, "-o", "json")[1]] == ["driver.loaded.version"], argv
     assert call("latest", folder)[0] == 0
 
 

@@ -270,3 +270,51 @@ def test_a_page_tells_of_each_node_what_changed_within_the_last_runs(fleet):
         last = fleet.stored({"a": facts("1"), "b": facts()}, [])
         last = fleet.stored({"a": facts("2"), "b": facts()}, [])
     assert len(node_pasts(last, str(fleet.db))["a"]) == 8
+
+
+def machine(hostname, machine_id=None, **more):
+    """Facts of a machine with a name of its own."""
+    return facts(node={"probe": {"status": "ok"}, "hostname": hostname, "machine_id": machine_id}, **more)
+
+
+def test_two_machines_that_are_called_localhost_are_two_nodes(fleet):
+    first = {"localhost": machine("web1", "1f2e3d4c5b6a")}
+    fleet.stored(first, [finding("bad", "localhost")])
+    last = fleet.stored({"localhost": machine("9ad0c1", driver="580.65.06")}, [finding("worse", "localhost")])
+    found, changed = shown(between(fleet))
+    assert (found, changed) == ([("new", "worse", "localhost@9ad0c1")], [])
+    assert between(fleet).first_seen == ("localhost@9ad0c1",)
+    assert node_pasts(last, str(fleet.db)) == {}  # it was met for the first time
+    last = fleet.stored(first | {"localhost": machine("web1", "1f2e3d4c5b6a", driver="580.65.06")}, [])
+    assert shown(between(fleet, 2, 3)) == (
+        [("resolved", "bad", "localhost@web1-1f2e3d4c")], [("driver.loaded.version", "535.154.05", "580.65.06", "localhost@web1-1f2e3d4c")]
+    )  # fmt: skip
+    when = node_pasts(last, str(fleet.db))["localhost"][0][:16]
+    assert node_pasts(last, str(fleet.db)) == {
+        "localhost": (f"{when} driver.loaded.version: 535.154.05 -> 580.65.06", f"{when} resolved: error: What bad says"),
+    }
+
+
+def test_a_localhost_of_which_nothing_was_read_keeps_its_bare_name(fleet):
+    fleet.stored({"localhost": "failed", "a": machine("a", "1f2e3d4c")}, [])
+    with reading(fleet.db) as connection:
+        assert {name for (name,) in connection.execute("SELECT name FROM hosts")} == {"localhost", "a"}
+
+
+@pytest.mark.parametrize(("other", "kept"), [(("web1", "1f2e3d4c5b6a"), ()), (("9ad0c1", None), ("localhost@9ad0c1",))])
+def test_what_an_older_unhang_kept_of_localhost_goes_on_for_the_same_machine_alone(fleet, other, kept):
+    fleet.stored({"localhost": machine("web1", "1f2e3d4c5b6a")}, [finding("bad", "localhost")])
+    with writing(fleet.db) as connection:
+        connection.execute("UPDATE hosts SET name = 'localhost'")  # as it was written
+    fleet.stored({"localhost": machine(*other)}, [finding("bad", "localhost")])
+    assert between(fleet).first_seen == kept
+    assert shown(between(fleet))[0] == [("new", "bad", name) for name in kept]
+
+
+def test_nodes_of_another_inventory_are_not_missed(fleet):
+    fleet.stored({"a": facts()}, [])
+    other = fleet.run({"b": facts()}, [])
+    (other / "run.json").write_text((other / "run.json").read_text().replace('["i"]', '["another"]'))
+    record(other, fleet.db)
+    fleet.stored({"c": facts()}, [])
+    assert (between(fleet).not_asked, between(fleet, 1, 3).not_asked) == ((), ("a",))

@@ -266,7 +266,7 @@ def test_a_policy_that_two_causes_want_is_merged_into_one_answer():
 
 def test_a_command_that_would_be_cut_is_not_shown():
     hosts = [f"a-node-with-a-long-name-{number * 7:05d}.example.org" for number in range(900)]
-    findings = [fleets.finding("r", host, "error", "t", "e", "f", remedy={"role": "gpu_driver"}) for host in hosts]
+    findings = [fleets.finding("r", host, "error", "t", "e", "f", remedy={"role": "gpu_binding"}) for host in hosts]
     said = page_of(fleets.document(findings, {"ok": 900}), [fleets.node(host, [], {}) for host in hosts]).said
     assert "unhang remediate" not in said
     assert "the command with all its hosts stands in findings.json" in said
@@ -302,30 +302,6 @@ def test_source_links_are_https_or_plain_text():
     ]
     page = page_of(fleets.document([fleets.finding("r", "n", "error", "t", "e", "f", sources=sources)], {"ok": 1}), [])
     assert [attrs["href"] for _, attrs in page.elements if "rel" in attrs] == ["https://example.org/a?b=c&d"]
-
-
-def test_a_thousand_nodes_stay_under_five_megabytes():
-    nodes = [
-        fleets.node(f"gpu{host:04d}", ["gpu", f"rack{host // 100}"], fleets.h200(active={host % 8: 17 - host % 5} if host % 3 == 0 else None))
-        for host in range(1000)
-    ]
-    findings = [
-        fleets.finding(
-            f"rule-{rule}",
-            f"gpu{host:04d}",
-            "error",
-            f"Title of rule {rule}, as long as titles are",
-            "18 links",
-            f"GPU {host % 8} has {rule} links",
-            where={"index": host % 8},
-            evidence=[{"path": f"interconnect.by_gpu[{host % 8}].nvlinks_active", "value": rule}],
-        )
-        for rule in range(50)
-        for host in range(1000)
-    ]
-    text = render_page(fleets.document(findings, {"ok": 1000}), {}, [summarise_node(entry) for entry in nodes])
-    assert len(text.encode()) < 5_000_000
-    assert text.count('class="joined"') <= 24
 
 
 def test_a_page_of_ten_thousand_nodes_would_stay_under_eight_megabytes():

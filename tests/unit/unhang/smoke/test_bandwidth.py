@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.smoke.bandwidth import Group, bus_factor, collective_rows, expectation, judge_bandwidth, stragglers
@@ -15,6 +16,7 @@ from unhang.smoke.expectations import read_expectations
 from unhang.smoke.link_bounds import link_bound
 
 CAPTURE = Path(__file__).resolve().parents[3] / "fixtures" / "h200x8" / "nccl-tests.txt"
+HEALTHY = Path(__file__).resolve().parents[3] / "fixtures" / "healthy_bandwidth.yml"
 H200 = Group("NVIDIA H200", 8, False, "nvlink")
 H200_NVLS = Group("NVIDIA H200", 8, True, "nvlink")
 GIB = 1 << 30
@@ -132,6 +134,17 @@ def test_what_others_have_measured_passes_by_its_own_row(group, operation, size,
     [row] = judge_bandwidth(group, [measured(busbw, size, operation)], TABLE)
     assert (row["verdict"], row["source"]) == ("pass", f"table bandwidth, {name}")
     [half] = judge_bandwidth(group, [measured(busbw / 2, size, operation)], TABLE)
+    assert half["verdict"] == "fail"
+
+
+@pytest.mark.parametrize("row", yaml.safe_load(HEALTHY.read_text()), ids=lambda row: f"{row['gpus']}-{row['operation']}-{row['size_bytes'] >> 20}")
+def test_no_healthy_machine_that_was_measured_is_accused(row):
+    group = Group("NVIDIA H200", row["gpus"], False, "nvlink")
+    rows = [measured(busbw, row["size_bytes"], row["operation"]) for busbw in row["busbw_gb_s"]]
+    judged = judge_bandwidth(group, rows, TABLE)
+    assert [one["verdict"] for one in judged] == ["pass"] * len(rows)
+    assert all(one["busbw_gb_s"] >= 1.04 * one["low_gb_s"] for one in judged), "another healthy machine may be a little slower than these"
+    [half] = judge_bandwidth(group, [measured(min(row["busbw_gb_s"]) / 1.5, row["size_bytes"], row["operation"])], TABLE)
     assert half["verdict"] == "fail"
 
 

@@ -107,6 +107,6 @@ def test_a_real_dumps_shape_is_summarised():
     }
 
 
-@pytest.mark.parametrize("encoded", ["no base64!", base64.b64encode(b"junk").decode(), base64.b64encode(pickle.dumps([1])).decode()])
+@pytest.mark.parametrize("encoded", ["no base64!", "käse", base64.b64encode(b"junk").decode(), base64.b64encode(pickle.dumps([1])).decode()])
 def test_what_cannot_be_summarised_says_so(encoded):
     assert "refused" in summarise(encoded)

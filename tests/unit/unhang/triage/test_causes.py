@@ -88,7 +88,21 @@ def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_a
 @pytest.mark.parametrize(
     ("given", "note", "command"),
     [
-        (finding("r", "gpu1", remedy=role("host_tuning")), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
+        (finding("r", "gpu1", remedy=role("host_tuning", limits={"nofile": 65536})), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
+        (finding("r", "gpu1", remedy=role("gpu_binding")), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
+        (
+            finding("r", "gpu1", remedy=role("gpu_driver")),
+            NodeNote(True, policy={"driver": {"min": "535.154.05"}}, policy_key=1),
+            "unhang remediate runs/latest --rule r --host gpu1",
+        ),
+        # No policy says which driver, and of no package is an NCCL that the role could exchange: a plan would give both to a person.
+        (finding("r", "gpu1", remedy=role("gpu_driver")), NodeNote(True), "unhang explain r"),
+        (finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile")), NodeNote(True), "unhang explain policy-nccl-version"),
+        (
+            finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile"), where={"package": "libnccl2"}),
+            NodeNote(True),
+            "unhang remediate runs/latest --rule policy-nccl-version --host gpu1",
+        ),
         (finding("r", "gpu1", "critical"), NodeNote(True, "slurm"), "scontrol update nodename=gpu1 state=drain reason='unhang: r'"),
         (finding("r", "gpu1", "critical"), NodeNote(True, "kubernetes"), "kubectl drain gpu1 --ignore-daemonsets --delete-emptydir-data"),
         (finding("r", "gpu1", "critical"), NodeNote(True), "unhang explain r"),

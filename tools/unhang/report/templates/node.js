@@ -6,14 +6,20 @@ function made(tag, words, className) {
   return element;
 }
 
+// A line for each title: what is found on eight GPUs is found eight times.
 function findingsOf(row) {
-  const list = made("ul", undefined, "node-findings");
+  const list = made("ul", undefined, "node-findings"), alike = new Map();
   const numbers = Array.from(row.found.keys()).sort((one, other) => KINDS.indexOf(model().cards.get(one).severity) - KINDS.indexOf(model().cards.get(other).severity));
   for (const number of numbers) {
-    const { part, severity } = model().cards.get(number);
-    const item = made("li"), link = made("a", part.querySelector("h3, h4").textContent);
+    const { part, severity } = model().cards.get(number), title = part.querySelector("h3, h4").textContent;
+    const same = alike.get(`${severity} ${title}`) || { severity, title, number, count: 0 };
+    same.count += row.found.get(number);
+    alike.set(`${severity} ${title}`, same);
+  }
+  for (const { severity, title, number, count } of alike.values()) {
+    const item = made("li"), link = made("a", title);
     link.href = `#f${number}`;
-    item.append(made("b", severity, `sev ${severity}`), " ", link);
+    item.append(made("b", severity, `sev ${severity}`), " ", link, count > 1 ? ` × ${count}` : "");
     list.append(item);
   }
   return list;
@@ -35,7 +41,8 @@ function factsOf(row) {
 function commandsOf(row) {
   const list = made("div", undefined, "node-commands");
   if (!/^[A-Za-z0-9][A-Za-z0-9._-]*$/.test(row.name)) return list;
-  for (const words of [`unhang report ${document.body.dataset.run} --host ${row.name} -v`, `unhang history ${row.name}`]) {
+  const { program, report } = document.body.dataset;
+  for (const words of [`${program} report ${report} --host ${row.name} -v`, `${program} history ${row.name}`]) {
     const line = made("p", undefined, "copied"), code = made("code", words);
     line.append(code);
     copied(code);
@@ -52,7 +59,10 @@ function nodeCard(row) {
   close.type = "button";
   close.addEventListener("click", closeNode);
   head.append(row.part.querySelector(".glyph").cloneNode(true), made("h3", row.name), close);
-  card.append(head, made("p", row.part.cells[1].textContent));
+  card.append(head);
+  // The findings say what the row's state says; a node without any, or that was not read, has the state alone.
+  const rest = row.found.size && row.kind !== "down" ? row.part.cells[1].querySelector("small") : row.part.cells[1];
+  if (rest) card.append(made("p", rest.textContent));
   if (row.found.size) card.append(findingsOf(row));
   card.append(factsOf(row));
   const past = row.part.querySelector(".past ul");

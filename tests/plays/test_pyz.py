@@ -15,7 +15,7 @@ from fakes.nvml_runs import H200X2, H200X8, LONG_ENOUGH_S, collect_in_process, s
 
 from unhang_node.collect import SECTIONS
 
-PROJECT = Path(__file__).resolve().parents[3]
+PROJECT = Path(__file__).resolve().parents[2]
 BUILD = [sys.executable, str(PROJECT / "tools" / "collector" / "build.py")]
 BESIDE = ("__init__", "collect", "command", "context", "document", "files", "links", "merging", "mount_table", "named_tuple", "probe", "probe_child")
 BESIDE += ("process", "root", "section", "version", "versions/__init__", "versions/packages")

@@ -1,0 +1,53 @@
+"""Steps of a rollout's way back that go by what the node says, for the controller that began the way back may be dead."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from fakes.role_play import PROJECT, environment, read_play
+
+RUN, OTHERS = "20261120T070000Z-0123456789", "20261119T070000Z-0123456789"
+DEADLINE_S = 600
+# The node's side: which states it has, and what it is asked to restore.
+PLUGIN = """
+from ansible.plugins.action import ActionBase
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        {body}
+"""
+LISTED = "return {'changed': False, 'states': task_vars['node_states']}"
+RESTORED = "open(task_vars['restored'], 'a').write(self._task.args['id'] + ' ' + str(self._task.args['fencing']) + '\\n'); return {'changed': True}"
+
+
+@pytest.mark.parametrize(
+    ("states", "restored"),
+    [
+        ([(RUN, "finished"), (RUN, "finished")], ["s0 7"]),  # a kernel's packages wait until it no longer runs
+        ([(OTHERS, "finished"), (RUN, "rolled_back")], []),
+        ([(RUN, "rolled_back"), (RUN, "failed")], ["s1 7"]),
+        ([], []),
+    ],
+)
+def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path, states, restored):
+    tasks, plugins = tmp_path / "tasks", tmp_path / "plugins"
+    tasks.mkdir()
+    plugins.mkdir()
+    (tasks / "reboot_back.yml").write_text((PROJECT / "playbooks" / "tasks" / "rollout" / "reboot_back.yml").read_text())
+    (tasks / "reboot.yml").write_text("- name: Boot\n  ansible.builtin.meta: noop\n")
+    for name, body in (("saved_state", LISTED), ("state_restore", RESTORED)):
+        (plugins / f"{name}.py").write_text(PLUGIN.format(body=body))
+    (tmp_path / "play.yml").write_text(
+        json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.include_tasks": "tasks/reboot_back.yml"}]}])
+    )
+    known = [{"id": f"s{number}", "run": run, "status": status} for number, (run, status) in enumerate(states)]
+    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "node_states": known, "restored": str(tmp_path / "restored")}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"node": {**host, "unhang_run": RUN, "node_change_fencing": 7}}}}))
+    surroundings = {**environment(tmp_path), "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}"}
+    command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
+    options = {"cwd": PROJECT, "env": surroundings, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    assert read_play(subprocess.run(command, check=False, **options)).code == 0
+    asked = tmp_path / "restored"
+    assert (asked.read_text().splitlines() if asked.exists() else []) == restored

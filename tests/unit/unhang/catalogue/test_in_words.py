@@ -1,0 +1,73 @@
+"""What a rule looks for, in words: a sentence for a condition, a text with what nodes fill in, and no word of the expressions that rules are written in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from unhang.cli import main
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.reference.explain import TOO_LONG, explain
+from unhang.reference.in_words import condition, template
+
+CATALOGUE = load_catalogue()
+OF_EXPRESSIONS = re.compile(r"\btables\.|\bitem\b|selectattr|rejectattr|\||\{\{|\bmap\(|\bis (?:not )?version\(| [=!<>]= ")
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"applies": "gpus.count > 1", "when": "not interconnect.acs_enabled"}, "gpus.count is more than 1, and interconnect.acs_enabled is no"),
+        ({"when": "driver.loaded.version is version('580.65', '<')"}, "driver.loaded.version is older than 580.65"),
+        ({"when": "driver.loaded.version is not version('580.65', '==')"}, "driver.loaded.version is not 580.65"),
+        ({"when": "gpus.model is not known"}, "gpus.model is not known"),
+        ({"when": "gpus.model is not unknown"}, "gpus.model was read"),
+        ({"when": "gpus.devices | rejectattr('error', 'ne', 'x') | list | length == 0"}, "there are no gpus.devices whose error is x"),
+        (
+            {"for_each": "nccl.settings | selectattr('name', 'in', ['A', 'B'])", "applies": "gpus.count > 0", "when": "item.value | trim != '1'"},
+            "for each of nccl.settings whose name is among A or B, where gpus.count is more than 0: its value is not 1",
+        ),
+        (
+            {"applies": "gpus.count > 0 or gpus.pci_count > 0", "when": "node.uptime_s < -1"},
+            "(gpus.count is more than 0, or gpus.pci_count is more than 0), and node.uptime_s is less than -1",
+        ),
+        (
+            {"for_each": "faults.events | selectattr('kind', 'equalto', 'xid')", "when": "item.codes | intersect(tables.xid_levels.fatal.codes) | length > 0"},
+            "for each of faults.events whose kind is xid: "
+            "its codes and the codes of fatal in the table “How grave each Xid is for a training node” have something in common",
+        ),
+        ({"compare": "kernel.release"}, "nodes differ in kernel.release"),
+        ({"when": " and ".join(["gpus.count > 1"] * 40)}, None),  # nobody reads that once
+        ({"when": "gpus.devices | map('pprint') | list"}, None),
+    ],
+)  # fmt: skip
+def test_a_condition_is_a_sentence(row, words):
+    assert condition(row, CATALOGUE.tables) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("NCCL {{ item.version }} at {{ item.path }}", "NCCL <version> at <path>"),
+        ("{{ driver.loaded.version }}{{ ', held' if driver.held else '' }}", "<driver.loaded.version>"),
+        ("{{ item.codes | pprint }} of it", "… of it"),
+    ],
+)
+def test_a_text_says_what_a_node_fills_in(text, words):
+    assert template(text, CATALOGUE.tables) == words
+
+
+def test_no_rule_is_explained_in_words_of_its_expressions_and_nearly_each_has_its_condition_as_a_sentence():
+    topics = [next(one for one in explain(CATALOGUE, rule.id) if one.kind == "rule") for rule in CATALOGUE.rules]
+    shown = [{name: text for name, text in topic.lines if name in ("looks at", "found when", "expected", "reported as", "remedy")} for topic in topics]
+    assert [topic.id for topic, words in zip(topics, shown, strict=True) if len(words) != 5 or not all(words.values())] == []
+    assert [(topic.id, text) for topic, words in zip(topics, shown, strict=True) for text in words.values() if OF_EXPRESSIONS.search(text)] == []
+    assert sum(words["found when"] != TOO_LONG for words in shown) > 0.9 * len(shown)
+
+
+def test_the_expressions_are_shown_when_they_are_asked_for(capsys):
+    assert main(["explain", "xid-fatal"]) == 0
+    assert "tables.xid_levels" not in capsys.readouterr().out
+    assert main(["explain", "xid-fatal", "-v"]) == 0
+    assert "when: item.codes | intersect(tables.xid_levels.fatal.codes) | length > 0" in " ".join(capsys.readouterr().out.split())

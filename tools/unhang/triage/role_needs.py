@@ -1,0 +1,41 @@
+"""Whether a role can repair what was found on a node: it has to know from the policy what to bring, and reach what is to be changed. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Keys of the policy without which a role changes nothing; one of them is enough. A role that is not here needs none.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "kernel": ("kernel.version", "kernel.min"),
+    "gpu_driver": ("driver.version", "driver.min", "driver.max"),
+    "build_toolchain": ("build.extensions",),
+    "host_tuning": ("limits", "host"),
+    "package_hold": ("driver.held", "kernel.held", "nccl.held", "ofed.held"),
+}
+NCCL_PACKAGE = "libnccl2"
+POLICY_RULES_OF_NCCL = ("policy-nccl-version", "policy-nccl-min")
+
+
+def reaches(rule: str, remedy: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """False for an NCCL that no package brought: the role nccl_profile exchanges the package, and leaves environments alone."""
+    nccl = (remedy.get("policy") or {}).get("nccl") or {}
+    about_library = bool({"min", "version"} & nccl.keys()) or rule in POLICY_RULES_OF_NCCL
+    return not (remedy.get("role") == "nccl_profile" and about_library) or str(where.get("package") or "").startswith(NCCL_PACKAGE)
+
+
+def is_told(role: str, *policies: Mapping[str, Any]) -> bool:
+    """Whether one of the policies has a key that the role needs."""
+    keys = NEEDS.get(role, ())
+    return not keys or any(_has(policy, key.split(".")) for policy in policies for key in keys)
+
+
+def untold_text(role: str, lacks: Sequence[str] = ()) -> str:
+    """What somebody has to do before the role can. lacks: the keys of which it needs one, where they are others than ever."""
+    return f"unhang_policy has none of {', '.join(lacks or NEEDS[role])}: without it role {role} does not know what to bring"
+
+
+def _has(policy: Any, path: list[str]) -> bool:
+    for key in path:
+        policy = policy.get(key) if isinstance(policy, Mapping) else None
+    return bool(policy)
