@@ -94,22 +94,22 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]:
-    """(texts, changes, left), with everything written unless in check mode. Raises OSError, ValueError."""
+    """(texts, changes, manual), with everything written unless in check mode. Raises OSError, ValueError."""
     rootfs, owner = module.params["rootfs"], module.params["owner"]
     if module.params["state"] == "restored":
-        texts, left = run.plan_restore(rootfs, owner)
+        texts, manual = run.plan_restore(rootfs, owner)
         if not module.check_mode:
             keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
             run.write_texts(rootfs, texts)
             run.forget_changes(rootfs, owner)
-        return texts, [], left
+        return texts, [], manual
     settings = {name: str(value) for name, value in module.params["settings"].items()}
-    texts, changes, left = run.plan_disable(rootfs, module.params["names"], settings)
+    texts, changes, manual = run.plan_disable(rootfs, module.params["names"], settings)
     if changes and not module.check_mode:
         keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
         run.save_changes(rootfs, owner, changes)
         run.write_texts(rootfs, texts)
-    return texts, changes, left
+    return texts, changes, manual
 
 
 def changed_lines(text: str, other: str) -> list[str]:
@@ -122,13 +122,13 @@ def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     try:
-        texts, changes, left = apply(module)
+        texts, changes, manual = apply(module)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(
         changed=bool(texts),
         lines=[{"file": change.file, "line": change.line, "text": mask_urls(shown(change.before))} for change in changes],
-        needs_manual_action=[row._asdict() for row in left],
+        needs_manual_action=[row._asdict() for row in manual],
         before={path: changed_lines(before, after) for path, (before, after) in texts.items()},
         after={path: changed_lines(after, before) for path, (before, after) in texts.items()},
         diff=[masked_diff(before, after, path) for path, (before, after) in sorted(texts.items())],

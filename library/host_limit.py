@@ -111,15 +111,15 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
             return module_result(FilePlan(manual=[why]))
         plan, units = run.plan_limit(rootfs, limit, wanted, module.params["units"], most)
         rows = run.plan_running(limit, wanted, units)
-    left = []
+    manual = []
     if not module.check_mode:
         write_plan(rootfs, run.owner_of(limit), plan, absent, state_id)
         changes = [Change("limit", *row) for row in run.changes_of(limit, rows)]
         keep_running(rootfs, state_id, changes)
-        rows, left = run.set_running(limit, rows)
+        rows, manual = run.set_running(limit, rows)
         done = {name for name, _now, _goal in run.changes_of(limit, rows)}
         forget_running(rootfs, state_id, [change for change in changes if change.name not in done])
-    return module_result(plan._replace(manual=[*plan.manual, *left]), run.effects_of(limit, rows))
+    return module_result(plan._replace(manual=[*plan.manual, *manual]), run.effects_of(limit, rows))
 
 
 def main() -> None:

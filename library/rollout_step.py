@@ -60,6 +60,10 @@ order:
   type: dict
   returned: part is ask
   sample: {host: gpu001, step: reboot, token: 7, boot_id: 0bbd171a-76df-4cbc-851a-df4c3d61570a, reboots_left: 1, why: ""}
+as_before:
+  description: Whether the node was audited after its rollback, by this controller or an earlier one, and is what it was before it was changed.
+  type: bool
+  returned: part is ask
 status:
   description: How the step ended, as the journal has it.
   type: str

@@ -3,9 +3,9 @@ PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(PYTHON) -m pytest
 # A file of tests is one worker's, in order: what tests of a file share is made once. Those that boot nodes boot a bed of four for each worker.
 BY_FILE := --dist loadfile
-TIERS := test-plays test-torch test-nodes test-roles test-packages test-vm
+TIERS := test-sweeps test-plays test-torch test-nodes test-roles test-packages test-vm
 
-.PHONY: test test-unit test-whole test-all simulate system-packages $(TIERS)
+.PHONY: test test-unit test-whole test-all simulate kill-points system-packages $(TIERS)
 
 # The packages come before the environment: python3-venv may be among them.
 system-packages:
@@ -20,9 +20,16 @@ test: system-packages ## Does the project work here: every unit, and the whole o
 test-unit: $(DEV_STAMP) ## Units alone: no Ansible, no torch, no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
 
+test-sweeps: $(DEV_STAMP) ## All of it: each rule against each, every release and incident, damaged documents, random rollouts; no node
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/sweeps $(TEST_ARGS)
+
 simulate: $(DEV_STAMP) ## 10,000 random rollouts with kills, faults and second controllers, and one that is killed in each step (nightly)
-	UNHANG_SIMULATED_ROLLOUTS=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/unit/unhang/rollout/test_simulated_rollouts.py -k always_hold $(TEST_ARGS)
-	UNHANG_KILL_POINTS=every $(PYTEST) --timeout 7200 tests/plays/test_rollout_kill_points.py $(TEST_ARGS)
+	SIMULATED_ROLLOUTS=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/sweeps/test_simulated_rollouts.py -k always_hold $(TEST_ARGS)
+	KILL_POINTS=every $(PYTEST) --timeout 7200 tests/plays/test_rollout_kill_points.py $(TEST_ARGS)
+
+kill-points: system-packages ## A rollout of a booted node whose controller is killed in each step, as root on Linux (nightly)
+	@$(MAKE) --no-print-directory $(DEV_STAMP)
+	KILL_POINTS=every $(PYTEST) tests/nodes/test_rollout_kill_points_on_nodes.py $(TEST_ARGS)
 
 test-whole: system-packages
 	@$(MAKE) --no-print-directory $(DEV_STAMP)

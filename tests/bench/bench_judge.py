@@ -15,6 +15,7 @@ import resource
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
 
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
-from unhang.judge.documents import decode_node  # noqa: E402
+from unhang.judge.documents import Remembered, decode_node  # noqa: E402
 from unhang.judge.judging import judge_run  # noqa: E402
 from unhang.judge.rules import compile_rule  # noqa: E402
 from unhang.judge.run_input import read_run_input  # noqa: E402
@@ -32,6 +33,7 @@ from unhang.triage.run_judging import conclusion  # noqa: E402
 
 RECORDING = ROOT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 POLICY = {"driver": {"version": "580.178.04"}, "gpu": {"count": 8}, "nvlink": {"links_per_gpu": 18}, "pcie": {"width": 16}}
+PROCESS = {"user": "ml", "command": "python3", "where": "host", "use": "compute"}
 
 
 def base_facts() -> dict[str, Any]:
@@ -64,12 +66,40 @@ def varied(value: Any, shape: Shape, number: int, chance: random.Random) -> Any:
     return value
 
 
+def lived(sections: dict[str, Any], number: int, chance: random.Random) -> None:
+    """What a fleet at work has beside its samples: addresses and boots of its own on each node; jobs on half of them, of which the processes differ; counters
+    that moved on one link in one node of twenty, on one port in one of ten; a carrier that came and went on one in fifty."""
+    node, network = sections["node"], sections["network"]
+    node["boot_id"] = str(uuid.UUID(int=chance.getrandbits(128)))
+    for place, one in enumerate(network["interfaces"] or ()):
+        if one["kind"] != "loopback":
+            one["addresses"] = [f"10.{place}.{number // 250}.{number % 250 + 1}/16"]
+    for rail, card in enumerate(network["rdma"] or ()):
+        for port in card["ports"]:
+            port["lid"] = number * 8 + rail + 1
+            for gid in port["gids"]:
+                gid["gid"] = f"fe80:0000:0000:0000:{number:04x}:{rail:04x}:0003:0001"
+    for section in sections.values():
+        section["probe"]["duration_ms"] = round(chance.uniform(0.1, 90), 1)
+    if number % 2:
+        for device in sections["gpus"]["devices"]:
+            device["processes"] = [{**PROCESS, "pid": chance.randrange(2000, 4_000_000), "memory_mib": float(chance.randrange(60_000, 80_000))}]
+            device["utilization_percent"] = chance.randrange(60, 101)
+    if number % 20 == 0:
+        chance.choice(sections["interconnect"]["links"])["errors"]["replay"] = chance.randrange(1, 4)
+    if number % 10 == 0 and network["rdma"]:
+        chance.choice(network["rdma"])["ports"][0]["counters"]["link_downed"] = chance.randrange(1, 4)
+    if number % 50 == 0:
+        network["interfaces"][-1]["carrier_changes"] = chance.randrange(3, 9)
+
+
 def documents(count: int, all_differ: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
     """(host, node document), none like another; all_differ: also not in what they are configured as."""
     chance = random.Random(1)
     facts, shapes = base_facts(), fact_shapes()
     for number in range(count):
         sections = {name: varied(section, shapes[name], number, chance) for name, section in facts["sections"].items()}
+        lived(sections, number, chance)
         if all_differ:
             sections["kernel"] = {**sections["kernel"], "release": f"6.8.0-{number}-generic"}
         host = f"gpu{number:05d}"
@@ -102,9 +132,9 @@ def multiplied(catalogue: Catalogue, count: int) -> Catalogue:
 
 def parsing_s(folder: Path) -> float:
     """Seconds of CPU that reading and parsing the same documents takes, the judge's yardstick: it does so too, and no less."""
-    started, heads = time.process_time(), dict[bytes, dict]()
+    started, remembered = time.process_time(), Remembered(with_parts=False)
     for path in sorted((folder / "nodes").iterdir()):
-        decode_node(path.read_bytes(), heads)
+        decode_node(path.read_bytes(), remembered)
     return time.process_time() - started
 
 

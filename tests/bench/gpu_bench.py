@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from job_steps import step_job
 from nccl_tests import build_nccl_tests, find_nccl_tests
-from node_steps import step_agreement, step_audit, step_busy, step_collector, step_facts
+from node_steps import step_agreement, step_audit, step_busy, step_collector, step_facts, step_processes
 from smoke_bench import ROOT, Bench
 from smoke_faults import step_absent, step_interface, step_killed, step_stopped, step_two_nccl, step_wrong_device
 from smoke_speed import step_bandwidth, step_build, step_matrix, step_nvml, step_pair, step_smoke
@@ -44,6 +44,7 @@ class Step(NamedTuple):
 STEPS = {
     "facts": Step(step_facts, 15), "smoke": Step(step_smoke, 85), "absent": Step(step_absent, 32), "stopped": Step(step_stopped, 45),
     "bandwidth": Step(step_bandwidth, 130, shared=False), "job": Step(step_job, 160), "collector": Step(step_collector, 30),
+    "processes": Step(step_processes, 10, shared=False),
     "as_hosts": Step(step_as_hosts, 30, shared=False), "agreement": Step(step_agreement, 5), "matrix": Step(step_matrix, 30, shared=False),
     "nvml": Step(step_nvml, 5), "wrong_device": Step(step_wrong_device, 15, shared=False), "two_nccl": Step(step_two_nccl, 15),
     "interface": Step(step_interface, 10), "killed": Step(step_killed, 20, shared=False),

@@ -55,9 +55,9 @@ def build_nccl_tests(source: Path, python: str) -> Path | None:
     cuda = os.environ.get("CUDA_HOME") or str(Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc").resolve().parent.parent)
     settings = {"BUILDDIR": folder / "build", "CUDA_HOME": cuda, "NCCL_HOME": home, "MPI": 0,
                 "NVCC_GENCODE": f"-gencode=arch=compute_{architecture},code=sm_{architecture}"}  # fmt: skip
-    words = ["make", "-j", str(min(32, os.cpu_count() or 4)), "-C", str(source), *(f"{name}={value}" for name, value in settings.items())]
+    argv = ["make", "-j", str(min(32, os.cpu_count() or 4)), "-C", str(source), *(f"{name}={value}" for name, value in settings.items())]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=BUILD_S, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         sys.stdout.write(f"nccl-tests: {problem}\n")
         return None
@@ -71,11 +71,11 @@ def nccl_tests_busbw(place: Path | None, name: str, gpus: int, library: str | No
     """busbw (GB/s, out-of-place) of one run at 1 GiB under torch's own libnccl; None when there is no such program or it does not come to one."""
     if place is None or not (place / PROGRAMS[name]).is_file():
         return None
-    words = [str(place / PROGRAMS[name]), "-b", "1G", "-e", "1G", "-g", str(gpus), "-w", "5", "-n", "40", "-c", "0"]
+    argv = [str(place / PROGRAMS[name]), "-b", "1G", "-e", "1G", "-g", str(gpus), "-w", "5", "-n", "40", "-c", "0"]
     paths = [str(Path(library).parent)] if library else []
     environment = {**os.environ, **settings, "LD_LIBRARY_PATH": os.pathsep.join([*paths, os.environ.get("LD_LIBRARY_PATH", "")])}
     try:
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired) as problem:
         sys.stdout.write(f"  nccl-tests: {problem}\n")
         return None

@@ -17,9 +17,9 @@ STEP_LIMIT_S = 120
 ROUNDS = 5
 
 
-def printed(words: list[str], **options: object) -> tuple[int, str, str]:
+def printed(argv: list[str], **options: object) -> tuple[int, str, str]:
     """(exit code, standard output, standard error) of a program."""
-    done = subprocess.run(words, capture_output=True, text=True, timeout=STEP_LIMIT_S, stdin=subprocess.DEVNULL, check=False, **options)  # type: ignore[call-overload]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=STEP_LIMIT_S, stdin=subprocess.DEVNULL, check=False, **options)  # type: ignore[call-overload]
     return done.returncode, done.stdout, done.stderr
 
 
@@ -43,6 +43,14 @@ def step_collector(bench: Bench) -> None:
     bench.tables.append(said)
     sys.stdout.write(said)
     bench.expect("collector bench", code == 0, f"measurements of the collector, found {errors.strip()[-300:]}")
+
+
+def step_processes(bench: Bench) -> None:
+    """Bench (a): whether several processes have NVML's answers sooner than one."""
+    code, said, errors = printed([sys.executable, "-I", "-S", str(HERE / "nvml_processes.py")])
+    bench.tables.append(said)
+    sys.stdout.write(said)
+    bench.expect("NVML in several processes", code == 0, f"measurements of NVML, found {(said + errors).strip()[-300:]}")
 
 
 def step_agreement(bench: Bench) -> None:
@@ -71,8 +79,8 @@ def step_audit(bench: Bench) -> None:
         bench.say("audit of this machine", "Ansible is not installed here")
         return
     path = os.pathsep.join(filter(None, [str(ROOT / "tools"), str(ROOT / "module_utils"), os.environ.get("PYTHONPATH")]))
-    words = [sys.executable, "-m", "unhang", "audit", "--inventory", str(ROOT / "inventory" / "local"), "--out", str(bench.folder / "runs")]
-    code, said, errors = printed(words, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
+    argv = [sys.executable, "-m", "unhang", "audit", "--inventory", str(ROOT / "inventory" / "local"), "--out", str(bench.folder / "runs")]
+    code, said, errors = printed(argv, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
     bench.measured["audit"] = said
     bench.say("audit of this machine", f"exit code {code}")
     bench.expect("audit", code in (0, 1), f"an audit, found exit code {code}: {errors.strip()[-300:]}")

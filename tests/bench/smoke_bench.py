@@ -119,10 +119,10 @@ def remains() -> list[str]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
+                argv = (folder / "cmdline").read_bytes().split(b"\0")
                 zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
             except OSError:
                 continue
-            if not zombie and any(word.endswith(b"unhang_smoke.py") for word in words) and (b"rank" in words or b"node" in words):
-                found.append(b" ".join(words)[:120].decode("utf-8", "replace"))
+            if not zombie and any(word.endswith(b"unhang_smoke.py") for word in argv) and (b"rank" in argv or b"node" in argv):
+                found.append(b" ".join(argv)[:120].decode("utf-8", "replace"))
     return found

@@ -70,9 +70,9 @@ def step_logs(bench: Bench) -> None:
 def broken_ways() -> str | None:
     """The library, built with the C compiler that is here; None where there is none."""
     target = Path(tempfile.mkdtemp(prefix="broken-ways-"), "broken_ways.so")
-    words = ["cc", "-shared", "-fPIC", "-O1", "-o", str(target), str(HERE / "broken_ways.c"), "-ldl"]
+    argv = ["cc", "-shared", "-fPIC", "-O1", "-o", str(target), str(HERE / "broken_ways.c"), "-ldl"]
     try:
-        return str(target) if subprocess.run(words, check=False).returncode == 0 else None
+        return str(target) if subprocess.run(argv, check=False).returncode == 0 else None
     except OSError:
         return None
 

@@ -2,7 +2,7 @@
 
     python tests/fuzz/run.py [--cases N] [--reader NAME] [--again]
 
-Exit code 1 when something was found: the file is then a case of the tests for good (tests/unit/unhang/test_fuzz_readers.py).
+Exit code 1 when something was found: the file is then a case of the tests for good (tests/sweeps/test_fuzz_readers.py).
 """
 
 from __future__ import annotations

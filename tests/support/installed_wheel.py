@@ -74,7 +74,7 @@ def install(wheel, folder):
     """The wheel in that environment, in place of an earlier one; pip itself says whether its dependencies are what it asks for."""
     place = with_dependencies()
     pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python"]
-    for words in (["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", wheel], ["check"]):
-        done = finished([*pip, *words])
+    for argv in (["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall", wheel], ["check"]):
+        done = finished([*pip, *argv])
         assert done.returncode == 0, done.stdout + done.stderr
     return Installed(place / "bin" / "unhang", folder)

@@ -61,7 +61,7 @@ def _changes(case: Any) -> list[str]:
     """Nothing acts beside a job, on a node in service, or on one that another run has."""
     faults = []
     for host in case.plan.targets:
-        locked = drained = False
+        locked = drained = changed = False
         if "drained by somebody else" in case.faults_at_first[host]:
             drained = True
         for _, what, detail in _events(case, host):
@@ -69,6 +69,9 @@ def _changes(case: Any) -> list[str]:
             drained = {"drain": True, "drained by somebody else": True, "undrain": False}.get(what, drained)
             if what == "change" and (detail or not locked or not drained):
                 faults.append(f"{host}: changed with jobs {detail}, locked {locked}, drained {drained}")
+            if what == "measure" and (detail or not locked or not drained or changed):
+                faults.append(f"{host}: measured as it was found with jobs {detail}, locked {locked}, drained {drained}, changed {changed}")
+            changed = changed or what == "change"
             if what == "boot" and detail in ("trial", "reboot", "rollback") and not locked:
                 faults.append(f"{host}: booted without a lock")
     return faults

@@ -15,7 +15,7 @@ FAULTS = (
     "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails", "smoke fails", "smoke together fails", "nobody is named",
     "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends", "drained by somebody else", "drained by somebody else under way",
     "rollback fails", "rollback says ok and does nothing", "rollback vanishes", "crashes in between", "lock cannot be written", "another run has it",
-    "booted since the plan",
+    "booted since the plan", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
 )  # fmt: skip
 FAULTS_OF_THE_WAY_BACK = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
 
@@ -147,6 +147,21 @@ class World:
         yield
         return self._refuses(node, order) or StepResult("ok", {})
 
+    def _smoke_before(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        self.note("measure", node.host, list(node.jobs))
+        if "vanishes in its smoke before" in node.faults:
+            node.up = False
+            return StepResult("silent", {"why": "unreachable"})
+        if "boots in its smoke before" in node.faults:
+            node.faults.discard("boots in its smoke before")
+            self._boots(node, "by itself in smoke_before")
+        if "smoke before fails" in node.faults:
+            return StepResult("ok", {"healthy": False, "why": "all_reduce hangs", "boot_id": node.boot_id})
+        return StepResult("ok", {"healthy": True, "boot_id": node.boot_id})
+
     def _apply(self, node: Node, order: Order, run: str):
         yield
         if refused := self._refuses(node, order):
@@ -249,10 +264,12 @@ class World:
             node.up = False
             return StepResult("silent", {"why": "unreachable"})
         self.note("change", node.host, list(node.jobs))
+        came_back = node.installed != ("k1", "d1")
         if "rollback says ok and does nothing" not in node.faults:
             node.installed, node.trial_done = ("k1", "d1"), False
         yield
-        return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
+        # It tells of what it has brought back itself: one that is done again, for nobody heard of the first, finds nothing left.
+        return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": came_back})
 
     def _reboot_back(self, node: Node, order: Order, run: str):
         return self._reboot(node, order, run, "rollback")

@@ -98,7 +98,7 @@ def prepare(folder, waves, real=()):
     tasks.mkdir(parents=True)
     plays = {play["name"]: play for play in yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())}
     (folder / "rollout.yml").write_text(json.dumps([plays[name] for name in PLAYS]))
-    for name in ("step", *STEPS, "ours"):
+    for name in ("step", "boot_id", *STEPS, "ours"):
         is_real = name == "step" or name in real
         (tasks / f"{name}.yml").write_text((source / f"{name}.yml").read_text() if is_real else HELD if name == "ours" else STEP.format(step=name))
     return Scripted(folder, planned(folder, waves))

@@ -63,20 +63,20 @@ class Cluster:
         with contextlib.ExitStack() as undo:
             yield Fleet(self.bed, self.fleet.library, work, undo)
 
-    def say(self, *words):
+    def say(self, *argv):
         """What one of Slurm's commands says."""
-        return self.bed.run(words, env=self.environment).stdout.strip()
+        return self.bed.run(argv, env=self.environment).stdout.strip()
 
-    def must(self, *words):
+    def must(self, *argv):
         """The same, of a command that has to succeed."""
-        done = self.bed.run(words, env=self.environment)
-        assert done.returncode == 0, f"{words}: {done.returncode} {done.stdout} {done.stderr}"
+        done = self.bed.run(argv, env=self.environment)
+        assert done.returncode == 0, f"{argv}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout.strip()
 
     def state(self, node):
         """(states, reason) as scontrol says them."""
-        words = self.must("scontrol", "show", "node", node).split("\n")
-        fields = {key: value for line in words for key, _, value in [line.strip().partition("=")]}
+        lines = self.must("scontrol", "show", "node", node).split("\n")
+        fields = {key: value for line in lines for key, _, value in [line.strip().partition("=")]}
         return fields["State"].split()[0], fields.get("Reason", "")
 
     def start_job(self, node, script):

@@ -30,8 +30,8 @@ def put(parent, name, record=None, age_s=0):
 
 def survey(parent):
     """The payload's survey, by a process of its own, as every launcher asks for it first."""
-    words = [sys.executable, str(PAYLOAD), "survey"]
-    done = subprocess.run(words, env={**os.environ, "TMPDIR": str(parent)}, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    argv = [sys.executable, str(PAYLOAD), "survey"]
+    done = subprocess.run(argv, env={**os.environ, "TMPDIR": str(parent)}, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
     assert json.loads(done.stdout)["e"] == "survey"
     return sorted(path.name for path in parent.iterdir())
 
@@ -67,8 +67,8 @@ def agent(tmp_path):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 1000000\n")
     python.chmod(0o755)
-    words = [sys.executable, str(place / PAYLOAD.name), "node", "--plan", json.dumps({**PLAN, "python": str(python)}), "--output", str(place / "events.jsonl")]
-    with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    argv = [sys.executable, str(place / PAYLOAD.name), "node", "--plan", json.dumps({**PLAN, "python": str(python)}), "--output", str(place / "events.jsonl")]
+    with subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         until = time.monotonic() + DEADLINE_S
         while "rank_begin" not in shown(place) and process.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
@@ -99,6 +99,6 @@ def test_a_folder_stays_while_its_agent_runs_and_until_its_launcher_has_given_up
 
 def test_an_agent_clears_away_too(tmp_path):
     put(tmp_path, "unhang-smoke-over", "1\n")
-    words = [sys.executable, str(PAYLOAD), "node", "--plan", json.dumps({**PLAN, "python": "/bin/true"})]
-    subprocess.run(words, env={**os.environ, "TMPDIR": str(tmp_path)}, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
+    argv = [sys.executable, str(PAYLOAD), "node", "--plan", json.dumps({**PLAN, "python": "/bin/true"})]
+    subprocess.run(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
     assert list(tmp_path.iterdir()) == []

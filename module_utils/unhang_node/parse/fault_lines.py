@@ -66,7 +66,49 @@ PATTERNS = (
         r"(?P<subject>NVRM|nvidia-nvlink|nvidia-nvswitch\d{0,4}): (?!S?Xid )(?=.{0,200}?[Nn][Vv][Ll]ink)(?=.{0,400}?" + _FAILED + r")",
     ),
 )
-NEEDLES = tuple(sorted({needle for _kind, needles, _pattern in PATTERNS for needle in needles}))
+# What else the kernel prints of a fault: (its subject, needles, pattern). What each means stands in the catalogue's table kernel_messages.
+MESSAGES = (
+    ("gpu-bar-invalid", ("assigned to your NVIDIA device is invalid",), r"NVRM: This PCI I/O region assigned to your NVIDIA device is invalid"),
+    ("gpu-not-for-open-modules", ("is not supported by open",), r"NVRM: .{0,200}is not supported by open"),
+    ("gpu-needs-open-modules", ("NVIDIA open kernel modules",), r"NVRM: .{0,200}requires use of the NVIDIA open kernel modules"),
+    ("gpu-of-older-branch", ("supported through the NVIDIA",), r"NVRM: .{0,200}supported through the NVIDIA "),
+    ("gpu-bound-elsewhere", ("probe routine was not called",), r"NVRM: The NVIDIA probe routine was not called for \d"),
+    ("peermem-context", ("nv_get_p2p_free_callback",), r"nvidia[-_]peermem .{0,40}nv_get_p2p_free_callback.{0,20} ERROR"),
+    ("rdma-card-health", ("health compromised", "bad device here"), r"mlx5_core " + _PCI + r".{0,160}(?:health compromised|bad device here)"),
+    ("rdma-card-command", ("leak of a command resource",), r"mlx5_core " + _PCI + r".{0,200}leak of a command resource"),
+    ("rdma-card-cable", ("Port module event",), r"mlx5_core " + _PCI + r".{0,40}Port module event.{0,40}: module \d{1,3}, (?:Cable error|High Temperature)"),
+    ("rdma-card-slot", ("available PCIe bandwidth, limited by",), r"mlx5_core " + _PCI + r": .{0,40}available PCIe bandwidth, limited by"),
+    ("ipoib-join", ("multicast join failed",), r"\w{1,16}: (?:multicast|sendonly multicast) join failed "),
+    ("transmit-queue", ("NETDEV WATCHDOG",), r"NETDEV WATCHDOG: "),
+    ("neighbour-table", ("table overflow!",), r"neighbour: \w{1,32}: neighbou?r table overflow!"),
+    ("connection-table", (": table full, dropping packet",), r"(?:nf_conntrack: ){1,2}table full, dropping packet"),
+    ("processes-limit", ("fork rejected by pids controller",), r"cgroup: fork rejected by pids controller"),
+    ("iommu-fault", ("IO_PAGE_FAULT", "DMAR: [DMA"), r".{0,120}(?:AMD-Vi: Event logged \[IO_PAGE_FAULT|DMAR: \[DMA .{0,40}fault addr)"),
+    ("nfs-server", ("not responding, ",), r"nfs: server .{1,200} not responding, "),
+    (
+        "lustre-server",
+        ("client was evicted", "was lost; in progress operations"),
+        r"Lustre(?:Error)?: .{0,400}(?:client was evicted|was lost; in progress operations)",
+    ),
+    (
+        "disk-error",
+        ("I/O error, dev ", "EXT4-fs error"),
+        r"(?:(?:blk_update_request: )?(?:critical )?(?:I/O|medium|target) error, dev (?!loop|fd|sr)|EXT4-fs error)",
+    ),
+    ("disk-timeout", ("timeout, aborting", "timeout, reset controller"), r"nvme \S{1,12}: I/O .{1,120} timeout, "),
+    ("memory-uncorrected", ("EDAC MC", "Memory failure: 0x"), r"(?:EDAC MC\d{1,3}: \d{1,9} UE |Memory failure: 0x[0-9a-f]{1,16}: )"),
+    ("memory-corrected", ("EDAC MC",), r"EDAC MC\d{1,3}: \d{1,9} CE "),
+    ("processor-hot", ("cpu clock throttled",), r"(?:mce: )?CPU\d{1,5}: (?:Core|Package) temperature (?:is )?above threshold"),
+    (
+        "module-refused",
+        ("unsigned module", "unavailable key is rejected"),
+        r"(?:Loading of .{0,40}module.{0,40} is rejected|Lockdown: .{1,64}unsigned module loading is restricted)",
+    ),
+    ("clock-unstable", ("Marking clocksource",), r"clocksource: .{0,80}Marking clocksource 'tsc.{0,8}' as unstable"),
+    ("page-allocation", ("page allocation failure: order:",), r".{1,64}: page allocation failure: order:\d"),
+    ("pcie-contained", ("DPC: containment event",), r"pcieport " + _PCI + r": .{0,20}DPC: containment event"),
+)
+NEEDLES = tuple(sorted({needle for _what, needles, _pattern in PATTERNS + MESSAGES for needle in needles}))
 GPU_LIBRARIES = ("libnccl", "libcuda", "libnvidia", "libtorch_cuda", "libc10_cuda", "libcudart", "libcudnn", "libcublas")
 AER_SEVERITIES = {"Corrected": "corrected", "Correctable": "corrected"}
 
@@ -79,6 +121,11 @@ def parse_fault(message: str) -> Fault | None:
             match = re.match(pattern, line)  # compiled at its first use: all of them take 9 ms, and a healthy log needs none
             if match:
                 return fault_of(kind, match.groupdict(), line)
+    for subject, needles, pattern in MESSAGES:
+        if any(needle in line for needle in needles):
+            match = re.match(pattern, line)
+            if match:
+                return Fault("other", None, normal_address(match.groupdict().get("pci")), subject, None)
     return None
 
 

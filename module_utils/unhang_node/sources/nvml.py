@@ -5,6 +5,7 @@ Sections: gpus, interconnect (links, by_gpu, pairs, p2p_ok, fabric_state), and o
 
 from __future__ import annotations
 
+import itertools
 import time
 
 from ..nvml.asking import Asking, Lost
@@ -203,19 +204,22 @@ def _interconnect(ctx: Context, asking: Asking, devices: list[dict[str, Any]], h
     rows = [row for index in sorted(links) for row in links[index]]
     yield "interconnect", {"links": rows, "by_gpu": by_gpu, "fabric_state": sum_up_fabric(states)}, [], MORE
     addresses = {device["index"]: device.get("pci_address") for device in devices}
-    pairs: list[dict[str, Any]] = []
-    in_full = ctx.options.get("p2p_matrix") == "full"
-    for a in sorted(handles):
-        for b in sorted(handles):
-            if a < b:
-                name = f"pairs[{len(pairs)}]"
-                row = read_pair(asking, name, (a, handles[a]), (b, handles[b]), in_full)
-                row["nvlinks"] = count_between(links, addresses, a, b)
-                pairs.append(row)
-                gone = [gpu for gpu in (a, b) if handles[gpu] is None]
-                if gone:
-                    asking.unread.add(name, "absent", f"GPU {gone[0]} does not answer")
+    pairs = _read_pairs(asking, handles, ctx.options.get("p2p_matrix") == "full")
+    for row in pairs:
+        row["nvlinks"] = count_between(links, addresses, row["a"], row["b"])
     all_read = judge_all_read(pairs)
     if all_read is None and None in handles.values():
         asking.unread.add("p2p_ok", "absent", "not every GPU answers")
     yield "interconnect", {"pairs": pairs, "p2p_ok": all_read}, asking.unread.rows
+
+
+def _read_pairs(asking: Asking, handles: dict[int, Any], in_full: bool) -> list[dict[str, Any]]:
+    """One row for each pair of GPUs."""
+    pairs: list[dict[str, Any]] = []
+    for a, b in itertools.combinations(sorted(handles), 2):
+        name = f"pairs[{len(pairs)}]"
+        pairs.append(read_pair(asking, name, (a, handles[a]), (b, handles[b]), in_full))
+        gone = [gpu for gpu in (a, b) if handles[gpu] is None]
+        if gone:
+            asking.unread.add(name, "absent", f"GPU {gone[0]} does not answer")
+    return pairs

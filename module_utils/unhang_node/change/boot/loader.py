@@ -46,39 +46,46 @@ def read_loader(rootfs: str) -> Loader:
     root, unread = Root([rootfs]), Unread()
     facts = read_boot(root, unread, read_mounts(root))
     if facts["loader"] == "grub":
-        folder = next(path for path in GRUB_FOLDERS if root.exists(path + "/grub.cfg"))
-        cfg = root.text(folder + "/grub.cfg", CFG_LIMIT_BYTES)
-        values = parse_grubenv(_grubenv(rootfs, folder))
-        if "next_entry" not in cfg:
-            raise NotPossible(f"expected a grub.cfg that knows one-shot entries, found none of it in {folder}/grub.cfg; make it with grub-mkconfig")
-        way = "bls" if "blscfg" in cfg and read_loader_entries(root, "/boot/loader/entries") else "menu"
-        return Loader(
-            facts=facts,
-            way=way,
-            folder=folder,
-            cfg=cfg,
-            default=parse_default(cfg) or "0",
-            saved=values.get("saved_entry") or None,
-            one_shot=values.get("next_entry") or None,
-        )
+        return _read_grub(rootfs, root, facts)
     if facts["loader"] == "systemd-boot":
-        mounted = next((path for path in LOADER_FOLDERS if root.exists(path + "/entries")), None)
-        if mounted is None:
-            raise NotPossible("expected systemd-boot's entries in {}, found none; mount its partition".format(" or ".join(LOADER_FOLDERS)))
-        chosen = read_efi_text(root, "LoaderEntryDefault")
-        return Loader(
-            facts=facts,
-            way="systemd-boot",
-            folder=mounted + "/entries",
-            cfg="",
-            default=chosen or "",
-            saved=chosen,
-            one_shot=read_efi_text(root, "LoaderEntryOneShot"),
-        )
+        return _read_systemd_boot(root, facts)
     raise NotPossible(
         "expected GRUB or systemd-boot on the node's disk, found {}; a node that boots from the network or from an image gets its kernel there".format(
             "no boot loader" if facts["loader"] == "none" else "another one"
         )
+    )
+
+
+def _read_grub(rootfs: str, root: Root, facts: dict[str, Any]) -> Loader:
+    folder = next(path for path in GRUB_FOLDERS if root.exists(path + "/grub.cfg"))
+    cfg = root.text(folder + "/grub.cfg", CFG_LIMIT_BYTES)
+    values = parse_grubenv(_grubenv(rootfs, folder))
+    if "next_entry" not in cfg:
+        raise NotPossible(f"expected a grub.cfg that knows one-shot entries, found none of it in {folder}/grub.cfg; make it with grub-mkconfig")
+    return Loader(
+        facts=facts,
+        way="bls" if "blscfg" in cfg and read_loader_entries(root, "/boot/loader/entries") else "menu",
+        folder=folder,
+        cfg=cfg,
+        default=parse_default(cfg) or "0",
+        saved=values.get("saved_entry") or None,
+        one_shot=values.get("next_entry") or None,
+    )
+
+
+def _read_systemd_boot(root: Root, facts: dict[str, Any]) -> Loader:
+    mounted = next((path for path in LOADER_FOLDERS if root.exists(path + "/entries")), None)
+    if mounted is None:
+        raise NotPossible("expected systemd-boot's entries in {}, found none; mount its partition".format(" or ".join(LOADER_FOLDERS)))
+    chosen = read_efi_text(root, "LoaderEntryDefault")
+    return Loader(
+        facts=facts,
+        way="systemd-boot",
+        folder=mounted + "/entries",
+        cfg="",
+        default=chosen or "",
+        saved=chosen,
+        one_shot=read_efi_text(root, "LoaderEntryOneShot"),
     )
 
 

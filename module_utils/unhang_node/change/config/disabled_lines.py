@@ -44,7 +44,7 @@ def plan_file(path: str, source: str, text: str, rows: Iterable[tuple[int, str]]
     """(new text, [Change], [ManualStep]) of one file. rows: [(line number, name)] that are to lose their effect."""
     lines = text.split("\n")
     ours = _our_lines(lines)
-    changes, left = [], []
+    changes, manual = [], []
     for number, name in sorted(set(rows)):
         if number in ours or not 1 <= number <= len(lines):
             continue
@@ -52,11 +52,11 @@ def plan_file(path: str, source: str, text: str, rows: Iterable[tuple[int, str]]
         after = _disabled(path, source, line, name) if not _is_continued(lines, number) else None
         if after is None:
             why = f"expected a line that sets {name} and nothing else, found {mask_urls(line.strip()[:120])!r}; take it out by hand"
-            left.append(ManualStep(file=path, line=number, name=name, why=why))
+            manual.append(ManualStep(file=path, line=number, name=name, why=why))
             continue
         lines[number - 1] = after
         changes.append(Change(file=path, line=number, before=line, after=after))
-    return "\n".join(lines), changes, left
+    return "\n".join(lines), changes, manual
 
 
 def restored_text(text: str, changes: Iterable[tuple[str, str, int]]) -> tuple[str, list[str]]:

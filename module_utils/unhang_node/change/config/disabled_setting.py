@@ -14,7 +14,7 @@ from .disabled_lines import Change, ManualStep, plan_file, restored_text
 
 def plan_disable(rootfs: str, names: Iterable[str], settings: Mapping[str, str]) -> tuple[Texts, list[Change], list[ManualStep]]:
     """({path: (before, after)}, [Change], [ManualStep]). names: to be taken out of effect; settings: {name: value} that may stay where the value is that."""
-    found, left = _rows(rootfs, frozenset(names), settings)
+    found, manual = _rows(rootfs, frozenset(names), settings)
     texts: dict[str, tuple[str | None, str | None]] = {}
     changes: list[Change] = []
     for (path, source), rows in sorted(found.items()):
@@ -23,11 +23,11 @@ def plan_disable(rootfs: str, names: Iterable[str], settings: Mapping[str, str])
             continue
         text = (texts[path][1] if path in texts else before) or ""
         after, done, more = plan_file(path, source, text, rows)
-        left.extend(more)
+        manual.extend(more)
         changes.extend(done)
         if after != text:
             texts[path] = (before, after)
-    return texts, changes, left
+    return texts, changes, manual
 
 
 def _rows(rootfs: str, names: Collection[str], settings: Mapping[str, str]) -> tuple[dict[tuple[str, str], list[tuple[int, str]]], list[ManualStep]]:
@@ -37,8 +37,8 @@ def _rows(rootfs: str, names: Collection[str], settings: Mapping[str, str]) -> t
     for row in read_system_settings(root, unread, read_mounts_or_none(root)).settings:
         if row.name in names and row.value is not None and row.line and row.value != settings.get(row.name):
             found.setdefault((row.file, row.source), []).append((row.line, row.name))
-    left = [ManualStep(why="{}: {}".format(row["field"], row["reason"])) for row in unread.rows if row["field"] == "settings"]
-    return found, left
+    manual = [ManualStep(why="{}: {}".format(row["field"], row["reason"])) for row in unread.rows if row["field"] == "settings"]
+    return found, manual
 
 
 def save_changes(rootfs: str, state_name: str, changes: Sequence[Change]) -> None:
@@ -61,17 +61,17 @@ def write_texts(rootfs: str, texts: Mapping[str, tuple[str | None, str | None]])
 def plan_restore(rootfs: str, state_name: str) -> tuple[Texts, list[ManualStep]]:
     """({path: (before, after)}, [ManualStep]) that puts back every line that was disabled."""
     texts: dict[str, tuple[str | None, str | None]] = {}
-    left = []
+    manual = []
     for path, saved in sorted(read_state(rootfs, state_name).get("disabled", {}).items()):
         before = read_text_or_none(place_of(rootfs, path))
         if before is None:
-            left.append(ManualStep(file=path, why="the file is gone; its lines were: " + " | ".join(row[0] for row in saved)[:300]))
+            manual.append(ManualStep(file=path, why="the file is gone; its lines were: " + " | ".join(row[0] for row in saved)[:300]))
             continue
         after, gone = restored_text(before, [(row[0], row[1], row[2]) for row in saved])
-        left.extend(ManualStep(file=path, why=f"no longer there to be put back: {line!r}") for line in gone)
+        manual.extend(ManualStep(file=path, why=f"no longer there to be put back: {line!r}") for line in gone)
         if after != before:
             texts[path] = (before, after)
-    return texts, left
+    return texts, manual
 
 
 def forget_changes(rootfs: str, state_name: str) -> None:

@@ -65,8 +65,8 @@ def plan_own(rootfs: str, wanted: Mapping[str, Sequence[str]], note: str = "", s
 
 def plan_gone(rootfs: str, owner: str, paths: Iterable[str]) -> FilePlan:
     """FilePlan that takes away files of ours at `paths` and puts back every line that `owner` disabled. Raises as plan_own."""
-    texts, left = plan_restore(rootfs, owner)
-    return FilePlan(texts={**plan_own(rootfs, {path: [] for path in paths}).texts, **texts}, manual=left)
+    texts, manual = plan_restore(rootfs, owner)
+    return FilePlan(texts={**plan_own(rootfs, {path: [] for path in paths}).texts, **texts}, manual=manual)
 
 
 def write_plan(rootfs: str, owner: str | None, plan: FilePlan, absent: bool, state_id: str, more: Sequence[str] = ()) -> None:

@@ -64,7 +64,7 @@ def names_of(rootfs: str, name: str) -> list[str]:
 
 def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool) -> tuple[list[tuple[str, int, str]], list[ManualStep]]:
     """([(path, number, line)] to be disabled, [ManualStep]): others' lines that set a parameter otherwise, or keep the module from being loaded."""
-    root, rows, left = Root([rootfs]), [], []
+    root, rows, manual = Root([rootfs]), [], []
     for path in drop_ins(root, [MODPROBE]):
         if path in (options_path(names[0]),):
             continue
@@ -80,17 +80,17 @@ def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str]
                 rows.append((path, number, line))
             elif wrong:
                 why = "sets {} otherwise beside other parameters; ours comes later and wins, but take it out".format(", ".join(wrong))
-                left.append(ManualStep(file=path, line=number, name=wrong[0], why=why))
-    return rows, left
+                manual.append(ManualStep(file=path, line=number, name=wrong[0], why=why))
+    return rows, manual
 
 
 def plan_module(rootfs: str, name: str, parameters: Mapping[str, str], at_boot: bool) -> FilePlan:
     """FilePlan. parameters: {name: text}. Raises OSError, ValueError."""
     names = names_of(rootfs, name)
-    others, left = read_others(rootfs, names, parameters, at_boot)
+    others, manual = read_others(rootfs, names, parameters, at_boot)
     lines = [f"options {one} {key}={value}" for one in names for key, value in sorted(parameters.items())]
     plan = plan_own(rootfs, {options_path(name): lines, load_path(name): [name] if at_boot else []}, others=others)
-    return plan._replace(manual=left + [ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters])
+    return plan._replace(manual=manual + [ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters])
 
 
 def early_loads(rootfs: str, name: str) -> list[tuple[str, str]]:

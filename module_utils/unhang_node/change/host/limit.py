@@ -85,7 +85,7 @@ def plan_running(limit: str, wanted: int, units: Iterable[limits.Unit]) -> list[
 
 def set_running(limit: str, rows: Iterable[RunningLimit]) -> tuple[list[RunningLimit], list[str]]:
     """(rows that were set, lines that say what could not be): a container may not raise what its host gave it."""
-    done, left = [], []
+    done, manual = [], []
     for row in rows:
         name, pid, _now, goal = row
         try:
@@ -94,10 +94,10 @@ def set_running(limit: str, rows: Iterable[RunningLimit]) -> tuple[list[RunningL
         except ProcessLookupError:
             continue
         except (PermissionError, ValueError) as problem:
-            left.append(f"{name} runs on with its old {limit} until it is started again: {problem}")
+            manual.append(f"{name} runs on with its old {limit} until it is started again: {problem}")
             continue
         done.append(row)
-    return done, left
+    return done, manual
 
 
 def name_of(limit: str, unit: str) -> str:

@@ -97,39 +97,41 @@ def no_pynvml() -> Any:
 def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml, named: Sequence[str] = ()) -> RollbackPlan:
     """RollbackPlan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
     chosen = states_to_roll_back(read_states(rootfs), state_id)
-    saved: dict[str, Saved | None] = {}
-    selections: dict[str, str] = {}
-    folders: set[str] = set()
-    newest: dict[str, dict[str, Any]] = {}
-    left = []
-    for state in chosen:  # newest first: what the oldest saved is what stands in the end
-        folder = folder_of(rootfs, state["id"])
-        kept = read_saved_files(folder)
-        for path in kept:
-            newest.setdefault(path, state)
-        saved.update(kept)
-        selections.update(read_saved_selections(folder))
-        folders.update(state["folders"])
-    now = {path: read_saved(rootfs, path) for path in saved}
-    files = {path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]}
-    for path in files:
-        if not is_as_left(rootfs, path, newest[path]):
-            left.append("{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"]))
-    unhold_first, hold, unhold = _holds(rootfs, selections)
+    files, changed = _plan_files(rootfs, chosen)
+    unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, chosen))
     running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
     stays = [*stays, *changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)]
     return RollbackPlan(
         states=chosen,
         files=files,
-        folders=sorted(folders, reverse=True),
+        folders=sorted({folder for state in chosen for folder in state["folders"]}, reverse=True),
         unhold_first=unhold_first,
         hold=hold,
         unhold=unhold,
-        manual=[*left, *stays],
+        manual=[*changed, *stays],
         running=running,
         reread=rows_of_rereaders(rootfs, files),
         named=tuple(named),
     )
+
+
+def _plan_files(rootfs: str, chosen: Sequence[dict[str, Any]]) -> tuple[dict[str, tuple[Saved | None, Saved | None]], list[str]]:
+    """({path: (now, as it was saved)} of files that differ, [line on one that somebody changed since]). chosen: newest first."""
+    saved: dict[str, Saved | None] = {}
+    newest: dict[str, dict[str, Any]] = {}
+    for state in chosen:  # what the oldest saved is what stands in the end
+        kept = read_saved_files(folder_of(rootfs, state["id"]))
+        for path in kept:
+            newest.setdefault(path, state)
+        saved.update(kept)
+    now = {path: read_saved(rootfs, path) for path in saved}
+    files = {path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]}
+    changed = [
+        "{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"])
+        for path in files
+        if not is_as_left(rootfs, path, newest[path])
+    ]
+    return files, changed
 
 
 def apply_restore(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml = no_pynvml) -> RollbackResult:
@@ -162,10 +164,10 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
         wait_until_free(rootfs, lock_timeout_s)
     if plan.unhold_first:
         backend_of(rootfs).set_holds(rootfs, [], plan.unhold_first, lock_timeout_s)
-    left = put_back(rootfs, plan.running, load_pynvml)
+    manual = put_back(rootfs, plan.running, load_pynvml)
     result = _restore_others(rootfs, plan, lock_timeout_s, due, check=False)
     if result.waits_for:
-        return result._replace(manual=left)
+        return result._replace(manual=manual)
     if plan.files:
         keep_replaced(rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()})
     for path, (_now, saved) in sorted(plan.files.items()):
@@ -177,7 +179,7 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
     _unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
     if hold or unhold:
         backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
-    return result._replace(manual=left + read_again(plan.reread))
+    return result._replace(manual=manual + read_again(plan.reread))
 
 
 def _folders(plan: RollbackPlan) -> list[str]:

@@ -55,7 +55,7 @@ def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml)
     unknown = sorted({kind for kind, _name in chains} - set(kinds) - set(GPU_MODES))
     if unknown:
         raise ValueError("expected saved values of {}, found {}; was it saved by a newer unhang?".format(", ".join([*kinds, *GPU_MODES]), ", ".join(unknown)))
-    gpu_rows, left = _plan_gpus(chains, load_pynvml)
+    gpu_rows, manual = _plan_gpus(chains, load_pynvml)
     rows = list(gpu_rows)
     for (kind, name), records in sorted((key, records) for key, records in chains.items() if key[0] in kinds):
         now = kinds[kind].read(name)
@@ -64,21 +64,21 @@ def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml)
         row, why = _row(kind, name, now, records)
         why = why or (row and kinds[kind].why_not(name, row.after))
         if why:
-            left.append(f"{shown_name(kind, name)}: {why}")
+            manual.append(f"{shown_name(kind, name)}: {why}")
         elif row:
             rows.append(row)
-    return rows, left
+    return rows, manual
 
 
 def put_back(rootfs: str, rows: Sequence[Row], load_pynvml: LoadPynvml) -> list[str]:
     """[line] of what could not be put back, which never keeps the rest of a rollback from being done: the next boot brings it."""
-    kinds, left = kinds_of(rootfs), []
+    kinds, manual = kinds_of(rootfs), []
     gpu_rows = [row for row in rows if row.kind in GPU_MODES]
     for row in [row for row in rows if row.kind not in GPU_MODES]:
         try:
             kinds[row.kind].write(row.name, row.after)
         except (OSError, ValueError) as problem:
-            left.append(f"{shown_name(row.kind, row.name)}: could not be put back before the next boot: {problem}")
+            manual.append(f"{shown_name(row.kind, row.name)}: could not be put back before the next boot: {problem}")
     if gpu_rows:
         nvml, why = modes.open_nvml(load_pynvml)
         try:
@@ -87,8 +87,8 @@ def put_back(rootfs: str, rows: Sequence[Row], load_pynvml: LoadPynvml) -> list[
                 modes.set_modes(nvml, [modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in gpu_rows])
         except (ValueError, KeyError, nvml.NVMLError) as problem:
             why = str(problem)
-        left += [f"modes of GPUs: could not be put back before the next boot: {why}"] if why else []
-    return left
+        manual += [f"modes of GPUs: could not be put back before the next boot: {why}"] if why else []
+    return manual
 
 
 def rows_of_rereaders(rootfs: str, paths: Iterable[str]) -> list[Row]:
@@ -98,13 +98,13 @@ def rows_of_rereaders(rootfs: str, paths: Iterable[str]) -> list[Row]:
 
 def read_again(rows: Sequence[Row]) -> list[str]:
     """[line] of services that did not take their files again."""
-    left = []
+    manual = []
     for row in rows:
         try:
             output_of(["systemctl", "kill", "--signal=HUP", row.name])
         except (OSError, ValueError) as problem:
-            left.append(f"{row.name}: reads its files at the next boot: {problem}")
-    return left
+            manual.append(f"{row.name}: reads its files at the next boot: {problem}")
+    return manual
 
 
 def shown_name(kind: str, name: str) -> str:
@@ -158,14 +158,14 @@ def _plan_gpus(chains: dict[tuple[str, str], list[dict[str, Any]]], load_pynvml:
         gpus = {gpu.uuid: gpu for gpu in modes.read_gpus(nvml)}
     except nvml.NVMLError as problem:
         return [], [f"modes of GPUs stay as they are until the driver is loaded again: {problem}"]
-    rows, left = [], []
+    rows, manual = [], []
     for (kind, uuid), records in sorted(chains.items(), key=lambda item: item[0]):
         now = getattr(gpus[uuid], kind) if uuid in gpus else None
         row, why = (None, None) if now is None else _row(kind, uuid, now, records)
-        left += [f"{shown_name(kind, uuid)}: {why}"] if why else []
+        manual += [f"{shown_name(kind, uuid)}: {why}"] if why else []
         rows += [row] if row else []
     modes.refuse_in_use([modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in rows])
-    return sorted(rows, key=lambda row: (row.kind != "persistence", gpus[row.name].index)), left
+    return sorted(rows, key=lambda row: (row.kind != "persistence", gpus[row.name].index)), manual
 
 
 def _row(kind: str, name: str, now: Any, records: Sequence[dict[str, Any]]) -> tuple[Row | None, str | None]:

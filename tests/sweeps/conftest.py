@@ -1,0 +1,8 @@
+"""What every sweep starts from."""
+
+from __future__ import annotations
+
+from unhang.judge.compiled_catalogue import load_catalogue
+
+# Read once for each worker, as for the units.
+load_catalogue()

@@ -1,0 +1,154 @@
+"""Nodes that are configured alike: what is looked up, and what a function tells of their measured numbers, is what judging in full says."""
+
+from __future__ import annotations
+
+import copy
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+from damaged_nodes import damaged, recorded_nodes
+from judge_cases import rule
+
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.documents import InvalidNode, to_facts
+from unhang.judge.engine import Engine
+from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world
+from unhang.judge.pass_code import CANNOT_TELL, passing
+from unhang.judge.rules import compile_rule, tables_shape
+
+MEASURED = (0, 1, 79, 85, 100, 3000, 10**7, 5_200_000, None)
+OF_A_GPU = ("utilization_percent", "temperature_c", "memory_used_mib", "power_draw_w")
+
+
+@cache
+def view() -> CatalogueView:
+    catalogue = load_catalogue()
+    return CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), "2026-11-20")
+
+
+def at_another_look(facts: dict[str, Any], noise: random.Random) -> dict[str, Any]:
+    """The same node with other measured numbers, some of them null, and maybe with names of its own."""
+    facts = copy.deepcopy(facts)
+    sections = facts["sections"]
+    for device in sections["gpus"]["devices"] or ():
+        if isinstance(device, dict):
+            for name in noise.sample(OF_A_GPU, noise.choice((0, 1, 2))):
+                device[name] = noise.choice(MEASURED)
+            if noise.random() < 0.3:
+                device["uuid"] = f"GPU-{noise.random()}"
+            if noise.random() < 0.2 and device.get("clocks"):
+                device["clocks"]["sm_mhz"] = noise.choice(MEASURED)
+    if noise.random() < 0.5:
+        sections["node"]["uptime_s"] = noise.choice(MEASURED)
+    for name in ("memory_available_bytes", "swap_free_bytes"):
+        if noise.random() < 0.3:
+            sections["limits"][name] = noise.choice(MEASURED)
+    return facts
+
+
+def by_engine(engine: Engine, node: NodeView) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    for outcome in engine.judge(node, 0).outcomes:
+        for number, verdict, count in outcome.counts:
+            key = (engine.rules[number].id, verdict)
+            found[key] = found.get(key, 0) + count
+    return found
+
+
+def in_full(rules: list[Any], node: NodeView) -> dict[tuple[str, str], int]:
+    found: dict[tuple[str, str], int] = {}
+    world = node_world(node, view())
+    for one in rules:
+        for judged in judge_rule(one, world) if one.scope == "node" else ():
+            found[one.id, judged.verdict] = found.get((one.id, judged.verdict), 0) + judged.items
+    return found
+
+
+def node_of(facts: dict[str, Any]) -> NodeView | None:
+    try:
+        return NodeView("a", (), {}, "ok", "", "", to_facts(facts).sections)
+    except InvalidNode:
+        return None
+
+
+def test_what_is_known_of_a_signature_holds_for_whatever_is_measured():
+    rules = [one for one in load_catalogue().rules if one.scope == "node"]
+    engine, compared = Engine(rules, view()), 0
+    for number in range(36):
+        noise, facts = random.Random(number), damaged(number)
+        for look in (facts, *(at_another_look(facts, noise) for _ in range(5))):
+            if (node := node_of(look)) is not None:
+                assert by_engine(engine, node) == in_full(rules, node), f"node {number}"
+                compared += 1
+    assert compared > 60
+
+
+def test_findings_have_the_words_and_the_place_that_a_first_look_gives():
+    rules = [one for one in load_catalogue().rules if one.scope == "node"]
+    engine = Engine(rules, view())
+    for number in range(8):
+        noise, facts = random.Random(number), damaged(number)
+        for look in (facts, *(at_another_look(facts, noise) for _ in range(3))):
+            if (node := node_of(look)) is not None:
+                fresh = Engine(rules, view())
+                assert listed(engine, node) == listed(fresh, node), f"node {number}"
+
+
+def listed(engine: Engine, node: NodeView) -> list[str]:
+    rows = engine.judge(node, 0).listed
+    return sorted(repr((engine.rules[number].id, judged.verdict, judged.evidence, judged.missing, words, where)) for number, judged, words, where in rows)
+
+
+def test_a_healthy_node_like_one_before_is_judged_without_evaluating_a_rule_in_full():
+    marks: list[str] = []
+    engine = Engine([one for one in load_catalogue().rules if one.scope == "node"], view(), marks.append)
+    facts = copy.deepcopy(recorded_nodes()[0])
+    engine.judge(node_of(facts), 0)
+    assert len(marks) > 100
+    marks.clear()
+    facts["sections"]["node"]["uptime_s"] += 60
+    for device in facts["sections"]["gpus"]["devices"]:
+        device.update(temperature_c=device["temperature_c"] + 1, power_draw_w=device["power_draw_w"] + 1)
+    engine.judge(node_of(facts), 0)
+    assert marks == []
+
+
+@pytest.mark.parametrize(
+    ("when", "change", "shown"),
+    [
+        ("item.power_draw_w > 5000", {}, True),
+        ("item.power_draw_w > 5000", {"power_draw_w": 6000.0}, False),
+        ("item.power_draw_w > 5000", {"power_draw_w": None}, None),
+        ("item.power_draw_w > 5000 or item.temperature_c > 200", {"temperature_c": None}, None),
+        ("item.power_draw_w + item.temperature_c > 5000", {"temperature_c": None}, None),
+        ("item.uuid == ''", {"uuid": None}, None),
+        ("'x' in item.clocks.throttle_reasons and item.power_draw_w > 1", {"clocks": None}, None),
+        ("item.processes | map(attribute='user') | unique | list | length > 1", {"processes": None}, None),
+        ("gpus.devices | selectattr('power_draw_w', '>', 5000) | list | length > 0", {}, True),
+        ("gpus.devices | selectattr('power_draw_w', '>', 5000) | list | length > 0", {"power_draw_w": None}, None),
+    ],
+)
+def test_a_function_tells_that_nothing_is_wrong_or_nothing(when, change, shown):
+    facts = copy.deepcopy(recorded_nodes()[1])
+    for device in facts["sections"]["gpus"]["devices"]:
+        device.update(change)
+    compiled = compile_rule(rule(when, id="own", for_each="gpus.devices"), view().tables)
+    function = passing(compiled, view().tables, view().tables_shape)
+    assert function is not None
+    try:
+        found = function.passes(to_facts(facts).sections)
+    except CANNOT_TELL:
+        found = None
+    assert found is shown
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "x\nimport os", "S.node", "known(1)"])
+def test_a_text_of_a_rule_is_a_constant_and_never_code(text):
+    compiled = compile_rule(rule(f"item.uuid == {text!r}", id="own", for_each="gpus.devices"), view().tables)
+    function = passing(compiled, view().tables, view().tables_shape)
+    assert function is not None
+    assert text in function.passes.__globals__.values()
+    assert not [name for name in function.passes.__code__.co_names if not name.isidentifier() or name in ("os", "__import__")]
+    assert function.passes(to_facts(recorded_nodes()[1]).sections) is True

@@ -1,0 +1,47 @@
+"""Incidents met later: each that has a rule by now is found on the node that it makes, and each that has none says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from changed_nodes import catalogue, documents, found_anew, schema_faults
+
+from unhang.strict_yaml import load_yaml
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "incidents"
+CASES = {case["incident"]: case for file in sorted(FIXTURES.glob("batch-*.yml")) for case in load_yaml(file)[0]["cases"]}
+ROWS = catalogue().tables["fresh_incidents"]
+RULES = {rule.id for rule in catalogue().rules}
+RULES_OF_TABLES = {"nccl_issues": "nccl-release-", "driver_issues": "driver-release-", "software_issues": "software-release-"}
+
+
+def rules_of(name):
+    """How the id of a finding begins that knows what `became` names."""
+    table = name.partition("/")[0]
+    return RULES_OF_TABLES.get(table, name)
+
+
+@pytest.mark.parametrize("incident", CASES)
+def test_node_of_an_incident_is_one_that_the_collector_could_answer(incident):
+    assert [fault for document in documents(CASES[incident]) for fault in schema_faults(document)] == []
+
+
+@pytest.mark.parametrize("incident", CASES)
+def test_incident_is_found_on_the_node_that_it_makes(incident):
+    shown = found_anew(CASES[incident])
+    assert any(rule.startswith(rules_of(name)) for name in ROWS[incident]["became"] for rule in shown)
+
+
+@pytest.mark.parametrize("incident", ROWS)
+def test_incident_is_known_by_something_that_is_there_or_the_page_says_why_not(incident):
+    row = ROWS[incident]
+    assert bool(row["became"]) != bool(row.get("why"))
+    for name in row["became"]:
+        table, _, key = name.partition("/")
+        assert name in RULES if not key else key in catalogue().tables[table]
+
+
+@pytest.mark.parametrize("incident", [key for key, row in ROWS.items() if row["became"] and row["first_sight"] != "hidden"])
+def test_every_incident_that_a_node_can_show_has_its_node(incident):
+    assert incident in CASES

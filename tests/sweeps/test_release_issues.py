@@ -1,0 +1,137 @@
+"""Each known fault of a release is found on a node that has it, and not on the same node with the release that repairs it."""
+
+from __future__ import annotations
+
+import pytest
+from changed_nodes import catalogue, changed, found_on_node, view, words_of
+from healthy_nodes import package
+from healthy_platforms import PLATFORMS
+
+from unhang.judge.documents import to_fragment
+from unhang.judge.node_rules import NodeView, judge_rule, node_world
+
+TABLES = {"nccl_issues": "nccl-release", "driver_issues": "driver-release", "software_issues": "software-release"}
+ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]
+"""Every row of the tables of faults."""
+NODES = {
+    "blackwell": "b200_infiniband", "ampere": "a100_roce", "hopper": "h100_infiniband", "ada": "l40s_ethernet", "turing": "t4_cloud_vm",
+    "GH200": "gh200", "GB200": "gb200_nvl72", "GB300": "gb200_nvl72", "B200 SXM": "b200_infiniband",
+    "B300 SXM": "b300_infiniband", "A100 SXM4": "a100_roce", "T4": "t4_cloud_vm",
+    "RTX PRO 6000 Blackwell Server": "rtx_pro_6000",
+}  # fmt: skip
+
+
+INSTALLED = {
+    "package": package,
+    "module": lambda name, version: {"name": name, "version": version, "srcversion": None, "out_of_tree": True, "users": 1, "parameters": {}},
+}
+
+
+def node_of(table, row):
+    """A healthy node on which a fault would show, but for the release."""
+    if not row.get("models") and ("efa" in row.get("network", ()) or row.get("of") in ("aws-ofi-nccl", "efa-installer")):
+        name = "p5_efa" if "aarch64" not in row.get("processors", ()) else "gb200_nvl72"
+    else:
+        wanted = [*row.get("models", ()), *row.get("architectures", ())]
+        usual = "gb200_nvl72" if "aarch64" in row.get("processors", ()) else "a100_roce" if row.get("network") == ["ethernet"] else "h100_infiniband"
+        name = next((NODES[one] for one in wanted if one in NODES), usual)
+    node = changed(PLATFORMS[name](), shown(row))
+    nccl = node["sections"]["nccl"]
+    nccl["settings"] = [one for one in nccl["settings"] if one["name"] != row.get("unless")]  # a healthy node may have worked around it
+    return node
+
+
+def shown(row):
+    """What has to be changed in a healthy node besides the release, so that the fault shows."""
+    change = {}
+    if row.get("setting"):
+        change["settings"] = {row["setting"]: next(iter(row.get("values") or ["Ring"]))}
+    if row.get("models") and row["models"][0] not in NODES:
+        name, model = next((name, one) for name, one in catalogue().tables["gpu_models"].items() if one["model"] == row["models"][0])
+        change["facts"] = {"gpus.model": name, "gpus.devices[*].model": name, "gpus.devices[*].architecture": model["architecture"]}
+    if "volta" in row.get("architectures", ()):
+        change["facts"] = {"gpus.devices[*].architecture": "volta"}
+    if row.get("shared_cards"):
+        change["facts"] = {"network.rdma[1].pci_address": "0000:20:00.1"}
+    if row.get("mixed_links"):
+        change["facts"] = {"network.rdma[1].ports[0].link_layer": "ethernet"}
+    if row.get("driver_from"):
+        change["driver"] = row["driver_from"]
+    return change
+
+
+def with_release(document, table, row, version):
+    if table == "nccl_issues":
+        return changed(document, {"nccl": version})
+    if table == "driver_issues":
+        return changed(document, {"driver": version, **({"facts": {"driver.loaded.flavour": row["flavours"][0]}} if row["flavours"] else {})})
+    part = {
+        "torch": "torch.environments[0].torch",
+        "aws-ofi-nccl": "network.efa.plugin",
+        "efa-installer": "network.efa.installer",
+        "slurm": "node.slurm.version",
+    }.get(row["of"])
+    if part and part.startswith("network"):
+        return changed(document, {"facts": {"network.efa": {"plugin": "9.9.9", "installer": "9.9.9"}, part: version}})
+    if part:
+        return changed(document, {"facts": {part: version}})
+    if row["of"] == "wheel":
+        return changed(document, {"facts": {"torch.environments[0].packages": {row["names"][0]: version}}})
+    if row["of"] in ("package", "module"):
+        return changed(
+            document, {"add": {"packages.installed" if row["of"] == "package" else "kernel.modules": [INSTALLED[row["of"]](row["names"][0], version)]}}
+        )
+    return changed(document, {"facts": {"node.container_runtimes": [{"name": row["of"], "path": "/usr/bin/x", "version": version}]}})
+
+
+def faults_told(document, table):
+    """Keys of the rows that a rule of this table finds on a document."""
+    world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
+    rules = [rule for rule in catalogue().rules if rule.id.startswith(TABLES[table])]
+    failed = [one.item for rule in rules for one in judge_rule(rule, world) if one.verdict == "fail"]
+    return {path.rpartition(".")[2] for path in failed} | (told_together(document) if table == "nccl_issues" else set())
+
+
+def told_together(document):
+    """Keys of the rows that the one finding about a release lists."""
+    texts = words_of(document, "nccl-release-fault-of-some-jobs")
+    return {key for key, row in catalogue().tables["nccl_issues"].items() if any(row["says"] in text for text in texts)}
+
+
+@pytest.mark.parametrize(("table", "key"), ROWS)
+def test_fault_is_found_in_the_first_release_that_has_it_and_no_more_in_the_one_that_repairs_it(table, key):
+    row = catalogue().tables[table][key]
+    node = node_of(table, row)
+    assert key in faults_told(with_release(node, table, row, row["from"]), table)
+    assert key not in faults_told(with_release(node, table, row, row["below"]), table)
+
+
+@pytest.mark.parametrize(("table", "key"), [(table, key) for table, key in ROWS if catalogue().tables[table][key].get("unless")])
+def test_fault_is_not_told_where_it_is_worked_around(table, key):
+    row = catalogue().tables[table][key]
+    node = with_release(node_of(table, row), table, row, row["from"])
+    value = next(iter(row["unless_values"]), "1")
+    assert key not in faults_told(changed(node, {"settings": {row["unless"]: value}}), table)
+
+
+@pytest.mark.parametrize("release", ["2.18.1", "2.24.3", "2.27.5", "2.28.7", "2.29.7"])
+def test_faults_that_some_jobs_meet_are_one_finding_for_a_release(release):
+    told = words_of(changed(PLATFORMS["h100_infiniband"](), {"nccl": release}), "nccl-release-fault-of-some-jobs")
+    assert [text.split(" (")[0] for text in told] == [f"NCCL {release}"]
+    assert told[0].count(";") >= 2
+
+
+@pytest.mark.parametrize(("table", "key"), ROWS)
+def test_a_single_report_that_nobody_confirmed_is_reported_as_info(table, key):
+    row = catalogue().tables[table][key]
+    whole = catalogue().tables[table].row
+    confidence = row.get("confidence", whole["confidence"])
+    sources = row.get("sources", ())
+    assert sources, "a fault has a source of its own"
+    assert confidence != "reported" or len(sources) > 1 or row["severity"] == "info"
+
+
+@pytest.mark.parametrize("kind", PLATFORMS)
+def test_newest_releases_have_no_known_fault(kind):
+    loud = {rule: severity for rule, severity in found_on_node(PLATFORMS[kind]()).items() if rule.startswith(tuple(TABLES.values()))}
+    assert {rule for rule, severity in loud.items() if severity != "info"} == set()

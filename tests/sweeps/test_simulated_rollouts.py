@@ -1,0 +1,164 @@
+"""Random rollouts with kills, faults and second controllers under a checker of what must always hold; and wrong machines, each of which it catches.
+
+`make simulate` runs 10,000 (SIMULATED_ROLLOUTS); 200 unless told.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from functools import cache
+from types import SimpleNamespace
+
+import pytest
+from rollout_checker import check
+from rollout_simulation import random_case, simulate
+
+from unhang.rollout import brake, machine
+from unhang.rollout.node_state import NodeState
+from unhang.rollout.standing import standing_of
+from unhang.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY
+
+RUNS = int(os.environ.get("SIMULATED_ROLLOUTS", "200"))
+PARTS = 8
+SEEDS_FOR_A_WRONG_MACHINE = 400
+
+
+def played(seed, **wrong):
+    """A finished case. wrong: functions in place of the machine's and the brake's."""
+    case = random_case(seed)
+    case.rules = SimpleNamespace(**{name: wrong.get(name, getattr(machine, name)) for name in ("next_order", "judge", "refusal", "may_act")})
+    case.brake = SimpleNamespace(**{name: wrong.get(name, getattr(brake, name)) for name in ("admit", "stop_reason")})
+    return simulate(case, seed)
+
+
+@cache
+def played_right(seed):
+    """(what the checker found, how each node ended) of a rollout by the machine as it is."""
+    case = played(seed)
+    states = case.states()
+    return tuple(check(case, states)), tuple(node.state for node in states.values())
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_rollout_breaks_what_must_always_hold(part):
+    broken = {seed: found for seed in range(part, RUNS, PARTS) if (found := played_right(seed)[0])}
+    assert broken == {}
+
+
+def test_random_rollouts_end_in_every_way_that_there_is():
+    ends = Counter(state for seed in range(160) for state in played_right(seed)[1])
+    assert set(ends) >= set(MEANINGS) - {UNDER_WAY}
+    assert ends[RELEASED] > 100
+
+
+def test_a_rollout_without_faults_releases_every_node():
+    case = random_case(3)
+    for node in case.world.nodes.values():
+        node.faults, node.drained_by, node.holder, node.boot, node.jobs = set(), None, None, 1, ["job"]
+    plan = dataclasses.replace(case.plan, limits=brake.Limits())
+    case = simulate(dataclasses.replace(case, plan=plan), 3)
+    assert {node.state for node in case.states().values()} <= {RELEASED, "taken over"}
+    assert check(case, case.states()) == []
+
+
+def order_with(node, target, epoch, stopped, **changed):
+    return machine.next_order(dataclasses.replace(node, **changed), target, epoch, stopped)
+
+
+def acts_beside_jobs(node, target, epoch, stopped=None):
+    return order_with(node, target, epoch, stopped, done=node.done | {"wait"})
+
+
+def boots_again_after_it_was_killed(node, target, epoch, stopped=None):
+    order = machine.next_order(node, target, epoch, stopped)
+    return dataclasses.replace(order, boot_id=node.boot_id, reboots_left=9) if order and order.step == "reboot" else order
+
+
+def gives_back_what_was_not_proved(node, target, epoch, stopped=None):
+    return order_with(node, target, epoch, stopped, proofs=dict.fromkeys(PROOFS, node.boot_id))
+
+
+def gives_back_what_failed(node, target, epoch, stopped=None):
+    order = machine.next_order(node, target, epoch, stopped)
+    return dataclasses.replace(order, step="release") if order and order.step == "keep" else order
+
+
+def forgets_what_it_changed(node, target, epoch, stopped=None):
+    return order_with(node, target, epoch, stopped, **({"changed": False} if node.epoch != epoch or "save" not in node.done else {}))
+
+
+def begins_again_what_has_ended(node, target, epoch, stopped=None):
+    return machine.next_order(NodeState(node.host) if node.state in FINAL else node, target, epoch, stopped)
+
+
+def acts_with_the_node_undrained(node, target, epoch, stopped=None):
+    return order_with(node, target, epoch, stopped, done=node.done | {"drain"})
+
+
+def hears_no_failure(order, answer, target):
+    status, evidence = machine.judge(order, answer, target)
+    return (DONE, evidence) if order.step in PROOFS and evidence.get("healthy") is False else (status, evidence)
+
+
+def believes_that_it_is_back(order, answer, target):
+    status, evidence = machine.judge(order, answer, target)
+    return (DONE, evidence) if order.step == "audit_back" and evidence.get("healthy") is False else (status, evidence)
+
+
+def as_if_answered(standing):
+    answered = {host: dataclasses.replace(node, state=RELEASED) if node.state in (NO_ANSWER, UNDER_WAY) else node for host, node in standing.nodes.items()}
+    return standing_of(standing.waves, answered)
+
+
+def counts_no_silence(standing, wave, limits):
+    return brake.admit(as_if_answered(standing), wave, limits)
+
+
+def has_no_canaries(standing, wave, limits):
+    return brake.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
+
+
+def never_brakes(standing, wave, limits):
+    admitted = brake.admit(standing, wave, limits)
+    begin = tuple(host for host in standing.waves[wave] if standing.node(host).state not in FINAL)
+    return dataclasses.replace(admitted, begin=begin, stopped=None)
+
+
+def takes_any_number_out(standing, wave, limits):
+    return brake.admit(standing, wave, dataclasses.replace(limits, groups=()))
+
+
+def begins_whoever_is_there(standing, wave, limits):
+    return dataclasses.replace(brake.admit(standing, wave, limits), begin=tuple(standing.waves[wave]))
+
+
+def says_nothing(*_):
+    return None
+
+
+WRONG = {
+    "acts beside jobs": {"next_order": acts_beside_jobs},
+    "acts with the node undrained": {"next_order": acts_with_the_node_undrained},
+    "boots again after it was killed": {"next_order": boots_again_after_it_was_killed, "may_act": says_nothing},
+    "gives back what was not proved": {"next_order": gives_back_what_was_not_proved},
+    "gives back what failed": {"next_order": gives_back_what_failed},
+    "forgets what it changed": {"next_order": forgets_what_it_changed},
+    "begins again what has ended": {
+        "next_order": begins_again_what_has_ended,
+        "admit": begins_whoever_is_there,
+    },
+    "hears no failure": {"judge": hears_no_failure},
+    "believes that it is back": {"judge": believes_that_it_is_back},
+    "counts no silence": {"admit": counts_no_silence, "stop_reason": says_nothing},
+    "has no canaries": {"admit": has_no_canaries, "stop_reason": says_nothing},
+    "never brakes": {"admit": never_brakes, "stop_reason": says_nothing},
+    "takes any number out of service": {"admit": takes_any_number_out},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_checker_catches_a_machine_that(wrong):
+    caught = next((seed for seed in range(SEEDS_FOR_A_WRONG_MACHINE) if check(case := played(seed, **WRONG[wrong]), case.states())), None)
+    assert caught is not None
