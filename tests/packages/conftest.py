@@ -141,9 +141,9 @@ def trial(trial_bed, tmp_path):
 
 @pytest.fixture
 def moments():
-    """A random number generator whose seed is printed; UNHANG_TEST_SEED runs one again."""
-    seed = int(os.environ.get("UNHANG_TEST_SEED") or random.SystemRandom().randrange(1 << 32))
-    sys.stdout.write(f"UNHANG_TEST_SEED={seed}\n")
+    """A random number generator whose seed is printed; TEST_SEED runs one again."""
+    seed = int(os.environ.get("TEST_SEED") or random.SystemRandom().randrange(1 << 32))
+    sys.stdout.write(f"TEST_SEED={seed}\n")
     return random.Random(seed)
 
 

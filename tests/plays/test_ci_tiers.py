@@ -43,11 +43,11 @@ class Clone:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
 
-    def tier(self, script="exit 0", name="slow", limit="60", reads=READS, **environment):
+    def tier(self, script="exit 0", name="slow", limit="60", reads=READS, python=".venv/bin/python", **environment):
         """(exit code, output, number of runs of the command). script: of sh; reads: of Python, before it."""
         runs = self.folder.parent / "runs"
         runs.write_text("")
-        command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f'echo run >> {runs}; .venv/bin/python -c "$READS"; {script}']
+        command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f'echo run >> {runs}; {python} -c "$READS"; {script}']
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
         said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": DEADLINE_S, "check": False}
         done = subprocess.run(command, cwd=self.folder, env={**kept, "READS": reads, **environment}, **said)
@@ -196,10 +196,16 @@ def test_a_module_that_was_imported_in_its_compiled_form_counts_as_its_source(cl
 
 
 def test_a_run_of_which_nothing_says_what_it_read_is_not_recorded(clone):
-    shutil.rmtree(clone.folder / ".venv")
-    code, said, _runs = clone.tier()
-    assert (code, clone.records) == (0, [])
+    code, said, runs = clone.tier(python=sys.executable)
+    assert (code, runs, clone.records) == (0, 1, [])
     assert "nothing says what it read" in said
+
+
+def test_without_an_environment_nothing_runs_and_the_command_that_makes_one_is_named(clone):
+    shutil.rmtree(clone.folder / ".venv")
+    code, said, runs = clone.tier()
+    assert (code, runs, clone.records) == (2, 0, [])
+    assert "slow cannot run: .venv has no virtual environment" in said and "`make setup-dev`" in said
 
 
 def test_recording_ends_with_the_tier(clone):

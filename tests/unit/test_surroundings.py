@@ -34,9 +34,17 @@ def test_a_program_that_a_test_starts_is_ended_by_a_signal_that_the_caller_ignor
     assert (taken(name, False), taken(name, True)) == ("False", "True")
 
 
-def test_what_make_tells_tests_reaches_them():
-    told = set(re.findall(r"^\t(\w+)=\S+ \$\(PYTEST\)", (TESTS / "tests.mk").read_text(encoding="utf-8"), re.M))
-    assert told >= {"SIMULATED_ROLLOUTS", "KILL_POINTS"}
-    script = f"import sys, os; sys.path.insert(0, {str(TESTS)!r}); import conftest; print(*sorted(os.environ.keys() & {told!r}))"
-    kept = subprocess.run([sys.executable, "-c", script], env=dict.fromkeys(told, "every"), capture_output=True, text=True, check=True, timeout=120)
-    assert kept.stdout.split() == sorted(told)
+def test_variables_that_tests_read_reach_them():
+    """Those that docs/testing.md and tests.mk set for them among these: conftest takes the caller's own settings away, by their prefixes."""
+    tiers = [path for path in TESTS.rglob("*.py") if path.relative_to(TESTS).parts[0] not in ("bench", "fixtures")]
+    read = {name for path in tiers for name in re.findall(r"os\.environ\.get\(\"(\w+)\"", path.read_text(encoding="utf-8"))}
+    set_by_make = set(re.findall(r"^\t(\w+)=\S+ \$\(PYTEST\)", (TESTS / "tests.mk").read_text(encoding="utf-8"), re.M))
+    assert set_by_make >= {"SIMULATED_ROLLOUTS", "KILL_POINTS"}
+    assert read >= {*set_by_make, "TEST_SEED"}
+    script = f"import sys, os; sys.path.insert(0, {str(TESTS)!r}); import conftest; print(*sorted(os.environ.keys() & {read!r}))"
+    kept = subprocess.run([sys.executable, "-c", script], env=dict.fromkeys(read, "1"), capture_output=True, text=True, check=True, timeout=120)
+    assert kept.stdout.split() == sorted(read)
+
+
+def test_the_page_of_tests_names_the_seed_as_tests_read_it():
+    assert "`TEST_SEED=" in (TESTS.parent / "docs" / "testing.md").read_text(encoding="utf-8")
