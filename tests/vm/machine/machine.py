@@ -104,7 +104,7 @@ class Machine:
     def qmp(self, command, arguments=None):
         """What qemu answers to one command of its machine protocol."""
         with socket.socket(socket.AF_UNIX) as line, contextlib.closing(line.makefile("rw", encoding="utf-8")) as stream:
-            line.settimeout(120)
+            line.settimeout(COMMAND_DEADLINE_S)
             line.connect(str(self._socket()))
             stream.readline()  # its greeting
             for asked in ({"execute": "qmp_capabilities"}, {"execute": command, "arguments": arguments or {}}):
@@ -124,7 +124,7 @@ class Machine:
 
     def shell(self, command, deadline_s=COMMAND_DEADLINE_S):
         """What a command in root's shell wrote. Raises MachineError."""
-        argv = ["ssh", *self.ssh_arguments(), "-o", "ConnectTimeout=60", "root@127.0.0.1", command]
+        argv = ["ssh", *self.ssh_arguments(), "-o", f"ConnectTimeout={COMMAND_DEADLINE_S}", "root@127.0.0.1", command]
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=deadline_s, check=False)
         if done.returncode:
             raise MachineError(f"{command!r} ended with {done.returncode}: {(done.stdout + done.stderr)[-800:]}")
