@@ -100,7 +100,7 @@ def _incidents(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _rule_topic(catalogue: Catalogue, rule: Rule) -> Topic:
     row, tables = rule.row, catalogue.tables
-    lines = [("severity", rule.severity), ("looks at", _LOOKS_AT[rule.scope]), ("found when", condition(row, tables) or TOO_LONG)]
+    lines = [("severity", rule.severity), ("looks at", _LOOKS_AT[rule.scope]), ("found when", row.get("found_when") or condition(row, tables) or TOO_LONG)]
     lines += [(what, template(row[name], tables)) for what, name in (("expected", "expected"), ("reported as", "found"))]
     lines.append(("remedy", _remedy(row["remedy"], tables)))
     if "workaround" in row:
