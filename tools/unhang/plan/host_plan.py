@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 
 from unhang.judge.documents import NodeDocument
-from unhang.plan import driver_inputs, driver_refusals, kernel_plan
 from unhang.plan.departures import fact, present_in
 from unhang.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
-from unhang.plan.driver_packages import PackageSet
 from unhang.plan.nccl_known import Known
 from unhang.plan.plan_document import HostPlan, PersonNeeded, Refused, Remedy
 from unhang.plan.policy_check import PolicyJudge
+from unhang.plan.role_refusals import role_refusals
 from unhang.plan.role_remedies import LOOKED_AT, Reads, RoleRemedies, sort_remedies
 from unhang.schemas.configuration import hash_of_sections
 from unhang.text import visible
@@ -39,7 +38,8 @@ class Knowledge:
 def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> HostPlan:
     """One host. findings: those of verdict fail that are about it, of groups too."""
     chosen = _sorted(node, findings, knowledge)
-    refused = {role: line for role, rules in chosen.roles.items() if (line := _refusal_of_role(role, rules, node, chosen.policy))}
+    reasons = role_refusals(node.sections) if chosen.roles else {}
+    refused = {role: _not_played(role, rules, reasons[role]) for role, rules in chosen.roles.items() if role in reasons}
     if refused:  # what their findings propose stays out of the policy
         kept = [one for one in findings if (one["remedy"] or {}).get("role") not in refused]
         chosen = replace(_sorted(node, kept, knowledge), person=chosen.person)
@@ -93,31 +93,8 @@ def _refusals_of_host(node: NodeDocument, sorted_out: RoleRemedies, knowledge: K
         yield visible(f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}; {not_applied}", 2000)
 
 
-def _refusal_of_role(role: str, rules: Sequence[str], node: NodeDocument, policy: Mapping[str, Any]) -> str | None:
-    """Why a role that changes the driver or the kernel would refuse this node, as far as the facts tell; None where they do not."""
-    found = _reason_of_role(role, node, policy) if node.sections is not None else None
-    return visible(f"role {role} (for {_listed(rules)}): {found}", 2000) if found else None
-
-
-def _reason_of_role(role: str, node: NodeDocument, policy: Mapping[str, Any]) -> str | None:
-    if role == "kernel":
-        sections = {name: _plain(node, name) for name in ("node", "kernel")}
-        boot = (sections.get("kernel") or {}).get("boot") or {}
-        loader = {"can_clear_one_shot": boot.get("can_clear_one_shot") is not False, "why_not": boot.get("why_not")}
-        lines = kernel_plan.refusals(kernel_plan.KernelInputs(sections, policy.get("kernel") or {}, trial={"loader": loader}))
-        return lines[0] if lines else None
-    if role not in ("gpu_driver", "fabric_manager"):
-        return None
-    refusers = (driver_refusals.ownership, driver_refusals.image)
-    method = fact(node.sections, "driver.install_method")  # all that these two read of the section, which is a large one
-    inputs = driver_inputs.DriverInputs(node.host, {"node": _plain(node, "node"), "driver": {"install_method": method}}, policy, {})
-    found = [row for refuser in refusers for row in refuser(inputs, PackageSet((), "executed"), "", "")]
-    return f"expected {found[0]['expected']}, found {found[0]['found']}; {found[0]['next']}" if found else None
-
-
-def _plain(node: NodeDocument, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(getattr(node.sections, name)) or {}
-    return found
+def _not_played(role: str, rules: Sequence[str], reason: str) -> str:
+    return visible(f"role {role} (for {_listed(rules)}): {reason}", 2000)
 
 
 def _listed(rules: Sequence[str]) -> str:

@@ -32,6 +32,7 @@ class RoleRemedies:
     """roles: role -> rules, both in order. policy: the one to play them with. refused: what is not applied though a role could, one line each.
 
     person: (rule, what somebody has to look at). conflicts: the rules of which nothing is applied, for what they propose contradicts the inventory or another.
+    turned_down: (rule, why) where the role refuses the node as a whole.
     """
 
     roles: dict[str, tuple[str, ...]]
@@ -39,6 +40,7 @@ class RoleRemedies:
     refused: tuple[str, ...] = ()
     person: tuple[tuple[str, str], ...] = ()
     conflicts: tuple[str, ...] = ()
+    turned_down: tuple[tuple[str, str], ...] = ()
 
 
 def sort_remedies(

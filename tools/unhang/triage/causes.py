@@ -38,7 +38,10 @@ class NodeNote(NamedTuple):
 
 
 class Promised(Protocol):
-    """What a plan would do about one host: role -> rules; (rule, what a person has to do); conflicts: rules that somebody decides first."""
+    """What a plan would do about one host: role -> rules; (rule, what a person has to do); conflicts: rules that somebody decides first;
+
+    turned_down: (rule, why its role refuses the node).
+    """
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]: ...
@@ -46,6 +49,8 @@ class Promised(Protocol):
     def person(self) -> Sequence[tuple[str, str]]: ...
     @property
     def conflicts(self) -> Sequence[str]: ...
+    @property
+    def turned_down(self) -> Sequence[tuple[str, str]]: ...
 
 
 class Promising(Protocol):
@@ -191,15 +196,19 @@ def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
 
 
 def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promised]) -> list[str]:
-    """What somebody has to do, in the words of most nodes first: as the rule has it, or as a plan says it where its role does not act."""
+    """What somebody has to do, in the words of most nodes first: why the role refuses the node, and what the rule says, else what a plan says of it."""
     root = shares[0].root
     said = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
     wanted = root.remedy.get("role")
-    if wanted and kind.role is None and not said:
-        said.update(text for share in shares if share.host in promised for rule, text in promised[share.host].person if rule == root.rule)
+    if not wanted or kind.role is not None:
+        return [text for text, _ in said.most_common(MOST_PERSONS)]
+    plans = [promised[share.host] for share in shares if share.host in promised]
+    refusals = Counter(text for one in plans for rule, text in one.turned_down if rule == root.rule)
+    if not said and not refusals:
+        said.update(text for one in plans for rule, text in one.person if rule == root.rule)
         if not said and wanted in NEEDS:
             said[untold_text(wanted)] += 1
-    return [text for text, _ in said.most_common(MOST_PERSONS)]
+    return [text for text, _ in (*refusals.most_common(), *said.most_common())][:MOST_PERSONS]
 
 
 def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote], promised: Mapping[str, Promised]) -> dict[str, Any]:

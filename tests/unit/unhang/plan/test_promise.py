@@ -1,0 +1,89 @@
+"""What the judge is told a plan would give to roles: the same as a plan of that node gives, also where a role refuses the node as a whole."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from unhang.judge.compiled_catalogue import load_catalogue
+from unhang.judge.documents import NodeDocument, to_fragment
+from unhang.plan.host_plan import plan_for_host
+from unhang.plan.planning import knowledge_of
+from unhang.plan.promise import Promise
+from unhang.triage.found import Found
+
+CATALOGUE = load_catalogue()
+KNOWLEDGE = knowledge_of(CATALOGUE, "2026-11-20")
+OK = {"probe": {"status": "ok"}}
+SECTIONS = {
+    "node": {**OK, "os": {"id": "ubuntu", "version_id": "22.04", "family": "debian"}, "image": {"kind": "installed"}},
+    "kernel": {**OK, "release": "5.4.0-172-generic", "out_of_tree": ["nvidia"], "boot": {"can_clear_one_shot": True}},
+    "driver": {**OK, "loaded": {"is_loaded": True, "version": "545.23.08", "flavour": "proprietary"}, "install_method": "packages"},
+}
+REMEDIES = {
+    "kernel-below-5-5": {"role": "kernel", "policy": {"kernel": {"min": "5.15.0"}}},
+    "driver-545-23-08-p2p-deadlock": {"role": "gpu_driver", "policy": {"driver": {"min": "580.65.06"}}},
+    "packages-driver-not-held": {"role": "package_hold", "policy": {"driver": {"held": True}}},
+}
+
+
+def found(number, rule):
+    return Found(number, rule, rule, "error", "node", ("gpu1",), {}, REMEDIES[rule], None)
+
+
+def asked(**changes):
+    """(what the judge is told, the plan) of one node. changes: section -> fields."""
+    sections = copy.deepcopy(SECTIONS)
+    for section, fields in changes.items():
+        sections[section] |= fields
+    node = NodeDocument("gpu1", ("training",), {}, "ok", None, to_fragment(sections))
+    promise = Promise(CATALOGUE)
+    findings = [found(number, rule) for number, rule in enumerate(REMEDIES)]
+    rows = [{"rule": one.rule, "severity": one.severity, "scope": one.scope, "where": one.where, "remedy": one.remedy} for one in findings]
+    return promise.repaired(findings, {}, 0, promise.keep(node)), plan_for_host(node, rows, KNOWLEDGE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"),
+    [
+        ({}, {}),
+        ({"kernel": {"boot": {"can_clear_one_shot": False, "why_not": "no grubenv"}}}, {"kernel": "cannot (no grubenv)"}),
+        ({"kernel": {"boot": {}}}, {}),  # not read: the role looks for itself
+        ({"kernel": {"out_of_tree": None}}, {"kernel": "list of loaded modules, found that it was not read"}),
+        ({"node": {"os": {"family": "redhat"}}}, {"kernel": "found redhat"}),
+        ({"node": {"image": {"kind": "stateless", "evidence": "warewulf"}, "os": {"family": "debian"}}}, {"kernel": "warewulf", "gpu_driver": "warewulf"}),
+        ({"node": {"virtualization": {"is_container": True, "kind": "docker"}, "os": {"family": "debian"}}}, {"kernel": "a container (docker)"}),
+        ({"driver": {"install_method": "runfile"}}, {"gpu_driver": "run nvidia-uninstall"}),
+        ({"node": {"kubernetes": {"gpu_operator": True}, "os": {"family": "debian"}}, "driver": {"install_method": None}}, {"gpu_driver": "GPU Operator"}),
+    ],
+)
+def test_the_judge_is_told_what_a_plan_gives_to_roles_and_why_a_role_refuses_the_node(changes, refused):
+    told, plan = asked(**changes)
+    assert told.roles == {one.role: one.because for one in plan.remedies}
+    of_role = {remedy["role"]: rule for rule, remedy in REMEDIES.items()}
+    assert {rule for rule, _ in told.turned_down} == {of_role[role] for role in refused}
+    for role, reason in refused.items():
+        (text,) = [text for rule, text in told.turned_down if rule == of_role[role]]
+        assert text.startswith(f"role {role} refuses this node: ") and reason in text
+        assert [line.why for line in plan.refused if line.why == f"role {role} (for {of_role[role]}): {text.partition(': ')[2]}"]
+
+
+def test_what_a_refusing_role_would_have_been_told_stays_out_of_the_policy():
+    told, plan = asked(driver={"install_method": "runfile"})
+    assert told.policy == plan.remedies[0].policy
+    assert "min" not in told.policy.get("driver", {})
+
+
+def test_nodes_that_a_role_refuses_for_unlike_reasons_are_not_taken_for_each_other():
+    promise = Promise(CATALOGUE)
+    for method in ("packages", "runfile", "container"):
+        sections = {**SECTIONS, "driver": {**SECTIONS["driver"], "install_method": method}}
+        node = NodeDocument("gpu1", (), {}, "ok", None, to_fragment(sections))
+        told = promise.repaired([found(0, "driver-545-23-08-p2p-deadlock")], {}, 0, promise.keep(node))
+        assert bool(told.turned_down) == (method != "packages")
+    assert len(promise.before) == 3
+
+
+def test_a_node_that_was_not_read_is_refused_by_no_role():
+    assert Promise(CATALOGUE).keep(NodeDocument("gpu1", (), {}, "unreachable", "No route to host", None)).refusals == ()
