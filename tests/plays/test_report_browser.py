@@ -196,9 +196,22 @@ def test_severities_are_buttons_and_words_that_filter_severities(browser, report
         page.get_by_label("Filter").fill("critical")
         assert page.locator("article.finding:visible").count() == 2
         page.get_by_label("Filter").fill("")
-        page.get_by_role("button", name="not read").click()
+        page.get_by_role("button", name="unread").click()
         assert page.locator("#fleet a:not(.out)").count() == 2
         assert page.locator("article.finding:visible h3").all_inner_texts() == ["A node did not finish in time", "A node did not answer"]
+
+
+def test_the_counter_of_healthy_nodes_is_the_terminals_and_shows_those_nodes(browser, report):
+    """Healthy is nothing above info, as node_verdicts has it: also nodes on which something of severity info was found."""
+    verdicts = json.loads((report.parent / "findings.json").read_text())["node_verdicts"]
+    with Visit(browser, report) as visit:
+        page = visit.page
+        page.get_by_role("button", name=f"{len(verdicts['healthy'])} nodes healthy").click()
+        shown = page.locator("details.nodes tr[data-k]:visible")
+        assert shown.locator("th").all_inner_texts() == verdicts["healthy"]
+        assert set(shown.evaluate_all("rows => rows.map((row) => row.dataset.k)")) <= {"info", "unknown", "ok"}
+        assert page.locator("article.finding:visible:not(.info)").count() == 0
+        assert "show=healthy" in page.url
 
 
 def test_the_filter_lives_in_the_address(browser, report):

@@ -6,6 +6,7 @@ A cell's shape says what its colour says. The cells of a small fleet carry the h
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,8 @@ MOST_NAMED = 60  # nodes; the map of more has no names in it, and the width of t
 _UNGROUPED = ("all", "ungrouped")
 # In the order of harm: a node that does not answer stands before one that merely has something wrong.
 KINDS = ("critical", "down", *(severity for severity in SEVERITIES if severity != "critical"), "unknown", "ok")
-KIND_WORDS = {**{severity: severity for severity in SEVERITIES}, "down": "not read", "unknown": "unknown", "ok": "nothing found"}
+KIND_WORDS = {**{severity: severity for severity in SEVERITIES}, "down": "unread", "unknown": "unknown", "ok": "nothing found"}
+HEALTHY = ("info", "unknown", "ok")  # nothing above info was found: what verdicts of nodes call healthy
 _RACK = re.compile(r"(?i)(?:rack|row|pod|cell|block|leaf|switch|su|zone|room)s?[-_.]?[0-9]{1,9}[a-z]?\Z")
 
 
@@ -41,7 +43,7 @@ class Cell:
 class Panel:
     name: str
     hosts: tuple[str, ...]
-    summary: str  # `8 nodes: 2 critical, 6 with nothing found`
+    summary: str  # `8 nodes: 2 critical, 6 healthy`
     brief: str  # `2 critical`, for where there is little room
     named: bool  # cells with their names beside them
     height: float
@@ -109,11 +111,18 @@ def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], standing_
         x, y = (place % COLUMNS) * STEP_X, (place // COLUMNS) * STEP_Y
         tip = _tip(node, stands, folds)
         cells.append(Cell(node.host, stands.kind, round(x, 1), round(y, 1), _label(node.host) if named else "", tip, anchors[node.host]))
-    counts = {kind: sum(cell.kind == kind for cell in cells) for kind in KINDS}
-    summary = ", ".join(f"{count:,} {'with ' if kind == 'ok' else ''}{KIND_WORDS[kind]}" for kind, count in counts.items() if count)
-    brief = ", ".join(f"{counts[kind]:,} {KIND_WORDS[kind]}" for kind in KINDS[:-1] if counts[kind]) or KIND_WORDS["ok"]
+    counts = stated(Counter(cell.kind for cell in cells))
+    told = [f"{count:,} {word}" for word, count in counts.items()]
+    summary, brief = ", ".join(told), ", ".join(told[:-1] if "healthy" in counts else told) or "healthy"
     whole, height = f"{counted(len(nodes), 'node')}: {summary}", -(-len(nodes) // COLUMNS) * STEP_Y
     return Panel(name, tuple(node.host for node in ordered), whole, brief, named, height, tuple(cells))
+
+
+def stated(kinds: Mapping[str, int]) -> dict[str, int]:
+    """Verdict of nodes, as the terminal and findings.json have it, -> how many; in the order of harm, none that no node has. kinds: kind -> how many."""
+    counts = {KIND_WORDS[kind]: kinds.get(kind, 0) for kind in KINDS if kind not in HEALTHY}
+    counts["healthy"] = sum(kinds.get(kind, 0) for kind in HEALTHY)
+    return {word: count for word, count in counts.items() if count}
 
 
 def _label(host: str) -> str:

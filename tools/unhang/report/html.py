@@ -22,7 +22,7 @@ from unhang.nodeset import fold_hosts
 from unhang.report import phrases
 from unhang.report.cards import LONGEST_PLACE, about_interconnect, card_view, cards_of, explained
 from unhang.report.drawing import Drawing, Matrix, draw, matrix
-from unhang.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings
+from unhang.report.fleet import KIND_WORDS, KINDS, MOST_NAMED, Panel, Standing, panels, standings, stated
 from unhang.report.folding import SEVERITIES, Fold, Unread, fold_findings, fold_unread, hosts_of
 from unhang.report.run import NodeSummary, never_asked, read_findings, read_nodes, read_run
 from unhang.report.smoke_results import read_smoke_tests
@@ -118,7 +118,7 @@ def render_page(
         tally=tally,
         worst=next(iter(tally.by_severity), "ok"),
         unread_words=phrases.node_counts(replace(tally, by_status={status: count for status, count in tally.by_status.items() if status != "ok"})),
-        kinds={kind: kinds[kind] for kind in ("down", "unknown", "ok") if kinds[kind]},
+        kinds={word: count for word, count in stated(kinds).items() if word in ("unread", "healthy")},
         run_id=visible((findings.get("run") or {}).get("id") or run_name, 120),
         cards=views,
         drifts=drifts,

@@ -1,6 +1,7 @@
 "use strict";
 // What the page shows, read from the page itself: nodes are rows of the tables, findings are cards. The page works without script.
-const KINDS = ["critical", "error", "warning", "info", "down", "unknown", "ok"];
+const KINDS = ["critical", "error", "warning", "info", "down", "unknown", "ok", "healthy"];
+const HEALTHY = ["info", "unknown", "ok"]; // nothing above info was found on them
 const MOST_SUMMARISED = 12; // causes on the printed summary: the style has the same number
 const byId = (id) => document.getElementById(id);
 const all = (selector, root) => Array.from((root || document).querySelectorAll(selector));
