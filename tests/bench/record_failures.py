@@ -1,9 +1,9 @@
 """What PyTorch and NCCL print when a job fails: runs the jobs of failure_scenes.yml on this machine's GPUs and keeps a log of each.
 
-    python3 tests/bench/record_failures.py --out FOLDER [--only NAME,...]
+    python3 tests/bench/record_failures.py --out FOLDER [--only NAME,...] [--scenes FILE] [--at-once N]
 
-Needs two GPUs, PyYAML, and torchrun on the path. Six jobs go on at a time. NVLink multicast stays off (NCCL_NVLS_ENABLE=0); mounts are made in name spaces
-of their own; each job and its children are ended by their process group.
+Needs PyYAML, torchrun on the path, and two GPUs (another FILE may take more). Six jobs go on at a time. NVLink multicast stays off
+(NCCL_NVLS_ENABLE=0); mounts are made in name spaces of their own; each job and its children are ended by their process group.
 """
 
 from __future__ import annotations
@@ -66,15 +66,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--only", help="names with commas")
+    parser.add_argument("--scenes", type=Path, default=SCENES, help="file of jobs, in the form of failure_scenes.yml (default: that file)")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="jobs that go on at a time (default: %(default)s)")
     given = parser.parse_args()
-    every = yaml.safe_load(SCENES.read_text(encoding="utf-8"))
+    every = yaml.safe_load(given.scenes.read_text(encoding="utf-8"))
     names = given.only.split(",") if given.only else list(every["scenes"])
     unknown = sorted(set(names) - set(every["scenes"]))
     if unknown:
-        sys.stdout.write(f"expected names of {SCENES.name}, found {', '.join(unknown)}\n")
+        sys.stdout.write(f"expected names of {given.scenes.name}, found {', '.join(unknown)}\n")
         return 1
     given.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(AT_ONCE) as pool:
+    with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(given.at_once) as pool:
         for line in pool.map(lambda name: record(name, every["scenes"][name], every, Path(work), given.out), names):
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
