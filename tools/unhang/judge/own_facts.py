@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from unhang.judge.syntax import Path
 from unhang.schemas.shapes import Shape, fact_shapes
 
-_LISTED_SAMPLES = frozenset(("processes", "holders", "mapped_by", "line", "addresses"))
+_NEVER_ALIKE = frozenset(("boot_id", "processes", "holders", "mapped_by", "line", "addresses"))
 
 
 def is_own(path: Path) -> bool:
-    """Whether a fact differs from node to node by its nature: a name, a measured number, a process, an address, a line of a log.
+    """Whether a fact differs from node to node by its nature: a name, a measured number, the id of a boot, a process, an address, a line of a log.
 
     Counters are mostly zero and states mostly quiet on all nodes, though both may be new at every look.
     """
-    if path[0] == "host" or not _LISTED_SAMPLES.isdisjoint(path):
+    if path[0] == "host" or not _NEVER_ALIKE.isdisjoint(path):
         return True
     shape: Shape | None = fact_shapes().get(path[0])
     for part in path[1:]:

@@ -16,7 +16,8 @@ from unhang.judge.extract import NULL_ON_THE_WAY, Extractor
 from unhang.judge.memory import BundleVerdicts, Memory
 from unhang.judge.node_rules import CatalogueView, NodeView, judge_applies, not_all_read, why_null
 from unhang.judge.own_facts import is_own, lists_of
-from unhang.judge.pass_code import CANNOT_TELL, Passes, passing
+from unhang.judge.pass_code import CANNOT_TELL, PassRule, SkipRule, Vote, passing, skipping, voting
+from unhang.judge.pass_writer import Passes
 from unhang.judge.quick import QuickApplies, QuickRule, quick_applies, quick_rule
 from unhang.judge.rules import Rule
 from unhang.judge.syntax import Path
@@ -32,7 +33,7 @@ class Open:
     """A bundle that the rest of a node's configuration does not decide.
 
     functions: of its rules, () where one of them has none; outcome: what it comes to where all of them pass; quick: of its rules that may apply, () where one
-    has none; skipped: counts of its rules that do not apply.
+    has none; skipped: counts of its rules that do not apply; votes: of its rules that compare nodes, () where one of its rules is none or has no function.
     """
 
     bundle: OwnBundle
@@ -40,6 +41,7 @@ class Open:
     outcome: BundleVerdicts | None = None
     quick: tuple[tuple[int, QuickRule | QuickApplies], ...] = ()
     skipped: tuple[tuple[int, str, int], ...] = ()
+    votes: tuple[tuple[int, Vote], ...] = ()
     memory: Memory = field(default_factory=Memory)
     _kinds: dict[str, str] = field(default_factory=dict)  # path -> Unknown.kind of a null there
     _sections: Any = None
@@ -56,6 +58,8 @@ class Open:
 
     def judge(self, node: NodeView, world: TheWorld, evaluator: Evaluator) -> BundleVerdicts:
         """The verdicts on a node of which the functions cannot tell that they pass."""
+        if self.votes and (voted := self._voted(node.sections, evaluator)) is not None:
+            return voted
         quickly = self._quickly(node.sections) if self.quick else None
         if quickly is not None:
             return evaluator.plain(quickly)
@@ -65,6 +69,15 @@ class Open:
             outcome = evaluator.verdicts([(number, evaluator.answer(number, world())) for number in self.bundle.rules])
             self.memory.put(key, outcome)
         return outcome
+
+    def _voted(self, sections: Any, evaluator: Evaluator) -> BundleVerdicts | None:
+        """What a node brings to its rules' comparisons; None where only judging can tell."""
+        try:
+            votes = tuple([(number, vote.compared(sections)) for number, vote in self.votes])
+        except CANNOT_TELL:
+            return None
+        evaluator.evaluations += len(votes)
+        return BundleVerdicts((), (), votes)
 
     def why(self, path: str) -> str:
         """Unknown.kind of a null. What a section says of its own reading decides it, in which all nodes of this bundle are alike."""
@@ -87,23 +100,34 @@ class Open:
     def settle(self, node: NodeView, early: Sequence[Any], world: World) -> None:
         """Finds which functions and quick forms hold for all nodes that are alike. early: of each rule, what is said of it without what is a node's own."""
         self._sections = node.sections
-        functions, quick, counts, skipped = [], [], list[Any](), list[Any]()
+        functions, quick, counts, skipped, votes = [], [], list[Any](), list[Any](), list[Any]()
         for number, verdicts in zip(self.bundle.rules, early, strict=True):
             if verdicts is not None and [one.verdict for one in verdicts] == ["skip"]:
                 skipped.append((number, "skip", 1))
                 continue
             if verdicts is not None or not_all_read(self.bundle.rule(number), world) is not None:
                 return
-            form, function = self.bundle.forms[number]
-            quick += [(number, form)] if form is not None else []
-            settled = function.settle(node.sections, self.why) if function is not None and self.bundle.applies_alike(number) else None
-            if function is not None and settled is not None:
-                functions.append(function.passes)
+            forms = self.bundle.forms[number]
+            quick += [(number, forms.quick)] if forms.quick is not None else []
+            votes += [(number, forms.vote)] if forms.vote is not None else []
+            settled = forms.told.settle(node.sections, self.why) if forms.told is not None else None
+            if forms.told is not None and settled is not None:
+                functions.append(forms.told.passes)
                 counts += [(number, verdict, items) for verdict, items in settled]
         left = len(self.bundle.rules) - len(skipped)
         self.skipped, self.quick = tuple(skipped), tuple(quick) if len(quick) == left else ()
+        self.votes = tuple(votes) if len(votes) == len(self.bundle.rules) else ()
         if len(functions) == left:
             self.functions, self.outcome = tuple(functions), BundleVerdicts((*counts, *skipped), (), ())
+
+
+@dataclass(frozen=True)
+class _Forms:
+    """What tells something of one rule without judging it in full: that it passes or does not apply; both, more slowly; what a node brings to a comparison."""
+
+    told: PassRule | SkipRule | None
+    quick: QuickRule | QuickApplies | None
+    vote: Vote | None
 
 
 class OwnBundle:
@@ -118,7 +142,7 @@ class OwnBundle:
         self._reads_host = ("host",) in own
         self._own = Extractor(fact_shapes(), (path for path in own if path[0] in fact_shapes()))
         self._lists = Extractor(fact_shapes(), lists_of(own)) if all(lists_of([path]) for path in own) else None
-        self.forms = {number: (_quick(rules[number], catalogue), passing(rules[number], catalogue.tables, catalogue.tables_shape)) for number in numbers}
+        self.forms = {number: self._forms(number, catalogue) for number in numbers}
         of_applies = {path for number in numbers for path in self._own_applies(number)}
         self._nulls = Extractor(fact_shapes(), {path for path in of_applies if path[0] in fact_shapes() and "*" not in path})
         self.null_paths = self._nulls.paths
@@ -152,10 +176,10 @@ class OwnBundle:
         """What the rules read of a node's own."""
         return (node.host if self._reads_host else None, *self._own.values(node.sections))
 
-    def applies_alike(self, number: int) -> bool:
-        """Whether a rule applies to all nodes that are alike, or to none."""
-        applies = self._all[number].applies
-        return applies is None or ("item" not in applies.uses and not self._own_applies(number))
+    def _forms(self, number: int, catalogue: CatalogueView) -> _Forms:
+        rule, tables = self._all[number], (catalogue.tables, catalogue.tables_shape)
+        applies_alike = rule.applies is None or ("item" not in rule.applies.uses and not self._own_applies(number))  # to all nodes that are alike, or none
+        return _Forms(passing(rule, *tables) if applies_alike else skipping(rule, *tables), _quick(rule, catalogue), voting(rule, *tables))
 
     def _own_applies(self, number: int) -> list[Path]:
         applies = self._all[number].applies

@@ -1,4 +1,11 @@
-"""Compiles conditions to functions over bare values, as far as they have such a form."""
+"""Compiles conditions to functions over bare values, as far as they have such a form.
+
+    item.temperature_c >= item.temperature_slowdown_c - 3
+
+becomes one function that asks two others: one gives `seen.item.temperature_c`, the other subtracts 3 from what a third gives. `seen` is what a condition is
+asked of, a node or an item of one of its lists (quick_values.NodeView). Where a null stands at one of the places, the function raises: NoValue at first, which
+the whole comparison turns into Absent (the node has no such thing: skipped) or Ask (judge it in full). Filters are in quick_filters.py.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +18,18 @@ from jinja2 import nodes
 
 from unhang.judge.expression import Expression, parsed
 from unhang.judge.expression_tests import bound_test, keywords_of
-from unhang.judge.functions import FILTERS, TEST_NAMES
-from unhang.judge.quick_values import MOST_ITEMS, Absent, Ask, NodeView, NotQuick, NoValue, Place, Quick, known, null_is_absence, number, outcome, whole
+from unhang.judge.functions import TEST_NAMES
+from unhang.judge.quick_filters import LITERAL_TESTS, QuickFilters
+from unhang.judge.quick_values import COMPARE, MOST_ITEMS, Absent, Ask, NodeView, NotQuick, NoValue, Place, Quick, null_is_absence, number, outcome
 from unhang.judge.syntax import Kind, SyntaxCompiler
-from unhang.judge.values import shown
+from unhang.judge.values import bounded, shown
 from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape
 
-COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt, "gteq": operator.ge,
-}  # fmt: skip
-NUMBERS = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.truediv}
-_OF_ONE_VALUE = ("truncate", "lower", "upper", "trim", "string", "basename", "dirname", "int", "float", "abs", "round")
-_LITERAL_TESTS = ("version", "startswith", "endswith", "like", "covers", "whole", "true", "false")
+NUMBERS = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.truediv, "FloorDiv": operator.floordiv, "Mod": operator.mod}
 _NOTES_NOTHING = SyntaxCompiler({})  # what reads are noted was noted when the rule was compiled in full
 
 
-class QuickCompiler:
+class QuickCompiler(QuickFilters):
     """Syntax trees to functions over bare values. steps: the most that judging in full would count for it, with lists of MOST_ITEMS."""
 
     def __init__(self, names: Mapping[str, Kind], tables: Mapping[str, Any]):
@@ -209,25 +211,27 @@ class QuickCompiler:
         wanted = symbol == "in"
         return Kind(FLAG), lambda seen: (left(seen) in right(seen)) is wanted
 
-    def need_list(self, kind: Kind) -> None:
-        """Raises NotQuick for anything else. Counts one pass over it."""
-        self.steps += 2 * MOST_ITEMS
-        if kind.shape.kind != "list":
-            raise NotQuick("a list is expected")
-
     def arithmetic(self, node: nodes.BinExpr) -> tuple[Kind, Quick]:
         """left + right, of numbers alone."""
         left, right, calculate = self.visit(node.left)[1], self.visit(node.right)[1], NUMBERS[type(node).__name__]
         return Kind(NUMBER), lambda seen: calculate(number(left(seen)), number(right(seen)))
 
-    visit_Add = visit_Sub = visit_Mul = visit_Div = arithmetic
+    visit_Add = visit_Sub = visit_Mul = visit_Div = visit_FloorDiv = visit_Mod = arithmetic
+
+    def visit_Concat(self, node: nodes.Concat) -> tuple[Kind, Quick]:
+        """left ~ right, of single values."""
+        self.may_fail_otherwise = True
+        parts = [self.visit(one) for one in node.nodes]
+        if not all(kind.shape.is_scalar for kind, _ in parts):
+            raise NotQuick("single values are expected")
+        return Kind(TEXT), lambda seen: bounded("".join([shown(run(seen)) for _, run in parts]))
 
     def visit_Test(self, node: nodes.Test) -> tuple[Kind, Quick]:
         name = TEST_NAMES.get(node.name, node.name)
         if name in ("known", "unknown"):
             raise NotQuick("a question for the reason of a null")
         kind, run = self.visit(node.node)
-        if name not in _LITERAL_TESTS:
+        if name not in LITERAL_TESTS:
             raise NotQuick(f"test {name}")
         check = self.check(name, kind, node.args or [], keywords_of(node))
         return Kind(FLAG), lambda seen: check(None, run(seen))
@@ -235,135 +239,23 @@ class QuickCompiler:
     def check(self, name: str, kind: Kind, arguments: list[nodes.Expr], keywords: dict[str, Any]) -> Any:
         """The test that judging in full uses too, with constants: (nothing, value) -> bool."""
         constants = [self.visit_Const(nodes.Const(self.literal(one))) for one in arguments]
-        return bound_test(_NOTES_NOTHING, name, kind, constants, keywords)
+        check = bound_test(_NOTES_NOTHING, name, kind, constants, keywords)
+        return _once_for_a_value(check) if name == "version" else check
 
-    # ---- filters
 
-    def visit_Filter(self, node: nodes.Filter) -> tuple[Kind, Quick]:
-        if node.node is None:
-            raise NotQuick("a filter block")
-        kind, run = self.visit(node.node)
-        method = getattr(self, f"filter_{node.name}", None)
-        if method is not None:
-            return method(kind, run, node)
-        if node.name not in _OF_ONE_VALUE or not kind.shape.is_scalar:
-            raise NotQuick(f"filter {node.name}")
-        change = self.changing(node.name, node.args or [])
-        return Kind(ANY), lambda seen: change(run(seen))
+def _once_for_a_value(check: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    """A test that remembers its answers: a fleet has few versions of anything. What raises is asked again."""
+    known: dict[Any, bool] = {}
 
-    def changing(self, name: str, arguments: list[nodes.Expr]) -> Callable[[Any], Any]:
-        """A filter of one value, with constants: value -> value."""
-        function, values = FILTERS[name], [self.literal(one) for one in arguments]
-        return lambda value: function(None, value, *values)
+    def answer(nothing: Any, value: Any) -> bool:
+        found = known.get(value)
+        if found is None:
+            if len(known) >= MOST_ITEMS:
+                known.clear()
+            found = known[value] = check(nothing, value)
+        return found
 
-    def filter_length(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | length."""
-        self.need_list(kind)
-        return Kind(NUMBER), lambda seen: len(run(seen))
-
-    def filter_list(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | list."""
-        self.need_list(kind)
-        return kind, lambda seen: whole(run(seen))
-
-    def filter_selectattr(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | selectattr('a.b', TEST, value), and rejectattr."""
-        self.need_list(kind)
-        wanted, (named, *rest) = node.name == "selectattr", node.args
-        names = self.literal(named).split(".")
-        inside = self.below(Kind(kind.shape.item or ANY), names)
-        self.steps += MOST_ITEMS * (len(names) + 2)
-        chooses = self.chooser(attrgetter(".".join(names)), inside, rest, keywords_of(node), wanted)
-        return kind, lambda seen: chooses(run(seen), seen)
-
-    filter_rejectattr = filter_selectattr
-
-    def chooser(self, get: Callable[[Any], Any], kind: Kind, rest: list[nodes.Expr], keywords: dict[str, Any], wanted: bool) -> Callable[..., list[Any]]:
-        """(items, sections, item) -> those for which the test is as wanted."""
-        if not rest:
-            return lambda items, seen: [one for one in items if bool(known(get(one))) is wanted]
-        name = TEST_NAMES.get(self.literal(rest[0]), self.literal(rest[0]))
-        if name in ("known", "unknown"):
-            null = (name == "unknown") is wanted
-            return lambda items, seen: [one for one in items if (get(one) is None) is null]
-        if name in COMPARE and len(rest) == 2:
-            compare, other = COMPARE[name], self.visit(rest[1])[1]
-            return lambda items, seen: [one for one in items if compare(known(get(one)), other(seen)) is wanted]
-        if name == "in" and len(rest) == 2 and isinstance(rest[1], nodes.List):
-            values = [self.literal(one) for one in rest[1].items]
-            return lambda items, seen: [one for one in items if (known(get(one)) in values) is wanted]
-        if name not in _LITERAL_TESTS:
-            raise NotQuick(f"test {name}")
-        check = self.check(name, kind, rest[1:], keywords)
-        return lambda items, seen: [one for one in items if check(None, known(get(one))) is wanted]
-
-    def filter_map(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | map(attribute='a.b') and list | map(FILTER, …)."""
-        self.need_list(kind)
-        keywords = keywords_of(node)
-        if set(keywords) == {"attribute"} and not node.args:
-            names = str(keywords["attribute"]).split(".")
-            inside = self.below(Kind(kind.shape.item or ANY), names)
-            self.steps += MOST_ITEMS * len(names)
-            get = attrgetter(".".join(names))
-            return Kind(Shape("list", item=inside.shape)), lambda seen: [known(get(one)) for one in run(seen)]
-        if not keywords and len(node.args) == 1 and self.literal(node.args[0]) == "length" and kind.shape.item is not None and kind.shape.item.kind == "list":
-            return Kind(Shape("list", item=NUMBER)), lambda seen: [len(one) for one in whole(run(seen))]
-        if keywords or not node.args or self.literal(node.args[0]) not in _OF_ONE_VALUE:
-            raise NotQuick("map")
-        change = self.changing(self.literal(node.args[0]), node.args[1:])
-        return Kind(Shape("list", item=ANY)), lambda seen: [change(one) for one in whole(run(seen))]
-
-    def filter_unique(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | unique."""
-        self.need_values(kind)
-        return kind, lambda seen: list(dict.fromkeys(whole(run(seen))))
-
-    def filter_sum(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | sum, and list | max; of numbers alone, and of some for max."""
-        self.need_values(kind)
-        together = sum if node.name == "sum" else max
-        return Kind(NUMBER), lambda seen: together([number(one) for one in run(seen)])
-
-    filter_max = filter_sum
-
-    def filter_select(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | select(COMPARISON, value)."""
-        self.need_values(kind)
-        name = TEST_NAMES.get(self.literal(node.args[0]), self.literal(node.args[0])) if node.args else ""
-        if name not in COMPARE or len(node.args) != 2:
-            raise NotQuick("select")
-        compare, other = COMPARE[name], self.literal(node.args[1])
-        return kind, lambda seen: [one for one in whole(run(seen)) if compare(one, other)]
-
-    def filter_sort(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | sort."""
-        self.need_values(kind)
-        return kind, lambda seen: sorted(whole(run(seen)))
-
-    def filter_join(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | join(', ')."""
-        self.need_values(kind)
-        separator = str(self.literal(node.args[0])) if node.args else ", "
-        return Kind(TEXT), lambda seen: separator.join(map(shown, whole(run(seen))))
-
-    def filter_intersect(self, kind: Kind, run: Quick, node: nodes.Filter) -> tuple[Kind, Quick]:
-        """list | intersect(list)."""
-        self.need_values(kind)
-        other_kind, other = self.visit(node.args[0])
-        self.need_values(other_kind)
-
-        def common(seen: Any) -> list[Any]:
-            wanted = set(whole(other(seen)))
-            return [one for one in dict.fromkeys(whole(run(seen))) if one in wanted]
-
-        return kind, common
-
-    def need_values(self, kind: Kind) -> None:
-        """Raises NotQuick for anything but a list of single values."""
-        self.need_list(kind)
-        if kind.shape.item is not None and not kind.shape.item.is_scalar:
-            raise NotQuick("single values are expected")
+    return answer
 
 
 class ItemsCompiler(QuickCompiler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,10 @@ from unhang.judge.values import RuleStopped, Undecided
 
 MOST_ITEMS = 64  # a longer list is for judging in full, which counts its steps
 Quick = Callable[[Any], Any]  # what is seen -> value, never None
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt, "gteq": operator.ge,
+}  # fmt: skip
 
 NO_ANSWER = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, Undecided, RuleStopped)
 
@@ -84,3 +89,11 @@ def number(value: Any) -> Any:
     if type(value) not in (int, float):
         raise Ask
     return value
+
+
+def flattened(lists: list[Any]) -> list[Any]:
+    """The items of lists in a list. Raises Ask for a null, and for more of them than are gone through quickly."""
+    values = [value for one in whole(lists) for value in whole(one)]
+    if len(values) > MOST_ITEMS:
+        raise Ask
+    return values

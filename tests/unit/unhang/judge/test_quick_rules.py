@@ -11,7 +11,10 @@ from damaged_nodes import damaged, recorded_nodes
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import InvalidNode, to_facts
+from unhang.judge.groups import compare_node
 from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world, not_all_read, why_null
+from unhang.judge.own_facts import is_own
+from unhang.judge.pass_code import CANNOT_TELL, skipping, voting
 from unhang.judge.quick import quick_rule
 from unhang.judge.rules import compile_rule, tables_shape
 
@@ -95,3 +98,67 @@ def test_what_the_quick_form_answers(when, change, verdicts):
     sections = to_facts(facts).sections
     answer = quick.judge(sections, lambda path: why_null(sections, path).kind)
     assert (None if answer is None else [one.verdict for one in answer[0]]) == verdicts
+
+
+_ADDRESSES: dict[int, Any] = {1: [], 2: None, 3: [None], 4: ["10.0.0.1/8"] * 70, 5: []}
+
+
+def lived_in(number: int) -> dict[str, Any]:
+    """A damaged node of which the facts that tell it from others, where they are there, are its own."""
+    facts = damaged(number) if number % 2 else copy.deepcopy(recorded_nodes()[number % 3])
+    node = facts["sections"].get("node")
+    if isinstance(node, dict):
+        node["boot_id"] = (f"boot-{number}", None, "x" * 50)[number % 3]
+    interfaces = (facts["sections"].get("network") or {}).get("interfaces") or ()
+    for one in interfaces:
+        if isinstance(one, dict):
+            one["addresses"] = _ADDRESSES.get(number % 8, ["10.0.0.2/16", f"10.0.0.{number}/16"])
+            one["default_route"] = number % 4 != 0
+            one["kind"], one["state"] = "physical", ("down", "up")[number % 2]
+    gpus = facts["sections"].get("gpus")
+    if isinstance(gpus, dict):
+        gpus["count"] = (8, 1)[number % 3 == 0]
+    return facts
+
+
+def test_what_a_function_brings_to_a_comparison_is_what_judging_in_full_brings():
+    view, found = _view(), dict[str, int]()
+    rules = [rule for rule in load_catalogue().rules if rule.compare is not None and any(map(is_own, rule.decision_reads))]
+    votes = [(rule, vote) for rule in rules if (vote := voting(rule, view.tables, view.tables_shape)) is not None]
+    for number in range(60):
+        try:
+            sections = to_facts(lived_in(number)).sections
+        except InvalidNode:
+            continue
+        world = node_world(NodeView("a", (), {}, "ok", "", "", sections), view)
+        for rule, vote in votes:
+            try:
+                told = vote.compared(sections)
+            except CANNOT_TELL:
+                continue
+            if not_all_read(rule, world) is None:  # own_rules.Open.settle asks no function where a list was read in part
+                assert told == compare_node(rule, world), (rule.id, number)
+                found[rule.id] = found.get(rule.id, 0) + 1
+    assert {"group-hostname-of-two-nodes", "group-machine-id-of-two-nodes", "group-address-of-two-nodes", "group-memory-differs"} <= set(found)
+    assert min(found.values()) > 5
+
+
+def test_a_function_tells_that_a_rule_does_not_apply_only_where_it_does_not():
+    view, told = _view(), 0
+    rules = [rule for rule in load_catalogue().rules if rule.applies is not None and any(map(is_own, rule.applies.reads))]
+    for number in range(60):
+        try:
+            sections = to_facts(lived_in(number)).sections
+        except InvalidNode:
+            continue
+        world = node_world(NodeView("a", (), {}, "ok", "", "", sections), view)
+        for rule in rules:
+            skips = skipping(rule, view.tables, view.tables_shape)
+            try:
+                if skips is None or not skips.passes(sections):
+                    continue
+            except CANNOT_TELL:
+                continue
+            assert [one.verdict for one in judge_rule(rule, world)] == ["skip"], (rule.id, number)
+            told += 1
+    assert told > 10
