@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
+from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs, near_end
 from unhang.diagnose.weights import WEIGHTS
 
@@ -20,7 +21,14 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
     started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
     if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
         why = f"{len(started)} of {wanted} ranks start, the others are not heard of"
-        yield Evidence("launch_mismatch", STRONG, why, (members[-1],), "ranks-never-started")
+        weight = WEIGHTS["weak"] if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
+        yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
+
+
+def _log_ends_with(facts: Facts, event: Event) -> bool:
+    """Whether nothing stands below the line and nothing tells of a hang: then the job may have just begun, or each rank has a log of its own."""
+    last = facts.last.get(event.file, ())
+    return bool(last) and last[-1][0] == event.line and not hang_signs(facts)
 
 
 def one_gpu_per_task_and_no_ipc(facts: Facts) -> Iterator[Evidence]:

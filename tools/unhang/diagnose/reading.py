@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from unhang.diagnose.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
 from unhang.errors import UserError
 from unhang.given_files import PIPE_PATIENCE_S, PatientPipe
 
@@ -39,15 +40,24 @@ _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines of one file, each without its line end. numbers is None when they count on from `first`."""
+    """Some lines of one file, each without its line end. numbers is None when they count on from `first`. wrapping: what stands around each line."""
 
     first: int
     lines: list[bytes]
     numbers: list[int] | None = None
+    wrapping: Wrapping = PLAIN
 
     def number(self, index: int) -> int:
         """The line number, from 1, of the line at `index`."""
         return self.first + index if self.numbers is None else self.numbers[index]
+
+    def readings(self, index: int) -> tuple[bytes, ...]:
+        """The line without what stands around it, with the indentation that all lines have, and as it stands: those of them that differ."""
+        line = self.lines[index]
+        if self.wrapping is PLAIN:
+            return (line,)
+        indented, bare = self.wrapping.bare(line)
+        return tuple(dict.fromkeys((bare, indented, line)))
 
 
 @dataclass
@@ -60,6 +70,7 @@ class Input:
     bytes: int = 0
     notes: list[str] = field(default_factory=list)
     most_bytes: int = MOST_BYTES
+    wrapping: Wrapping = PLAIN
     began_s: float = field(default_factory=time.monotonic)
 
 
@@ -119,6 +130,7 @@ def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
     if about.kind == "binary":
         about.notes.append("is binary and was not read")
         return
+    about.wrapping = _wrapping_of(head)
     rest, cut, line = b"", False, 1
     for more in _decoded(head, stream, about):
         data = rest + more
@@ -142,6 +154,13 @@ def read_blocks(stream: IO[bytes], about: Input) -> Iterator[Block]:
     elif cut:
         line += 1
     about.lines = line - 1
+
+
+def _wrapping_of(head: bytes) -> Wrapping:
+    if _encoding(head):
+        return PLAIN
+    lines = _TERMINAL.sub(b"", head).replace(b"\r\n", b"\n").split(b"\n")
+    return find_wrapping([line.rpartition(b"\r")[2] for line in (lines if len(head) < SNIFFED else lines[:-1])])
 
 
 def kind_of(head: bytes) -> str:
@@ -218,14 +237,24 @@ def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
     plain = b"\r" not in data
     lines = data.split(b"\n")
     lines.pop()
-    if max(map(len, lines), default=0) <= LONGEST_LINE and plain:
-        return Block(first, lines)
+    if max(map(len, lines), default=0) <= LONGEST_LINE and plain and not (about.wrapping.is_json or about.wrapping.columns):
+        return Block(first, lines, None, about.wrapping)
+    parted, numbers = _parted(lines, first, about)
+    if about.wrapping.columns:
+        parted, numbers = joined(parted, numbers, about.wrapping.columns)
+    return Block(first, parted, numbers, about.wrapping)
+
+
+def _parted(lines: list[bytes], first: int, about: Input) -> tuple[list[bytes], list[int]]:
+    """Lines of bounded length with their numbers: redrawn ones in their parts, and of JSON the message."""
     parted: list[bytes] = []
     numbers: list[int] = []
     for number, line in enumerate(lines, first):
-        parts = [part for part in line.split(b"\r") if part] or [b""]
+        message = message_of(line) if about.wrapping.is_json else None
+        text = line if message is None else _TERMINAL.sub(b"", message).replace(b"\n", b"\r")
+        parts = [part for part in text.split(b"\r") if part] or [b""]
         if any(len(part) > LONGEST_LINE for part in parts):
             _note_once(about, f"line {number} is longer than {LONGEST_LINE} bytes and was cut")
         parted += [part[:LONGEST_LINE] for part in parts]
         numbers += [number] * len(parts)
-    return Block(first, parted, numbers)
+    return parted, numbers

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
 from unhang.diagnose.reading import Block
@@ -73,6 +73,7 @@ class Scan:
     full: set[str] = field(default_factory=set)  # signatures of which there were more than are kept
     words: set[str] = field(default_factory=set)
     lines_heard: int = 0
+    outside: dict[int, Prefix] = field(default_factory=dict)  # place of an event -> what stands around its line
 
 
 class Sieve:
@@ -186,11 +187,17 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         if MARK in text:
             note_calls(block, file, scan.calls)
         likenesses = without_calls(text).translate(None, DIGITS).split(b"\n")
-        _hear_words(memory.learn(likenesses), likenesses, scan)
+        new = memory.learn(likenesses)
+        if new and block.wrapping.layers:
+            _hear_words(*_without_layers(new, likenesses, block), scan)
+        else:
+            _hear_words(new, likenesses, scan)
         if memory.wanted:
             _keep_events(block, likenesses, memory, scan, counts)
             memory.forget_many()
         _remember_last(block, scan)
+    if scan.outside:
+        scan.events = _with_what_stands_outside(scan)
     return scan
 
 
@@ -200,19 +207,21 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
         signatures = get(likeness)
         if not signatures:
             continue
-        text = block.lines[index].decode("utf-8", "replace")
+        readings = [one.decode("utf-8", "replace") for one in block.readings(index)]
         done = []
         for signature in signatures:
             if signature.id in scan.full:
                 done.append(signature)
                 continue
-            seen = text if not signature.reads_on else _with_output(block, index, signature.reads_on)
-            found = signature.search(seen) if signature.program != "people" or is_prose(text) else None
+            seen, found = _first_match(signature, readings, block, index)
             if found:
-                scan.events.append(event_of(signature, found, seen, scan.file, block.number(index), source=_is_source(block, index)))
+                source = _is_source(block, index)
+                scan.events.append(event_of(signature, found, seen, scan.file, block.number(index), source=source))
+                if len(readings) > 1:
+                    _note_outside(readings, scan)
                 if signature.fact == "setting":  # a command line may set several
-                    more = signature.pattern.finditer(text, found.end(), found.end() + LONGEST_COMMAND)
-                    scan.events.extend(event_of(signature, one, text, scan.file, block.number(index)) for one in more)
+                    more = signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND)
+                    scan.events.extend(event_of(signature, one, seen, scan.file, block.number(index)) for one in more)
                 counts[signature.id] = counts.get(signature.id, 0) + 1
                 if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
                     scan.full.add(signature.id)
@@ -220,6 +229,39 @@ def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: S
                 done.append(signature)
         if done:
             memory.keep_only(likeness, tuple(one for one in signatures if one not in done))
+
+
+def _first_match(signature: Signature, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
+    """(text, match) of the first reading of a line, or of it and the lines below it, that the signature knows."""
+    if signature.program == "people" and not is_prose(readings[0]):
+        return readings[0], None
+    for place, text in enumerate(readings):
+        seen = _with_output(block, index, signature.reads_on, place) if signature.reads_on else text
+        if found := signature.search(seen):
+            return seen, found
+    return readings[0], None
+
+
+def _note_outside(readings: Sequence[str], scan: Scan) -> None:
+    """What stands around the line of the newest event tells of its time, host or rank."""
+    outside = readings[-1].removesuffix(readings[0])
+    scan.outside[len(scan.events) - 1] = parse_prefix(outside, len(outside))
+
+
+def _with_what_stands_outside(scan: Scan) -> list[Event]:
+    """The events; where no line of the file tells time or host by itself, by the clock and the host that stand around the lines."""
+    timed = any(event.prefix.time_s is not None for event in scan.events)
+    hosted = any(event.prefix.host for event in scan.events)
+    return [
+        replace(event, prefix=event.prefix.completed(scan.outside[place], time=not timed, host=not hosted)) if place in scan.outside else event
+        for place, event in enumerate(scan.events)
+    ]
+
+
+def _without_layers(new: set[bytes], likenesses: list[bytes], block: Block) -> tuple[set[bytes], list[bytes]]:
+    """The likenesses of the bare lines in place of those of the wrapped ones."""
+    bare = {likeness: block.readings(index)[0].translate(None, DIGITS) for index, likeness in enumerate(likenesses) if likeness in new}
+    return set(bare.values()), [bare[one] for one in likenesses if one in bare]
 
 
 def _hear_words(new: set[bytes], likenesses: list[bytes], scan: Scan) -> None:
@@ -234,9 +276,10 @@ def _hear_words(new: set[bytes], likenesses: list[bytes], scan: Scan) -> None:
     scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in new if names_a_failure(line)))
 
 
-def _with_output(block: Block, index: int, lines: int) -> str:
-    """A line and those below it: a command and what it printed."""
-    return b"\n".join(line[:TEXT_LIMIT] for line in block.lines[index : index + 1 + lines]).decode("utf-8", "replace")
+def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
+    """A line and those below it: a command and what it printed. place: which reading of each line, 0 for the barest."""
+    below = range(index, min(index + 1 + lines, len(block.lines)))
+    return b"\n".join((readings := block.readings(at))[min(place, len(readings) - 1)][:TEXT_LIMIT] for at in below).decode("utf-8", "replace")
 
 
 def _is_source(block: Block, index: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LOOKED_AT = 260  # a prefix is no longer
 _MONTHS = {"Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6, "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12}
@@ -41,6 +41,13 @@ class Prefix:
     host: str | None = None
     pid: str | None = None
     rank: int | None = None
+
+    def completed(self, outer: Prefix, *, time: bool, host: bool) -> Prefix:
+        """With the rank of what stands around the line where it has none of its own; with its time or host where that is asked for."""
+        told = replace(self, rank=outer.rank) if self.rank is None and outer.rank is not None else self
+        if time and outer.time_s is not None:
+            told = replace(told, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp)
+        return replace(told, host=outer.host) if host and outer.host else told
 
 
 def parse_prefix(text: str, start: int) -> Prefix:

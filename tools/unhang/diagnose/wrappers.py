@@ -1,0 +1,163 @@
+"""What launchers, container runtimes and people put around every line of a log: found in its beginning, then taken off line by line.
+
+Layers may lie in each other (a runtime's time, around a pod's name, around a rank). Lines cut at a terminal's width are put together again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+SHARE = 0.9  # of the lines that have any text, so many bear the layer
+MOST_LAYERS = 5
+MOST_SAMPLED = 2000
+_INSTANT = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+_LAYERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        _INSTANT + rb" (?:stdout|stderr) [FP] ?",  # container runtimes (CRI)
+        _INSTANT + rb" (?![\w.-]{1,80} kernel: )",  # docker logs -t, kubectl logs --timestamps, CI
+        rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?!kernel:)[\w./@-]{1,64}(?:\[\d{1,10}\])?: ?",  # journalctl, syslog
+        rb"[\w.-]{1,80} (?!kernel\[)[\w./@-]{1,64}\[\d{1,10}\]: ?",  # the rest of journalctl -o short-iso
+        rb"\[(?:pod|job|deployment|statefulset|replicaset|daemonset)/[\w./-]{1,250}\] ?",  # kubectl logs --prefix
+        rb"[a-z0-9][\w.-]{0,60}[-_]\d{1,4} {1,60}\| ?",  # docker compose
+        rb"\([\w.:/=, -]{1,120}\bpid=\d{1,10}(?:, ip=[\w.:]{1,60})?\) ?",  # Ray, vLLM
+        rb"\[default\d{1,6}\]:",  # torchrun --tee
+        rb"\[rank\d{1,6}\]: ?",  # torch
+        rb"\[\d{1,3},(?:mpirank:)?\d{1,6}(?:,[\w-]{1,40})?\]<std(?:out|err|diag)>: ?",  # mpirun --tag-output, SageMaker
+        rb"\d{1,5}: ",  # srun --label
+        rb"(?:> ?){1,3}",  # a quotation
+    )
+)
+_DIGITS = re.compile(r"\d")
+_GOES_ON = re.compile(r" ?[^\W_]")
+_INDENT = re.compile(rb"[ \t]{1,40}")
+_MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
+_TIMES = ("time", "@timestamp", "timestamp", "ts")
+_WIDTHS = range(60, 1001)
+_USUAL_WIDTHS = (80, 100, 120, 132, 160, 200)
+ALIKE = 4  # characters: lines of a table or of several ranks begin alike, the rest of a line does not
+FEWEST_CUT = 3  # lines that fill the width; one is enough where the width is a usual one
+
+
+@dataclass(frozen=True)
+class Wrapping:
+    """How the lines of one log are wrapped. layers: outermost first. indent: a common indentation within them. columns: where lines were cut."""
+
+    is_json: bool = False
+    layers: tuple[re.Pattern[bytes], ...] = ()
+    indent: bytes = b""
+    columns: int | None = None
+
+    def bare(self, line: bytes) -> tuple[bytes, bytes]:
+        """(the line without its layers, and without the common indentation too)."""
+        inner = line
+        for layer in self.layers:
+            if found := layer.match(inner):
+                inner = inner[found.end() :]
+        return inner, inner.removeprefix(self.indent)
+
+
+PLAIN = Wrapping()
+
+
+def find_wrapping(lines: Sequence[bytes]) -> Wrapping:
+    """What the first lines of a log are wrapped in; PLAIN for most logs."""
+    sample = [line.rstrip(b"\r") for line in lines[:MOST_SAMPLED]]
+    columns = _columns_of(sample)
+    if columns:
+        sample = joined(sample, list(range(len(sample))), columns)[0]
+    sample = [line for line in sample if line.strip()]
+    is_json = bool(sample) and _share(sample, lambda line: message_of(line) is not None) >= SHARE
+    if is_json:
+        sample = [line for one in sample for line in (message_of(one) or b"").splitlines() if line.strip()]
+    layers: list[re.Pattern[bytes]] = []
+    while len(layers) < MOST_LAYERS and (layer := _outermost(sample)):
+        layers.append(layer)
+        sample = [line for one in sample if (line := layer.sub(b"", one, count=1) if layer.match(one) else one).strip()]
+    return Wrapping(is_json, tuple(layers), _common_indent(sample), columns)
+
+
+def _outermost(sample: Sequence[bytes]) -> re.Pattern[bytes] | None:
+    if not sample:
+        return None
+    shifted = [line.lstrip(b" ") for line in sample]
+    for layer in _LAYERS:
+        for lines, pattern in ((sample, layer), (shifted, re.compile(rb" {0,6}" + layer.pattern))):
+            if _share(lines, layer.match) >= SHARE:
+                return pattern
+    return None
+
+
+def _share(lines: Sequence[bytes], holds: Callable[[bytes], Any]) -> float:
+    return sum(bool(holds(line)) for line in lines) / len(lines)
+
+
+def _common_indent(lines: Iterable[bytes]) -> bytes:
+    common: bytes | None = None
+    for line in lines:
+        found = _INDENT.match(line)
+        indent = found.group() if found else b""
+        common = indent if common is None else _common(common, indent)
+        if not common:
+            return b""
+    return common or b""
+
+
+def _common(one: bytes, other: bytes) -> bytes:
+    length = next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other)))
+    return one[:length]
+
+
+def message_of(line: bytes) -> bytes | None:
+    """The message of a line of JSON, behind its time; None where the line is no JSON object with a message."""
+    if line[:1] != b"{" or line.rstrip()[-1:] != b"}":
+        return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    message = next((row[key] for key in _MESSAGES if isinstance(row.get(key), str)), None)
+    if message is None:
+        return None
+    moment = next((row[key] for key in _TIMES if isinstance(row.get(key), str)), "")
+    why = next((f" {row[key]}" for key in ("error", "err") if isinstance(row.get(key), str)), "")
+    before = f"{moment} " if moment else ""
+    return "\n".join(before + one for one in (message.rstrip("\r\n") + why).split("\n")).encode("utf-8", "replace")
+
+
+def _columns_of(lines: Sequence[bytes]) -> int | None:
+    """The width at which lines were cut: the longest have one length, and words go on in the next line."""
+    texts = [line.decode("utf-8", "replace") for line in lines]
+    width = max(map(len, texts), default=0)
+    if width not in _WIDTHS:
+        return None
+    full = [(one, following) for one, following in pairwise(texts) if len(one) == width]
+    alike = sum(_beginning(one) == _beginning(following) for one, following in full)
+    within_words = sum(one[-1].isalnum() and _GOES_ON.match(following) is not None for one, following in full)
+    enough = 1 if width in _USUAL_WIDTHS else FEWEST_CUT
+    is_cut = len(full) >= enough and within_words > 0 and within_words * 4 >= len(full) >= alike * 4
+    return width if is_cut else None
+
+
+def _beginning(line: str) -> str:
+    return _DIGITS.sub("", line)[:ALIKE]
+
+
+def joined(lines: Sequence[bytes], numbers: Sequence[int], columns: int) -> tuple[list[bytes], list[int]]:
+    """Lines that were cut at a width, whole again, each with the number of its first part."""
+    whole: list[bytes] = []
+    firsts: list[int] = []
+    goes_on = False
+    for line, number in zip(lines, numbers, strict=True):
+        if goes_on and len(whole[-1]) + len(line) <= 16 * 1024:
+            whole[-1] += line
+        else:
+            whole.append(line)
+            firsts.append(number)
+        goes_on = len(line) >= columns and len(line.decode("utf-8", "replace")) == columns
+    return whole, firsts
