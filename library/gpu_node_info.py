@@ -70,10 +70,10 @@ options:
     choices: [read, full]
     default: read
   silence_s:
-    description: Seconds that a single call may take. After that its section says V(timeout) and names the call. 4 unless told.
+    description: Seconds that a single call may take. After that its section says V(timeout) and names the call. 4 by default.
     type: float
   deadline_s:
-    description: Seconds that one kind of source may take while it still gets on. 15 unless told.
+    description: Seconds that one kind of source may take while it still gets on. 15 by default.
     type: float
   first_handle_s:
     description:

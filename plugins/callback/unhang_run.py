@@ -16,7 +16,7 @@ description:
   - Shows a progress line on a terminal.
 options:
   runs:
-    description: Folder of the run folders. The project's own C(runs) unless told.
+    description: Folder of the run folders. The project's own C(runs) by default.
     type: path
     env:
       - name: UNHANG_RUNS
@@ -35,7 +35,7 @@ options:
   history:
     description:
       - File of the history that the run is stored in, or C(off).
-      - C($XDG_STATE_HOME/unhang/history.db) unless told. Where that cannot be written, one line says so and the run is as good.
+      - C($XDG_STATE_HOME/unhang/history.db) by default. Where that cannot be written, one line says so and the run is as good.
     type: str
     env:
       - name: UNHANG_HISTORY
@@ -332,14 +332,14 @@ class CallbackModule(CallbackBase):
         chosen = self.get_option("progress")
         return (sys.stdout.isatty() and sys.stderr.isatty()) if chosen is None else chosen
 
-    def _say(self, words):
+    def _say(self, line):
         if self.progress:
             self.progress.end()
-        print(f"unhang: {words}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
+        print(f"unhang: {line}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
 
-    def _stop(self, words):
+    def _stop(self, line):
         """Ends the play before it has begun: an exception in a callback would be a warning to Ansible."""
-        self._say(words)
+        self._say(line)
         raise SystemExit(2)
 
 

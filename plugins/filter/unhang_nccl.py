@@ -15,21 +15,21 @@ _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", 
 sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
 
 
-def nccl_plan(facts, policy, profiles, host, groups=(), wishes=None, allow_debug=False):
-    """A plan of unhang.plan.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; wishes: {network, hcas}."""
+def nccl_plan(facts, policy, profiles, host, groups=(), desired=None, allow_debug=False):
+    """A plan of unhang.plan.nccl_profile for one host. facts: the document of gpu_node_info; policy: unhang_policy; desired: {network, hcas}."""
     from unhang.judge.policy import one_line, policy_faults
     from unhang.plan.nccl_known import read_known
     from unhang.plan.nccl_profile import Node, plan_settings
     from unhang.plan.nccl_values import DesiredState
 
-    facts, policy, profiles, wishes = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, wishes or {}))
+    facts, policy, profiles, desired = (json.loads(json.dumps(one, default=str)) for one in (facts, policy or {}, profiles, desired or {}))
     faults = [one_line(fault) for fault in policy_faults(policy)]
     if faults:
         raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     node = Node(str(host), tuple(map(str, groups)), facts["sections"], today)
     interfaces = (policy.get("network") or {}).get("interfaces") or ()
-    given = DesiredState(network=wishes.get("network") or None, interfaces=tuple(interfaces), hcas=tuple(wishes.get("hcas") or ()))
+    given = DesiredState(network=desired.get("network") or None, interfaces=tuple(interfaces), hcas=tuple(desired.get("hcas") or ()))
     return plan_settings(node, policy, profiles, read_known(), given, bool(allow_debug))
 
 

@@ -22,7 +22,7 @@ def checked_list(value, name, allowed=None, may_be_empty=False):
 
 
 def checked_commands(value, name):
-    """Commands, each a list of words: of a list, or of a text with commas between commands."""
+    """Commands, each a list of arguments: of a list, or of a text with commas between commands."""
     return _refusing("split_commands", json.loads(json.dumps(value, default=str)), str(name))
 
 

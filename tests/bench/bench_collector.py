@@ -112,12 +112,12 @@ def lines_of(path):
         return source.read().splitlines()
 
 
-def timed(words, out=subprocess.DEVNULL, codes=(0,)):
+def timed(argv, out=subprocess.DEVNULL, codes=(0,)):
     """(wall s, CPU s of the process and all that it waited for). codes: exit codes that are answers."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(words, stdout=out, stderr=subprocess.DEVNULL, check=False)
+    done = subprocess.run(argv, stdout=out, stderr=subprocess.DEVNULL, check=False)
     if done.returncode not in codes:
-        raise SystemExit(f"{' '.join(words)}: expected exit code {codes}, found {done.returncode}")
+        raise SystemExit(f"{' '.join(argv)}: expected exit code {codes}, found {done.returncode}")
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -135,8 +135,8 @@ def compare_with_nvidia_smi(pyz, quick, rounds):
     }
     times = {name: [] for name in commands}
     for _ in range(rounds + 1):  # the first round warms caches and is not counted
-        for name, words in commands.items():
-            times[name].append(timed(words, codes=(0, 1, 2) if quick in words else (0,)))
+        for name, argv in commands.items():
+            times[name].append(timed(argv, codes=(0, 1, 2) if quick in argv else (0,)))
     wall = {name: statistics.median(row[0] for row in rows[1:]) * 1000 for name, rows in times.items()}
     cpu = {name: statistics.median(row[1] for row in rows[1:]) * 1000 for name, rows in times.items()}
     pair = wall["nvidia-smi -q"] + wall["nvidia-smi topo -m"]
@@ -172,13 +172,13 @@ def time_without_nvml(pyz, rounds):
     with tempfile.TemporaryDirectory() as folder:
         for number in range(LIBRARIES):
             write_library(os.path.join(folder, f"libnccl.so.2.{18 + number}.5"), BANNER % (18 + number))
-        words = [sys.executable, "-I", "-S", "-c", WITHOUT_NVML, pyz, folder]
+        argv = [sys.executable, "-I", "-S", "-c", WITHOUT_NVML, pyz, folder]
         bare = [sys.executable, "-I", "-S", "-c", "pass"]
         rows = {"everything but NVML": [], "python3 -I -S -c pass": []}
         for _ in range(rounds + 1):
-            rows["everything but NVML"].append(timed(words))
+            rows["everything but NVML"].append(timed(argv))
             rows["python3 -I -S -c pass"].append(timed(bare))
-        document = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+        document = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
         found = [row["version"] for row in document["sections"]["nccl"]["libraries"] if row["path"].startswith(folder)]
         say(f"| {LIBRARIES} × libnccl of {LIBRARY_BYTES >> 20} MiB, versions read: {', '.join(map(str, found))} | wall ms | CPU ms |\n| --- | --- | --- |")
         for name, times in rows.items():
@@ -191,8 +191,8 @@ def time_quick(pyz, quick, rounds):
     commands = {"unhang-collect.pyz": [sys.executable, pyz], "unhang-quick.pyz": [sys.executable, quick]}
     times = {name: [] for name in commands}
     for _ in range(rounds + 1):
-        for name, words in commands.items():
-            times[name].append(timed(words, codes=(0, 1, 2)))
+        for name, argv in commands.items():
+            times[name].append(timed(argv, codes=(0, 1, 2)))
     say("\n| on this machine | wall ms | CPU ms |\n| --- | --- | --- |")
     for name, rows in times.items():
         say(f"| `{name}` | {1000 * statistics.median(row[0] for row in rows[1:]):.0f} | {1000 * statistics.median(row[1] for row in rows[1:]):.0f} |")

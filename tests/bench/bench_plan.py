@@ -66,9 +66,9 @@ def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             os._exit(1)
     os.close(writer)
     with open(reader, "rb") as source:
-        said = source.read()
+        output = source.read()
     assert os.waitpid(child, 0)[1] == 0, "the work failed; see above"
-    return json.loads(said)
+    return json.loads(output)
 
 
 def judged(folder: Path) -> dict[str, Any]:

@@ -101,8 +101,8 @@ class Sensors:
     """The payload's own readings of NVML beside a plain loop. lines: [{at, gpus: [reading]}]; uuids: in their order."""
 
     def __init__(self, python: str) -> None:
-        words = [python, str(PAYLOAD), "sensors", "--period", "0.25"]
-        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        argv = [python, str(PAYLOAD), "sensors", "--period", "0.25"]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.uuids: list[str] = []
         self.lines: list[dict[str, Any]] = []
         threading.Thread(target=self.hear, daemon=True).start()
@@ -142,11 +142,11 @@ def gpu_count(report: Report) -> int:
         return 2
     shown = "import torch; print(torch.cuda.device_count(), torch.__version__, torch.version.cuda, torch.cuda.get_device_name(0))"
     asked = subprocess.run([report.given.python, "-c", shown], capture_output=True, text=True, env=environment(), timeout=120)
-    words = asked.stdout.split(maxsplit=3)
-    if asked.returncode or not words or words[0] == "0":
+    fields = asked.stdout.split(maxsplit=3)
+    if asked.returncode or not fields or fields[0] == "0":
         raise RuntimeError(f"expected torch with GPUs in {report.given.python}, found: {(asked.stdout + asked.stderr).strip()[-300:]}; name one with --python")
-    report.say("machine", f"{words[0]} × {words[3].strip()}, torch {words[1]}, CUDA {words[2]}")
-    return int(words[0])
+    report.say("machine", f"{fields[0]} × {fields[3].strip()}, torch {fields[1]}, CUDA {fields[2]}")
+    return int(fields[0])
 
 
 def step_quick(report: Report) -> None:
@@ -158,8 +158,8 @@ def step_quick(report: Report) -> None:
         commands = {"python3 -I -S unhang-quick.pyz": plain, "python3 unhang-quick.pyz": [report.given.python, str(quick)], **commands}
     else:
         report.say("quick check", f"not measured: {quick} is not there (make collector)")
-    for name, words in commands.items():
-        costs = [cost_of(words) for _ in range(5)]
+    for name, argv in commands.items():
+        costs = [cost_of(argv) for _ in range(5)]
         if None in costs:
             report.say(name, "not there")
             continue
@@ -169,11 +169,11 @@ def step_quick(report: Report) -> None:
         report.say(f"{name}, median of 5", f"{wall:.0f} ms wall, {cpu:.0f} ms CPU, exit code {codes}")
 
 
-def cost_of(words: list[str]) -> tuple[float, float, int] | None:
+def cost_of(argv: list[str]) -> tuple[float, float, int] | None:
     """(wall, CPU of it and its children in ms, exit code); None where there is no such program."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     try:
-        done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
+        done = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60)
     except OSError:
         return None
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -183,10 +183,10 @@ def cost_of(words: list[str]) -> tuple[float, float, int] | None:
 def step_plain(report: Report, name: str, gpus: int) -> None:
     """The plain loop on all GPUs at once: TFLOP/s and power of each."""
     sensors = Sensors(report.given.python)
-    words = [report.given.python, "-c", PLAIN]
+    argv = [report.given.python, "-c", PLAIN]
     seconds = ["6", "1"] if report.given.device == "cpu" else [str(PLAIN_S), str(SETTLE_S)]
     loops = [
-        subprocess.Popen([*words, str(gpu), *seconds, report.given.device], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        subprocess.Popen([*argv, str(gpu), *seconds, report.given.device], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
         for gpu in range(gpus)
     ]
     try:
@@ -216,10 +216,10 @@ def shown_load(row: dict[str, Any]) -> str:
 def burn(report: Report, name: str, plan: dict[str, Any], end_after_s: float | None, limit_s: float) -> tuple[list[dict[str, Any]], float | None, int]:
     """(events, seconds from SIGTERM to the end or None, exit code). end_after_s: of full load, until SIGTERM comes."""
     plan = {"device": report.given.device, "python": report.given.python, **plan}
-    words = [report.given.python, str(PAYLOAD), "node", "--plan", json.dumps(plan)]
+    argv = [report.given.python, str(PAYLOAD), "node", "--plan", json.dumps(plan)]
     events: list[dict[str, Any]] = []
     report.measured[name] = {"plan": plan, "events": events}
-    agent = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment())
+    agent = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment())
     reader = threading.Thread(target=hear, args=(agent, events), daemon=True)
     reader.start()
     asked, took, until = None, None, time.monotonic() + limit_s

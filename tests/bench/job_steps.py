@@ -82,8 +82,8 @@ def running_job(bench: Bench) -> Iterator[Path]:
         for rank in range(bench.nproc):
             place = {"RANK": str(rank), "WORLD_SIZE": str(bench.nproc), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617", "OMP_NUM_THREADS": "1"}
             hosts = {"NCCL_HOSTID": f"host{rank}"} if bench.shared else {}
-            words = [bench.python, str(folder / "job.py"), str(folder), bench.backend, "shared" if bench.shared else "own"]
-            ranks.append(subprocess.Popen(words, env={**os.environ, **QUIET, **place, **hosts}, stdin=subprocess.DEVNULL))
+            argv = [bench.python, str(folder / "job.py"), str(folder), bench.backend, "shared" if bench.shared else "own"]
+            ranks.append(subprocess.Popen(argv, env={**os.environ, **QUIET, **place, **hosts}, stdin=subprocess.DEVNULL))
         try:
             until = time.monotonic() + START_S
             while not (folder / "times").exists():

@@ -29,28 +29,28 @@ def step_facts(bench: Bench) -> None:
         Path(bench.pyz).parent.mkdir(parents=True, exist_ok=True)
         code, _, errors = printed([sys.executable, str(ROOT / "tools" / "collector" / "build.py"), bench.pyz])
         bench.expect("collector", code == 0, f"the one-file collector to be built, found {errors.strip()[-300:]}")
-    code, said, errors = printed([sys.executable, "-I", "-S", bench.pyz])
+    code, output, errors = printed([sys.executable, "-I", "-S", bench.pyz])
     bench.expect("facts", code == 0, f"facts of this node, found exit code {code}: {errors.strip()[-300:]}")
-    bench.measured["facts"] = facts = json.loads(said or "{}")
+    bench.measured["facts"] = facts = json.loads(output or "{}")
     sections = facts.get("sections", {})
     unread = [f"{name}: {section['probe']['error']}" for name, section in sections.items() if section["probe"]["status"] in ("timeout", "error", "denied")]
-    bench.say("facts of the node", f"{len(said)} bytes, {len(sections)} sections; not read: {'; '.join(unread)[:300] or 'none'}")
+    bench.say("facts of the node", f"{len(output)} bytes, {len(sections)} sections; not read: {'; '.join(unread)[:300] or 'none'}")
 
 
 def step_collector(bench: Bench) -> None:
     """Bench (a): the collector beside nvidia-smi -q and topo -m, in turn."""
-    code, said, errors = printed([sys.executable, str(HERE / "bench_collector.py"), bench.pyz, "--rounds", str(ROUNDS)])
-    bench.tables.append(said)
-    sys.stdout.write(said)
+    code, output, errors = printed([sys.executable, str(HERE / "bench_collector.py"), bench.pyz, "--rounds", str(ROUNDS)])
+    bench.tables.append(output)
+    sys.stdout.write(output)
     bench.expect("collector bench", code == 0, f"measurements of the collector, found {errors.strip()[-300:]}")
 
 
 def step_processes(bench: Bench) -> None:
     """Bench (a): whether several processes have NVML's answers sooner than one."""
-    code, said, errors = printed([sys.executable, "-I", "-S", str(HERE / "nvml_processes.py")])
-    bench.tables.append(said)
-    sys.stdout.write(said)
-    bench.expect("NVML in several processes", code == 0, f"measurements of NVML, found {(said + errors).strip()[-300:]}")
+    code, output, errors = printed([sys.executable, "-I", "-S", str(HERE / "nvml_processes.py")])
+    bench.tables.append(output)
+    sys.stdout.write(output)
+    bench.expect("NVML in several processes", code == 0, f"measurements of NVML, found {(output + errors).strip()[-300:]}")
 
 
 def step_agreement(bench: Bench) -> None:
@@ -58,19 +58,19 @@ def step_agreement(bench: Bench) -> None:
     _, xml, _ = printed(["nvidia-smi", "-q", "-x"])
     (bench.folder / "nvidia-smi-q.xml").write_text(xml, encoding="utf-8")
     (bench.folder / "facts.json").write_text(json.dumps(bench.measured.get("facts", {})), encoding="utf-8")
-    code, said, errors = printed([sys.executable, str(HERE / "agreement.py"), str(bench.folder / "facts.json"), str(bench.folder / "nvidia-smi-q.xml")])
+    code, output, errors = printed([sys.executable, str(HERE / "agreement.py"), str(bench.folder / "facts.json"), str(bench.folder / "nvidia-smi-q.xml")])
     bench.measured["nvidia-smi -q -x"] = xml
-    bench.say("facts beside nvidia-smi -q -x", (said + errors).strip().splitlines()[-1][:300] if said or errors else "nothing said")
-    bench.expect("agreement with nvidia-smi", code == 0, said.strip()[-400:])
+    bench.say("facts beside nvidia-smi -q -x", (output + errors).strip().splitlines()[-1][:300] if output or errors else "nothing said")
+    bench.expect("agreement with nvidia-smi", code == 0, output.strip()[-400:])
 
 
 def step_busy(bench: Bench) -> None:
     """Facts while a job runs: who holds the GPUs, which libnccl is mapped."""
     with running_job(bench):
-        code, said, errors = printed([sys.executable, "-I", "-S", bench.pyz])
-    bench.measured["facts of a busy node"] = json.loads(said or "{}")
+        code, output, errors = printed([sys.executable, "-I", "-S", bench.pyz])
+    bench.measured["facts of a busy node"] = json.loads(output or "{}")
     bench.expect("facts of a busy node", code == 0, f"facts beside a job, found {errors.strip()[-300:]}")
-    bench.say("facts of a busy node", f"{len(said)} bytes")
+    bench.say("facts of a busy node", f"{len(output)} bytes")
 
 
 def step_audit(bench: Bench) -> None:
@@ -80,7 +80,7 @@ def step_audit(bench: Bench) -> None:
         return
     path = os.pathsep.join(filter(None, [str(ROOT / "tools"), str(ROOT / "module_utils"), os.environ.get("PYTHONPATH")]))
     argv = [sys.executable, "-m", "unhang", "audit", "--inventory", str(ROOT / "inventory" / "local"), "--out", str(bench.folder / "runs")]
-    code, said, errors = printed(argv, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
-    bench.measured["audit"] = said
+    code, output, errors = printed(argv, env={**os.environ, "PYTHONPATH": path}, cwd=ROOT)
+    bench.measured["audit"] = output
     bench.say("audit of this machine", f"exit code {code}")
     bench.expect("audit", code in (0, 1), f"an audit, found exit code {code}: {errors.strip()[-300:]}")

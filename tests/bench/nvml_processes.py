@@ -144,10 +144,10 @@ def count_gpus() -> int:
         finally:
             os._exit(0)
     os.close(writing)
-    said = os.read(reading, 16)
+    output = os.read(reading, 16)
     os.close(reading)
     os.waitpid(pid, 0)
-    return int(said or 0)
+    return int(output or 0)
 
 
 def main() -> int:

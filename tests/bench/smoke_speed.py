@@ -61,9 +61,9 @@ def step_nvml(bench: Bench) -> None:
     took, found = [], {}
     for _ in range(3):
         began = time.monotonic()
-        said = subprocess.run([sys.executable, "-S", str(payload_path(ROOT)), "nvml"], capture_output=True, text=True, timeout=60, check=False).stdout
+        output = subprocess.run([sys.executable, "-S", str(payload_path(ROOT)), "nvml"], capture_output=True, text=True, timeout=60, check=False).stdout
         took.append(time.monotonic() - began)
-        found = json.loads(said or "{}")
+        found = json.loads(output or "{}")
     counters = found.get("counters") or {}
     kinds = sorted({name.split(" ", 4)[-1] for name in counters})
     bench.expect("nvml", bench.shared or (bool(found.get("pairs")) and bool(counters)), "pairs and counters")  # a GPU by itself may have no NVLink

@@ -25,13 +25,13 @@ def run_module(name, /, check=False, **options):
     arguments = {**options, "_ansible_check_mode": check, "_ansible_diff": True}
     before = basic._ANSIBLE_ARGS, getattr(basic, "_ANSIBLE_PROFILE", None)
     basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode(), "legacy"
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
             module.main()
     finally:
         basic._ANSIBLE_ARGS, basic._ANSIBLE_PROFILE = before
-    return json.loads(said.getvalue().strip().splitlines()[-1])
+    return json.loads(output.getvalue().strip().splitlines()[-1])
 
 
 def tree(folder):

@@ -114,8 +114,8 @@ def dpkg_status(packages, filler=0):
     """A dpkg status file of {name: (status words, version)} or {name: version}, with `filler` other packages around them."""
     stanzas = [f"Package: aaa{number}\nStatus: install ok installed\nVersion: 1.{number}\nDescription: x\n" for number in range(filler)]
     for name, entry in packages.items():
-        words, version = entry if isinstance(entry, tuple) else ("install ok installed", entry)
-        stanzas.append(f"Package: {name}\nStatus: {words}\nPriority: optional\nArchitecture: amd64\nVersion: {version}\nDescription: y\n lines\n")
+        status, version = entry if isinstance(entry, tuple) else ("install ok installed", entry)
+        stanzas.append(f"Package: {name}\nStatus: {status}\nPriority: optional\nArchitecture: amd64\nVersion: {version}\nDescription: y\n lines\n")
     return "\n".join(stanzas)
 
 

@@ -20,7 +20,7 @@ class Played:
     """A finished play. changed, failed: numbers by host."""
 
     code: int
-    said: str
+    output: str
     changed: dict
     failed: dict
 
@@ -35,9 +35,9 @@ def write_play(folder, role, hosts="all"):
 def read_play(done):
     """Played of a finished process."""
     rows = {host: numbers for host, *numbers in _RECAP.findall(done.stdout)}
-    said = f"{done.stdout}\n{done.stderr}"
-    sys.stdout.write(said + "\n")  # pytest shows it when a test fails
-    return Played(done.returncode, said, {host: int(row[1]) for host, row in rows.items()}, {host: int(row[3]) + int(row[2]) for host, row in rows.items()})
+    output = f"{done.stdout}\n{done.stderr}"
+    sys.stdout.write(output + "\n")  # pytest shows it when a test fails
+    return Played(done.returncode, output, {host: int(row[1]) for host, row in rows.items()}, {host: int(row[3]) + int(row[2]) for host, row in rows.items()})
 
 
 def environment(folder):

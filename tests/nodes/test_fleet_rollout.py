@@ -74,7 +74,7 @@ class TestTheFiveSituations:
         assert {name: sorted(rules - planned[name]) for name, rules in sick_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
 
     def test_every_node_is_proved_and_given_back_and_the_journal_has_each_step_once(self, story):
-        assert (story.code, states(story.run, NAMES)) == (0, dict.fromkeys(NAMES, "released")), story.site.said[-5000:]
+        assert (story.code, states(story.run, NAMES)) == (0, dict.fromkeys(NAMES, "released")), story.site.output[-5000:]
         assert {name: story.cluster.state(name)[0] for name in NAMES} == dict.fromkeys(NAMES, "IDLE")
         for step in ("drain", "smoke_before", "apply", "audit", "smoke_alone", "smoke_together", "release"):
             assert {name: len(entries(story.run, name, step, "done")) for name in NAMES} == dict.fromkeys(NAMES, 1), step

@@ -21,7 +21,7 @@ BOOT = "cat /proc/sys/kernel/random/boot_id; stat -c %Z /proc/1"
 
 def stopped_after_the_first(fleet, run, reason):
     assert run.code != 0
-    assert reason in run.said
+    assert reason in run.output
     assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0" in fleet.shell(FIRST, "cat /etc/environment")
     assert untouched(fleet, THIRD, FOURTH) == [THIRD, FOURTH]
 
@@ -36,9 +36,9 @@ def test_a_node_that_goes_off_while_the_first_is_at_work_stops_the_run_before_th
         audits.wait_until(lambda: "lock" in pinned.shell(FIRST, "ls /var/lib/unhang 2>/dev/null || true"), "the first node is at work")
         pinned.power_off(SECOND)
         code = process.wait(audits.DEADLINE_S)
-    said = (pinned.work / "playing.log").read_text()
+    output = (pinned.work / "playing.log").read_text()
     assert code != 0
-    assert "UNREACHABLE" in said
+    assert "UNREACHABLE" in output
     assert "# disabled by unhang" in pinned.shell(FIRST, "cat /etc/environment")
     assert untouched(pinned, THIRD, FOURTH) == [THIRD, FOURTH]
 
@@ -49,7 +49,7 @@ def test_a_node_on_which_a_role_fails_stops_the_run_before_the_third(pinned):
     pinned.plant(SECOND, "/var/lib/unhang/lock.json", json.dumps(holder))
     run = remediate(pinned, unhang_apply=True)
     stopped_after_the_first(pinned, run, "found run somebody by ops@elsewhere at work on it")
-    assert f"{SECOND} is not proved healthy" in run.said
+    assert f"{SECOND} is not proved healthy" in run.output
     # Somebody knows that that run is over: its lock is taken, and freed in the end.
     assert remediate(pinned, hosts=[SECOND], unhang_apply=True, unhang_take_over="somebody").code == 0
     pinned.shell(SECOND, "test ! -e /var/lib/unhang/lock.json")
@@ -73,7 +73,7 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
     for _ in range(2):  # the damage counts for each run, however often the run is repeated
         run = remediate(pinned, hosts=two, unhang_apply=True, unhang_come_up_timeout_s=1)
         assert run.code != 0
-        assert "lost: expected the 4 GPUs of before, found 3" in " ".join(run.said.split())
+        assert "lost: expected the 4 GPUs of before, found 3" in " ".join(run.output.split())
         assert untouched(pinned, SECOND) == [SECOND]
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
     assert remediate(pinned, hosts=[FIRST], unhang_apply=True, unhang_come_up_timeout_s=1).code == 0
@@ -98,7 +98,7 @@ def test_a_policy_that_brings_in_a_known_bad_driver_is_not_applied(pinned):
     for apply in (False, True):
         run = remediate(pinned, {"driver": {"version": "545.23.08"}}, hosts=[FIRST], unhang_apply=apply)
         assert run.code != 0
-        assert f"the policy of {FIRST} is not applied: Driver 545.23.08 deadlocks NCCL peer-to-peer between GPUs ({BAD})" in " ".join(run.said.split())
+        assert f"the policy of {FIRST} is not applied: Driver 545.23.08 deadlocks NCCL peer-to-peer between GPUs ({BAD})" in " ".join(run.output.split())
         assert untouched(pinned, FIRST) == [FIRST]
 
 
@@ -156,7 +156,7 @@ def test_a_driver_is_proved_only_after_the_reboot_that_it_needs(fleet, tmp_path)
     roles = {"unhang_roles": ["gpu_driver", "fabric_manager", "package_hold"], "unhang_apply": True}
     stopped = remediate(fleet, policy, hosts=[FIRST], **roles)
     assert stopped.code != 0
-    assert f"a reboot is needed: {FIRST}: driver {driver_node.NEW} is installed and {driver_node.OLD} is loaded" in " ".join(stopped.said.split())
+    assert f"a reboot is needed: {FIRST}: driver {driver_node.NEW} is installed and {driver_node.OLD} is loaded" in " ".join(stopped.output.split())
     assert {"policy-driver-version", "driver-library-mismatch"} <= {rule for _host, rule in findings(fleet)}
     boot = fleet.shell(FIRST, BOOT)
     done = remediate(fleet, policy, hosts=[FIRST], unhang_reboot=True, **roles)

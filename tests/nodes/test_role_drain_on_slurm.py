@@ -66,9 +66,9 @@ def test_a_job_is_waited_for_and_never_touched(slurm, role):
     code, result, _said = role("drain", "gpu001")
     assert (code, result["drained"], result["owned"]) == (0, True, True)
     assert [(row["id"], row["user"], row["state"]) for row in result["jobs"]] == [(job, "root", "RUNNING")]
-    code, result, said = role("wait", "gpu001")
+    code, result, output = role("wait", "gpu001")
     assert code != 0
-    assert f"found {job} of root (RUNNING); no job was touched" in said
+    assert f"found {job} of root (RUNNING); no job was touched" in output
     assert [row["id"] for row in result["jobs"]] == [job]
     assert slurm.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
     assert role("wait", "gpu001", drain_beside_jobs=True)[0] == 0
@@ -80,20 +80,20 @@ def test_a_job_is_waited_for_and_never_touched(slurm, role):
 def test_what_somebody_else_drained_is_left_as_it_is_and_reported(slurm, role):
     slurm.run("scontrol", "update", "nodename=gpu002", "state=drain", "reason=bad DIMM Comment=x State=IDLE")
     before = slurm.state("gpu002")
-    code, result, said = role("drain", "gpu002")
+    code, result, output = role("drain", "gpu002")
     assert (code, result["drained"], result["by"], result["owned"]) == (0, True, "root", False)
-    assert "gpu002 was taken out of service by root (bad DIMM" in said
-    code, result, said = role("release", "gpu002")
+    assert "gpu002 was taken out of service by root (bad DIMM" in output
+    code, result, output = role("release", "gpu002")
     assert (code, result["owned"]) == (0, False)
-    assert "it is left so" in said
+    assert "it is left so" in output
     assert slurm.state("gpu002") == before
 
 
 def test_a_drain_of_another_run_is_left_unless_it_is_taken_over(slurm, role):
     assert role("drain", "gpu002", drain_run="r0")[0] == 0
-    code, result, said = role("release", "gpu002")
+    code, result, output = role("release", "gpu002")
     assert (code, result["drained"], result["owned"]) == (0, True, False)
-    assert "unhang's run r0" in said
+    assert "unhang's run r0" in output
     code, result, _said = role("drain", "gpu002", drain_takes_over="r0")
     assert (code, result["reason"], result["owned"]) == (0, "unhang r1: driver 580.95.05", True)
 
@@ -103,10 +103,10 @@ def test_a_node_in_a_reservation_of_others_is_refused_and_in_the_window_drained(
     try:
         audits.wait_until(lambda: "MAINTENANCE" in slurm.state("gpu003")[0], "the reservation is active")
         before = slurm.state("gpu003"), slurm.run("scontrol", "show", "reservation")
-        code, result, said = role("drain", "gpu003")
+        code, result, output = role("drain", "gpu003")
         assert code != 0
         assert (result["drained"], result["jobs"]) == (False, [])
-        assert "expected no reservation of others, found night (of root, flags MAINT" in said
+        assert "expected no reservation of others, found night (of root, flags MAINT" in output
         assert (slurm.state("gpu003"), slurm.run("scontrol", "show", "reservation")) == before
         assert role("drain", "gpu003", drain_reservations=["night"])[1]["owned"] is True
         assert role("release", "gpu003")[0] == 0
@@ -117,16 +117,16 @@ def test_a_node_in_a_reservation_of_others_is_refused_and_in_the_window_drained(
 def test_a_preview_changes_nothing_and_says_what_would_be_drained_and_which_jobs_run(slurm, role):
     job = slurm.start_job("gpu001")
     before = slurm.state("gpu001")
-    code, result, said = role("drain", "gpu001", "--check")
+    code, result, output = role("drain", "gpu001", "--check")
     assert (code, result["drained"], [row["id"] for row in result["jobs"]]) == (0, False, [job])
-    assert "would be drained as 'unhang r1: driver 580.95.05'" in said
-    assert "changed=1" in said
+    assert "would be drained as 'unhang r1: driver 580.95.05'" in output
+    assert "changed=1" in output
     assert slurm.state("gpu001") == before
     assert role("wait", "gpu001", "--check")[0] == 0
     assert role("drain", "gpu001")[0] == 0
     before = slurm.state("gpu001")
-    code, _result, said = role("release", "gpu001", "--check")
-    assert "would be released" in said
+    code, _result, output = role("release", "gpu001", "--check")
+    assert "would be released" in output
     assert slurm.state("gpu001") == before
 
 
@@ -134,20 +134,20 @@ def test_a_drain_that_somebody_ends_meanwhile_stops_the_wait(slurm, role):
     slurm.start_job("gpu001")
     assert role("drain", "gpu001")[0] == 0
     slurm.run("scontrol", "update", "nodename=gpu001", "state=resume")
-    code, result, said = role("wait", "gpu001")
+    code, result, output = role("wait", "gpu001")
     assert code != 0
     assert result["drained"] is False
-    assert "somebody has ended the drain" in said
+    assert "somebody has ended the drain" in output
 
 
 def test_a_controller_that_is_away_is_waited_for_and_named_when_it_does_not_come_back(slurm, role):
     assert role("drain", "gpu002")[0] == 0
     slurm.stop_controller()
     try:
-        code, result, said = role("drain", "gpu001", drain_scheduler_timeout_s=5)
+        code, result, output = role("drain", "gpu001", drain_scheduler_timeout_s=5)
         assert code != 0
         assert (result["drained"], result["jobs"]) == (False, None)
-        assert "expected an answer from slurmctld within 5 s, found none" in said
+        assert "expected an answer from slurmctld within 5 s, found none" in output
         threading.Timer(12, slurm.start_controller).start()
         code, result, _said = role("drain", "gpu001", drain_scheduler_timeout_s=200)
         assert (code, result["owned"]) == (0, True)
@@ -162,10 +162,10 @@ def test_a_node_whose_slurmd_does_not_answer_stays_drained_until_it_does(slurm, 
     slurm.run("kill", (slurm.folder / "slurmd-cpu01.pid").read_text().strip())
     try:
         audits.wait_until(lambda: "NOT_RESPONDING" in slurm.state("cpu01")[0], "slurmctld misses the slurmd of cpu01")
-        code, result, said = role("release", "cpu01", drain_scheduler_timeout_s=3)
+        code, result, output = role("release", "cpu01", drain_scheduler_timeout_s=3)
         assert code != 0
         assert (result["drained"], result["owned"]) == (True, True)
-        assert "start slurmd on cpu01; it stays drained until then" in said
+        assert "start slurmd on cpu01; it stays drained until then" in output
         assert "DRAIN" in slurm.state("cpu01")[0]
     finally:
         slurm.start_daemon("cpu01")
@@ -190,27 +190,27 @@ def test_a_node_that_slurm_is_to_reboot_for_somebody_is_refused(slurm, role):
     slurm.start_job("gpu001")
     slurm.run("scontrol", "reboot", "ASAP", "nextstate=RESUME", "reason=alice", "gpu001")
     before = slurm.state("gpu001")
-    code, result, said = role("drain", "gpu001")
+    code, result, output = role("drain", "gpu001")
     slurm.run("scontrol", "cancel_reboot", "gpu001")
     assert "REBOOT_REQUESTED" in before[0]
     assert code != 0
     assert (result["owned"], len(result["jobs"])) == (False, 1)
-    assert "that ends every drain" in said
+    assert "that ends every drain" in output
 
 
 @pytest.mark.parametrize("name", ["gpu[001-004]", "ALL", "gpu001,gpu002", "-a", ""])
 def test_a_name_that_scontrol_takes_for_more_than_one_node_is_refused(slurm, role, name):
     before = slurm.run("sinfo", "-h", "-N", "-o", "%N %T")
-    code, _result, said = role("drain", "gpu001", drain_node=name)
+    code, _result, output = role("drain", "gpu001", drain_node=name)
     assert code != 0
-    assert "expected the name of one node of Slurm" in said
+    assert "expected the name of one node of Slurm" in output
     assert slurm.run("sinfo", "-h", "-N", "-o", "%N %T") == before
 
 
 def test_a_node_that_slurm_does_not_know_is_named(role):
-    code, _result, said = role("drain", "gpu009")
+    code, _result, output = role("drain", "gpu009")
     assert code != 0
-    assert "Node gpu009 not found" in said
+    assert "Node gpu009 not found" in output
 
 
 def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_host_that_has_them(slurm, role):
@@ -218,12 +218,12 @@ def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_hos
     hide = f"mkdir -p {layer}/upper {layer}/work && mknod {layer}/upper/scontrol c 0 0"  # a whiteout of overlayfs
     slurm.run("sh", "-c", f"{hide} && mount -t overlay -o lowerdir=/usr/bin,upperdir={layer}/upper,workdir={layer}/work none /usr/bin")
     try:
-        code, result, said = role("drain", "gpu001")
+        code, result, output = role("drain", "gpu001")
     finally:
         slurm.run("umount", "--lazy", "/usr/bin")
     assert code != 0
     assert result["jobs"] is None
-    assert "drain_slurm_host names a host that has Slurm's commands" in said
+    assert "drain_slurm_host names a host that has Slurm's commands" in output
 
 
 @pytest.mark.parametrize(("name", "refused"), [("another", True), (None, False)])

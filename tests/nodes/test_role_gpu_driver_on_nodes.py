@@ -30,19 +30,19 @@ def test_a_driver_goes_up_is_held_and_counts_after_the_reboot(fleet, tmp_path):
     untouched = state_of(fleet, NODE)
     foretold = play_role(fleet, "gpu_driver", NODE, POLICY, "--check", "--diff")
     assert foretold.code == 0
-    assert '"proof": "' in foretold.said
+    assert '"proof": "' in foretold.output
     assert state_of(fleet, NODE) == untouched
 
     applied = play_role(fleet, "gpu_driver", NODE, POLICY)
     assert applied.code == 0
     assert applied.changed == foretold.changed
     assert driver_of(fleet) == {f"{NEW}-1"}
-    assert f"{OLD} is loaded until the node boots" in applied.said
+    assert f"{OLD} is loaded until the node boots" in applied.output
     assert rules(fleet) == {"policy-driver-version", "driver-library-mismatch", "driver-next-load-differs"}
 
-    settled = state_of(fleet, NODE)
+    applied_state = state_of(fleet, NODE)
     assert play_role(fleet, "gpu_driver", NODE, POLICY).changed == {NODE: 0}
-    assert state_of(fleet, NODE) == settled
+    assert state_of(fleet, NODE) == applied_state
     fleet.shell(NODE, "apt-get -y -q full-upgrade 2>&1")
     assert driver_of(fleet) == {f"{NEW}-1"}
 
@@ -60,8 +60,8 @@ def test_a_kernel_without_headers_is_refused_before_anything_is_touched(fleet, t
     before = state_of(fleet, NODE)
     refused = play_role(fleet, "gpu_driver", NODE, POLICY, **AS_MACHINE)
     assert refused.failed == {NODE: 1}
-    assert f"expected headers of {KERNEL}, the kernel that boots next" in refused.said
-    assert f"install linux-headers-{KERNEL}" in refused.said
+    assert f"expected headers of {KERNEL}, the kernel that boots next" in refused.output
+    assert f"install linux-headers-{KERNEL}" in refused.output
     assert state_of(fleet, NODE) == before
 
 
@@ -74,9 +74,9 @@ def test_a_module_that_was_not_built_is_reported_with_its_kernel_and_the_log_and
     fleet.shell(NODE, f"mkdir -p /var/lib/dkms/nvidia-current/{NEW}/source", undo="rm -rf /var/lib/dkms")
     failed = play_role(fleet, "gpu_driver", NODE, POLICY, **AS_MACHINE)
     assert failed.failed == {NODE: 1}
-    assert f"expected nvidia module {NEW} in {KERNEL}, the kernel that boots next" in failed.said
-    assert "error: too few arguments to function" in failed.said
-    assert "do not boot it" in failed.said
+    assert f"expected nvidia module {NEW} in {KERNEL}, the kernel that boots next" in failed.output
+    assert "error: too few arguments to function" in failed.output
+    assert "do not boot it" in failed.output
 
 
 @pytest.mark.timeout(900)  # three plays
@@ -94,6 +94,6 @@ def test_fabric_manager_changes_with_the_driver_on_a_node_with_nvswitch_and_is_n
     assert [name for name in ("nvidia-driver:", *names) if name not in together[-1]] == []
     applied = play_role(fleet, "fabric_manager", NODE, POLICY)
     assert applied.changed == {NODE: 1}  # its service, for the next boot
-    assert "would break NVLS" in applied.said
+    assert "would break NVLS" in applied.output
     assert play_role(fleet, "fabric_manager", NODE, POLICY).changed == {NODE: 0}
     assert gpu_daemons.process_of(fleet, NODE, "nvidia-fabricmanager") == running

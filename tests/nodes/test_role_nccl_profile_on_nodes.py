@@ -55,9 +55,9 @@ def test_what_the_audit_finds_the_role_repairs_and_takes_back(broken):
     assert "NCCL_TIMEOUT" not in login
     assert "SITE=1" in login
 
-    settled = state_of(broken, NODE)
+    applied_state = state_of(broken, NODE)
     assert play_role(broken, "nccl_profile", NODE, POLICY, **network).changed == {NODE: 0}
-    assert state_of(broken, NODE) == settled
+    assert state_of(broken, NODE) == applied_state
 
     assert play_role(broken, "nccl_profile", NODE, POLICY, nccl_profile_state="absent").code == 0
     broken.shell(NODE, "rm -r /var/lib/unhang/states /var/lib/unhang/fencing.json; rmdir /var/lib/unhang")
@@ -68,5 +68,5 @@ def test_an_unusable_profile_writes_nothing_and_says_why(fleet):
     before = state_of(fleet, NODE)
     refused = play_role(fleet, "nccl_profile", NODE, {"nccl": {"profile": "p2p_workaround"}})
     assert refused.failed == {NODE: 1}
-    assert "expected a waiver of the rule nccl-p2p-disabled" in refused.said
+    assert "expected a waiver of the rule nccl-p2p-disabled" in refused.output
     assert state_of(fleet, NODE) == before

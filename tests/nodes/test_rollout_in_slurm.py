@@ -109,7 +109,7 @@ def test_a_node_that_vanishes_stops_everything_and_stays_drained(day):
     assert "DRAIN" in day.first.slurm[GONE][0]
     assert day.first.slurm[GONE][1].startswith(reason(day))
     assert (day.first.states[FULL], day.first.files[FULL]) == ("to come", PINNED)
-    assert "no answer after it was changed" in day.site.said
+    assert "no answer after it was changed" in day.site.output
 
 
 def test_the_same_command_goes_on_when_the_node_is_back(day):

@@ -1,7 +1,7 @@
 """ansible-playbook is killed in one step after another of a rollout of a booted node in a real Slurm, before the node has done the step and after it.
 
 The node gets another driver and its one reboot. The same command goes on each time, and everything is looked at where it is: in Slurm, on the node, in the
-journal. One death unless told; KILL_POINTS=every plays all, on the way forward and on the way back (`make kill-points`).
+journal. One death by default; KILL_POINTS=every plays all, on the way forward and on the way back (`make kill-points`).
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def roll_out(site, run, variables, **death):
 
 def inside(site, command, environment):
     """A finished process of the controller's."""
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
-    return subprocess.run(site.cluster.bed.inside(command, audits.PROJECT), env=environment, check=False, **said)
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
+    return subprocess.run(site.cluster.bed.inside(command, audits.PROJECT), env=environment, check=False, **captured)
 
 
 def status(site, run):
@@ -113,15 +113,15 @@ def status(site, run):
 
 def undo(site, row):
     """Takes what a released node was brought back with the command that the status names."""
-    words = shlex.split(row["undo"])
-    done = inside(site, [*words[words.index("ansible-playbook") :], "-e", "unhang_reboot=true"], site.cluster.environment)
+    argv = shlex.split(row["undo"])
+    done = inside(site, [*argv[argv.index("ansible-playbook") :], "-e", "unhang_reboot=true"], site.cluster.environment)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     site.cluster.fleet.nodes[NODE].find_leader()
 
 
 def look_at_the_death(site, run, killed, when, step):
     """Asserts that whatever was left is named, and prints a line of it."""
-    assert killed.code in (-signal.SIGKILL, 128 + signal.SIGKILL), killed.said[-3000:]
+    assert killed.code in (-signal.SIGKILL, 128 + signal.SIGKILL), killed.output[-3000:]
     died, row = as_it_is(site), status(site, run)
     assert (node_of(run, NODE).begun, row["state"], row["step"]) == (step, "under way", step)
     assert row["next"].startswith("lock, then ")

@@ -37,8 +37,8 @@ def inventory(slurm, folder, *arguments, text="plugin: unhang_slurm\n"):
 
 
 def test_partitions_features_gres_and_switches_are_groups(slurm, tmp_path):
-    code, said, _errors = inventory(slurm, tmp_path, "--list")
-    found = json.loads(said)
+    code, output, _errors = inventory(slurm, tmp_path, "--list")
+    found = json.loads(output)
     assert code == 0
     everyone, gpus = ["cpu01", "gpu001", "gpu002", "gpu003", "gpu004"], ["gpu001", "gpu002", "gpu003", "gpu004"]
     groups = {name: sorted(row["hosts"]) for name, row in found.items() if "hosts" in row}
@@ -70,8 +70,8 @@ def test_partitions_features_gres_and_switches_are_groups(slurm, tmp_path):
 def test_the_smoke_test_knows_the_switches(slurm, tmp_path):
     inventory(slurm, tmp_path, "--graph")
     code = f"from unhang.smoke.switches import read_switches; print(sorted(read_switches({str(tmp_path / 'cluster.unhang_slurm.yml')!r}).items()))"
-    said = slurm.bed.run([sys.executable, "-P", "-c", code], env=slurm.environment).stdout
-    assert said.strip() == str([("cpu01", "leaf2"), ("gpu001", "leaf1"), ("gpu002", "leaf1"), ("gpu003", "leaf2"), ("gpu004", "leaf2")])
+    output = slurm.bed.run([sys.executable, "-P", "-c", code], env=slurm.environment).stdout
+    assert output.strip() == str([("cpu01", "leaf2"), ("gpu001", "leaf1"), ("gpu002", "leaf1"), ("gpu003", "leaf2"), ("gpu004", "leaf2")])
 
 
 def test_the_graph_of_the_page_is_what_ansible_prints(slurm, tmp_path):
@@ -84,8 +84,8 @@ def test_a_reason_is_a_value_and_never_a_template(slurm, tmp_path):
     slurm.run("scontrol", "update", "nodename=gpu002", "state=drain", f"reason={{{{ lookup('pipe', 'touch {mark}') }}}}")
     try:
         text = "plugin: unhang_slurm\ngroups: {drained: \"'DRAIN' in slurm_state\"}\n"
-        code, said, _errors = inventory(slurm, tmp_path, "--list", text=text)
-        found = json.loads(said)
+        code, output, _errors = inventory(slurm, tmp_path, "--list", text=text)
+        found = json.loads(output)
         assert (code, found["drained"]["hosts"]) == (0, ["gpu002"])
         playbook = tmp_path / "show.yml"
         playbook.write_text(
@@ -101,8 +101,18 @@ def test_a_reason_is_a_value_and_never_a_template(slurm, tmp_path):
 
 def test_unhang_audits_the_nodes_of_slurm_from_any_folder(slurm, tmp_path):
     (tmp_path / "cluster.unhang_slurm.yml").write_text("plugin: unhang_slurm\ncompose: {ansible_connection: \"'local'\"}\n")
-    words = ["audit", "-i", str(tmp_path / "cluster.unhang_slurm.yml"), "--limit", "slurm_switch_leaf1", "--out", str(tmp_path / "runs"), "--format", "json"]
-    argv = slurm.bed.inside([sys.executable, "-P", "-m", "unhang", *words], tmp_path)
+    arguments = [
+        "audit",
+        "-i",
+        str(tmp_path / "cluster.unhang_slurm.yml"),
+        "--limit",
+        "slurm_switch_leaf1",
+        "--out",
+        str(tmp_path / "runs"),
+        "--format",
+        "json",
+    ]
+    argv = slurm.bed.inside([sys.executable, "-P", "-m", "unhang", *arguments], tmp_path)
     done = subprocess.run(argv, env=slurm.environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=audits.DEADLINE_S)
     assert done.returncode in (0, 1), done.stderr
     assert sorted(path.stem for path in (tmp_path / "runs" / "latest" / "nodes").glob("*.json")) == ["gpu001", "gpu002"]
@@ -111,9 +121,9 @@ def test_unhang_audits_the_nodes_of_slurm_from_any_folder(slurm, tmp_path):
 def test_a_slurmctld_that_is_away_is_reported_in_a_line(slurm, tmp_path):
     slurm.stop_controller()
     try:
-        _code, said, errors = inventory(slurm, tmp_path, "--list")
+        _code, output, errors = inventory(slurm, tmp_path, "--list")
     finally:
         slurm.start_controller()
     assert "Unable to contact slurm controller" in errors
     assert "Traceback" not in errors
-    assert "gpu001" not in said
+    assert "gpu001" not in output

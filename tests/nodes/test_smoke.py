@@ -15,7 +15,7 @@ import torch_in_nodes
 from four_nodes import NAMES
 from launched import launched
 from reached import ssh_config
-from smoke_launches import DEADLINE_S, SMALL, left_over, nothing_left, smoke, words
+from smoke_launches import DEADLINE_S, SMALL, left_over, nothing_left, smoke, smoke_argv
 
 pytestmark = torch_in_nodes.needs_torch
 
@@ -133,7 +133,9 @@ def test_a_port_in_use_on_the_meetings_host_is_reported_with_the_port(fleet):
 @pytest.fixture
 def busy(fleet):
     """A smoke test whose ranks wait inside a collective for one that never comes."""
-    command = fleet.bed.inside(words(fleet, *SMALL, "--phases", "storm", "--drill", "gpu001:absent:storm", "--no-experiments", "--no-isolate"), audits.PROJECT)
+    command = fleet.bed.inside(
+        smoke_argv(fleet, *SMALL, "--phases", "storm", "--drill", "gpu001:absent:storm", "--no-experiments", "--no-isolate"), audits.PROJECT
+    )
     environment = audits.environment_of(fleet.bed, fleet.work)
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
@@ -158,9 +160,9 @@ def rank_on(fleet, name):
 def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy):
     fleet.shell("gpu003", f"kill -STOP {rank_on(fleet, 'gpu003')}")
     began = time.monotonic()
-    said, _ = busy.communicate(timeout=DEADLINE_S)
+    output, _ = busy.communicate(timeout=DEADLINE_S)
     took_s = time.monotonic() - began
-    suspects = json.loads(said)["suspects"]
+    suspects = json.loads(output)["suspects"]
     assert [(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in suspects] == [("gpu003", 2, "storm")], suspects
     [suspect] = suspects
     assert "stopped" in suspect["why"]
@@ -171,8 +173,8 @@ def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy)
 def test_an_agent_that_is_killed_is_named_and_the_others_answer(fleet, busy):
     [agent] = [line.split()[0] for line in left_over(fleet, "gpu002") if " node " in line]
     fleet.shell("gpu002", f"kill -9 {agent}", undo="rm -rf /tmp/unhang-smoke-*")  # nobody is left there to do it
-    said, _ = busy.communicate(timeout=DEADLINE_S)
-    result = json.loads(said)
+    output, _ = busy.communicate(timeout=DEADLINE_S)
+    result = json.loads(output)
     assert result["suspects"][0]["host"] == "gpu002"
     assert "the agent was ended by a signal" in result["suspects"][0]["why"]
     assert {row["host"]: row["ended"] for row in result["hosts"]} == {"gpu001": True, "gpu002": False, "gpu003": True, "gpu004": True}
@@ -181,8 +183,8 @@ def test_an_agent_that_is_killed_is_named_and_the_others_answer(fleet, busy):
 
 def test_a_node_that_loses_power_in_the_middle_is_named_and_the_others_answer(fleet, busy):
     fleet.power_off("gpu002")
-    said, _ = busy.communicate(timeout=DEADLINE_S)
-    result = json.loads(said)
+    output, _ = busy.communicate(timeout=DEADLINE_S)
+    result = json.loads(output)
     assert result["suspects"][0]["host"] == "gpu002"
     assert "connection was lost" in result["suspects"][0]["why"]
     assert {row["host"]: row["ended"] for row in result["hosts"]} == {"gpu001": True, "gpu002": False, "gpu003": True, "gpu004": True}

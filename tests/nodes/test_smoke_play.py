@@ -33,7 +33,7 @@ def test_the_playbook_experiments_and_isolates_and_names_those_that_it_could_not
         second = f"ip link add link host0 name eth9 type macvlan mode bridge && ip address add 10.99.0.{address}/24 dev eth9 && ip link set eth9 up"
         fleet.shell(name, second, undo="ip link delete eth9")
     inventory = audits.inventory_of(fleet.bed, {"training": list(NAMES), "leaf_a": NAMES[:2], "leaf_b": NAMES[2:]})
-    code, found, said = play(fleet, "--phases", "all_reduce", "--drill", "gpu002:corrupt", inventory=inventory)
+    code, found, output = play(fleet, "--phases", "all_reduce", "--drill", "gpu002:corrupt", inventory=inventory)
     assert code != 0
     [meant] = (fleet.work / "results").glob("*/group/hosts.json")
     assert json.loads(meant.read_text())["switches"] == {"gpu001": "leaf_a", "gpu002": "leaf_a", "gpu003": "leaf_b", "gpu004": "leaf_b"}
@@ -46,7 +46,7 @@ def test_the_playbook_experiments_and_isolates_and_names_those_that_it_could_not
     assert tried == {"the same again": "fail", "one rank alone": "pass", "interface eth9": "fail"}
     assert result["experiments"][2]["change"] == {"GLOO_SOCKET_IFNAME": "eth9"}
     assert result["isolation"]["bad_nodes"] == ["gpu002"], result["isolation"]
-    assert "the smoke test failed" in said
+    assert "the smoke test failed" in output
     assert left_over(fleet, NAMES[:3]) == []
 
 
@@ -98,7 +98,7 @@ def held(fleet):
     inventory = audits.inventory_of(fleet.bed, {"training": list(NAMES)}, variables=quick)
     argv = command(fleet, "--phases", "all_reduce", "--step-timeout", "200", inventory=inventory, extra={"smoke_test_python": USERS_PYTHON})
     environment = audits.environment_of(fleet.bed, fleet.work)
-    with (fleet.work / "said").open("w") as said, under_way(argv, environment, said) as process:
+    with (fleet.work / "output").open("w") as output, under_way(argv, environment, output) as process:
         audits.wait_until(lambda: all(asked(fleet, name) for name in NAMES), "the ranks are started and waited for on all nodes")
         yield process
 
@@ -124,7 +124,7 @@ def test_it_passes_and_leaves_nothing_whatever_becomes_of_the_connections(fleet,
     assert held.poll() is None
     for name in NAMES:
         fleet.shell(name, "touch /run/go")
-    assert held.wait(timeout=DEADLINE_S) == 0, (fleet.work / "said").read_text()[-3000:]
+    assert held.wait(timeout=DEADLINE_S) == 0, (fleet.work / "output").read_text()[-3000:]
     result = results_of(fleet)["group"]
     assert (result["verdict"], result["launcher"], result["world_size"], result["notes"]) == ("pass", "ansible", 4, [])
     assert result["rendezvous"]["interface"] == "host0"
@@ -150,17 +150,17 @@ def gate(fleet, names, *options, reference=None, python=None, host_variables=Non
     inventory = audits.inventory_of(fleet.bed, {"training": list(names)}, host_variables=host_variables)
     extra = {"preprovision_reference": reference or names[-1], "smoke_test_experiments": False, **({"smoke_test_python": python} if python else {})}
     extra |= {**({"preprovision_key": str(key)} if key else {}), **more}
-    code, found, said = play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
-    decided = said[said.rindex("TASK [Report what was decided]") :] if "TASK [Report what was decided]" in said else ""
+    code, found, output = play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
+    decided = output[output.rindex("TASK [Report what was decided]") :] if "TASK [Report what was decided]" in output else ""
     lines = {name: next((line.strip().strip('",') for line in decided.splitlines() if f": {name}" in line), "") for name in names}
-    return code, found, lines, said
+    return code, found, lines, output
 
 
 def test_the_gate_passes_good_nodes_and_fails_what_the_policy_refuses_or_the_smoke_test_blames(fleet):
     policy = {"unhang_policy": {"driver": {"version": "535.261.03"}}}
     key = fleet.work / "gate_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    code, found, lines, said = gate(fleet, NAMES, "--drill", "gpu003:exit:all_reduce", host_variables={"gpu002": policy}, key=key)
+    code, found, lines, output = gate(fleet, NAMES, "--drill", "gpu003:exit:all_reduce", host_variables={"gpu002": policy}, key=key)
     assert code == 2
     assert (found["gpu002"]["verdict"], found["gpu003"]["verdict"], found["group"]["verdict"]) == ("pass", "fail", "pass")
     assert [row["host"] for row in found["group"]["hosts"]] == ["gpu004", "gpu001", "gpu002"]
@@ -169,7 +169,7 @@ def test_the_gate_passes_good_nodes_and_fails_what_the_policy_refuses_or_the_smo
     assert lines["gpu002"].startswith("fail: gpu002: audit: policy-driver-version")
     assert "alone: its process ended by itself with code 7" in lines["gpu003"]
     assert left_over(fleet) == []
-    run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", said)[-1]
+    run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", output)[-1]
     records = {path.name: parse_admission(path.read_text()) for path in (run / "admission").iterdir()}
     assert sorted(records) == ["gpu001", "gpu004"]
     found = records["gpu001"]["record"]
@@ -196,19 +196,19 @@ def test_a_reference_that_is_bad_proves_nobody_and_one_that_is_not_there_is_wron
     assert sorted(found) == ["gpu001", "gpu002"]
     assert lines["gpu002"].startswith("fail: gpu002: alone: its process ended by itself with code 7")
     assert lines["gpu001"].startswith("not proved: gpu001: the reference gpu002 is not good itself")
-    code, _, _, said = gate(fleet, NAMES[:1], reference="gpu009")
+    code, _, _, output = gate(fleet, NAMES[:1], reference="gpu009")
     assert code == 2
-    assert "found gpu009 beside gpu001" in " ".join(said.split())
+    assert "found gpu009 beside gpu001" in " ".join(output.split())
 
 
 def test_a_burn_in_fails_the_node_with_a_wrong_bit_and_stands_in_the_record_of_the_other(fleet):
     small = ["--backend", "gloo", "--nproc", "2"]
     own = {"gpu001": {"smoke_test_burn_in_arguments": small}, "gpu002": {"smoke_test_burn_in_arguments": [*small, "--drill", "1:int8"]}}
-    code, _, lines, said = gate(fleet, NAMES[:3], host_variables=own, preprovision_burn_in="2s")
+    code, _, lines, output = gate(fleet, NAMES[:3], host_variables=own, preprovision_burn_in="2s")
     assert code == 2
     assert lines["gpu002"].startswith("fail: gpu002: burn-in: GPU 1, wrong result: a product in int8 had 1 wrong element in 1 result: at address 0x"), lines
     assert (lines["gpu001"], lines["gpu003"]) == ("pass: gpu001", "pass: gpu003")
-    run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", said)[-1]
+    run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", output)[-1]
     burned = json.loads((run / "gate.json").read_text())["burn_in"]
     assert {name: (row["verdict"], row["asked_s"], len(row["gpus"])) for name, row in burned.items()} == {
         "gpu001": ("pass", 2.0, 2),

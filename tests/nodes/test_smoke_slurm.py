@@ -28,9 +28,9 @@ class Cluster(slurm_nodes.Cluster):
     def run(self, *arguments, launcher=("--launcher", "slurm"), hosts="gpu[001-004]"):
         """(code, result) of `unhang smoke`."""
         common = [*launcher, "--hosts", hosts, "--nproc", "1", "--backend", "gloo", "--python", str(torch_in_nodes.PYTHON)]
-        words = [sys.executable, "-P", "-m", "unhang", "smoke", *common, "--format", "json", "--max-size", "64K", "--sizes", "16K", *arguments]
-        said = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S}
-        done = subprocess.run(self.bed.inside(words, audits.PROJECT), env=self.environment, check=False, **said)
+        argv = [sys.executable, "-P", "-m", "unhang", "smoke", *common, "--format", "json", "--max-size", "64K", "--sizes", "16K", *arguments]
+        captured = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S}
+        done = subprocess.run(self.bed.inside(argv, audits.PROJECT), env=self.environment, check=False, **captured)
         sys.stdout.write(f"{done.stdout[-4000:]}\n{done.stderr[-2000:]}\n")
         return done.returncode, json.loads(done.stdout)
 
@@ -78,8 +78,8 @@ def test_a_stopped_rank_under_srun_is_named_and_nothing_is_left(slurm):
 def test_a_killed_launcher_leaves_no_job_and_no_rank(slurm):
     common = ["--launcher", "slurm", "--hosts", "gpu[001-004]", "--nproc", "1", "--backend", "gloo", "--python", str(torch_in_nodes.PYTHON)]
     options = ["--phases", "storm", "--step-timeout", "60", "--max-size", "64K", "--drill", "gpu001:absent:storm"]
-    words = slurm.bed.inside([sys.executable, "-P", "-m", "unhang", "smoke", *common, *options], audits.PROJECT)
-    process = subprocess.Popen(words, env=slurm.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    argv = slurm.bed.inside([sys.executable, "-P", "-m", "unhang", "smoke", *common, *options], audits.PROJECT)
+    process = subprocess.Popen(argv, env=slurm.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     with process:
         assert any(line.strip() == "unhang: phase storm" for line in process.stderr)
         for pid in launched(process.pid, b"-m unhang smoke"):
@@ -156,8 +156,8 @@ def test_in_an_image_over_ssh(images):
 
 def test_in_an_image_by_the_playbook(images):
     inventory = audits.inventory_of(images.bed, {"training": list(TWO)})
-    code, found, said = reached.play(images.fleet, *in_image(), inventory=inventory)
-    assert code == 0, said
+    code, found, output = reached.play(images.fleet, *in_image(), inventory=inventory)
+    assert code == 0, output
     holds(images, found["group"], "ansible")
 
 

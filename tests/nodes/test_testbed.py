@@ -51,9 +51,11 @@ def test_a_node_that_reboots_comes_back_with_another_boot_id(bed):
 
 
 def test_hardware_of_a_node_is_the_recorded_one(fleet):
-    said = fleet.nodes["gpu002"].ssh("head -1 /proc/driver/nvidia/version; cat /sys/module/nvidia/version; cat /sys/bus/pci/devices/0000:00:06.0/vendor").stdout
-    assert "580.159.04" in said.splitlines()[0]
-    assert said.splitlines()[1:] == ["580.159.04", "0x10de"]
+    output = (
+        fleet.nodes["gpu002"].ssh("head -1 /proc/driver/nvidia/version; cat /sys/module/nvidia/version; cat /sys/bus/pci/devices/0000:00:06.0/vendor").stdout
+    )
+    assert "580.159.04" in output.splitlines()[0]
+    assert output.splitlines()[1:] == ["580.159.04", "0x10de"]
 
 
 def test_a_killed_session_leaves_no_process_and_the_next_one_clears_the_rest(tmp_path):

@@ -25,9 +25,9 @@ _INST = re.compile(r"^Inst (\S+) (?:\[[^\]]*\] )?\((\S+) .*\[(\w+)\]\)", re.M)
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """A set of packages. words: as apt-get install takes them; pins: {source: version}."""
+    """A set of packages. requests: as apt-get install takes them; pins: {source: version}."""
 
-    words: tuple
+    requests: tuple
     pins: tuple = ()
 
 
@@ -42,8 +42,8 @@ def alone(folder):
 
 def mirrors():
     """(archive, security updates): where this machine's own apt gets Debian's packages from."""
-    said = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)"], capture_output=True, text=True, check=True).stdout
-    known = sorted(uri for uri in set(said.split()) if uri.rstrip("/").endswith(("/debian", "/debian-security")))
+    output = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI)"], capture_output=True, text=True, check=True).stdout
+    known = sorted(uri for uri in set(output.split()) if uri.rstrip("/").endswith(("/debian", "/debian-security")))
     main = [uri for uri in known if uri.rstrip("/").endswith("/debian")]
     security = [uri for uri in known if uri not in main]
     assert main, "expected Debian's archive among this machine's apt sources; run this on Debian"
@@ -95,10 +95,10 @@ class Archive:
     def _fetch(self, wanted):
         pins = [f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n" for source, version in wanted.pins]
         (self.folder / "etc/apt/preferences.d/set").write_text("\n".join(pins))
-        install = ["install", "--no-install-recommends", "-y", *wanted.words]
-        said = self.apt("apt-get", "--simulate", *install)
+        install = ["install", "--no-install-recommends", "-y", *wanted.requests]
+        output = self.apt("apt-get", "--simulate", *install)
         pool = self.folder / "var/cache/apt/archives"
-        files = [pool / "{}_{}_{}.deb".format(name.split(":")[0], version.replace(":", "%3a"), arch) for name, version, arch in _INST.findall(said)]
+        files = [pool / "{}_{}_{}.deb".format(name.split(":")[0], version.replace(":", "%3a"), arch) for name, version, arch in _INST.findall(output)]
         if not all(path.is_file() for path in files):
             self.apt("apt-get", "--download-only", *install)
         missing = [path.name for path in files if not path.is_file()]

@@ -37,10 +37,10 @@ class Equipped:
     def installed(self, *patterns):
         """{package: version} of what is installed to its end, by patterns of dpkg-query."""
         patterns = " ".join(f"'{pattern}'" for pattern in patterns or ("*",))
-        said = self.shell(f"dpkg-query -W -f '${{Package}} ${{Version}} ${{db:Status-Abbrev}}\\n' {patterns} 2>/dev/null || :")
-        return {line.split()[0]: line.split()[1] for line in said.splitlines() if line.split()[-1] in ("ii", "hi")}
+        output = self.shell(f"dpkg-query -W -f '${{Package}} ${{Version}} ${{db:Status-Abbrev}}\\n' {patterns} 2>/dev/null || :")
+        return {line.split()[0]: line.split()[1] for line in output.splitlines() if line.split()[-1] in ("ii", "hi")}
 
-    def install(self, words, version, source=SOURCE):
+    def install(self, requests, version, source=SOURCE):
         """A driver set as an administrator installs it, its source pinned for the time."""
         self.fleet.nodes[self.name].write("/etc/apt/preferences.d/set", f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n")
-        self.shell(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install {' '.join(words)} && rm /etc/apt/preferences.d/set")
+        self.shell(f"DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install {' '.join(requests)} && rm /etc/apt/preferences.d/set")

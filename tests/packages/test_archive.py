@@ -27,11 +27,11 @@ def processes_of(home):
     found = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            words = place.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            command = place.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             continue
-        if str(home) in words:
-            found.append(words)
+        if str(home) in command:
+            found.append(command)
     return found
 
 
@@ -44,7 +44,7 @@ def test_signing_leaves_no_agent_even_when_it_is_killed(tmp_path):
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as signing:
         assert signing.stdout.readline() == "ready\n"
         until = time.monotonic() + DEADLINE_S
-        while not any("gpg-agent" in words for words in processes_of(tmp_path / "other.gnupg")):
+        while not any("gpg-agent" in command for command in processes_of(tmp_path / "other.gnupg")):
             assert time.monotonic() < until, "expected an agent of gpg while it signs, found none"
         signing.kill()
     while processes_of(tmp_path / "other.gnupg"):  # the one call that was under way ends by itself

@@ -51,8 +51,8 @@ def test_unattended_upgrades_are_waited_for_and_named_and_wait_themselves(upgrad
         assert "unattended-upgrade" in refused["msg"]
     with trial.under_way(change_code({**wanted, "lock_timeout_s": audits.DEADLINE_S})) as waiting:
         end_upgrade(trial)
-        said, errors = waiting.communicate(timeout=audits.DEADLINE_S)
-    assert json.loads(said.splitlines()[-1])["changed"], (said, errors)
+        output, errors = waiting.communicate(timeout=audits.DEADLINE_S)
+    assert json.loads(output.splitlines()[-1])["changed"], (output, errors)
     assert trial.installed(NAME, SITE) == ["ii 2", "ii 2"]
 
     # The other way round: the change is in the middle of a package.
@@ -60,8 +60,8 @@ def test_unattended_upgrades_are_waited_for_and_named_and_wait_themselves(upgrad
     trial.shell(f"{APT} update; rm -f /run/go /run/reached")
     with trial.under_way(change_code({**wanted, "install": {NAME: "3"}})) as at_work:
         trial.await_file("/run/reached")
-        said = trial.shell("unattended-upgrade --verbose 2>&1 || :")
-        assert trial.installed(SITE) == ["ii 2"], said
+        output = trial.shell("unattended-upgrade --verbose 2>&1 || :")
+        assert trial.installed(SITE) == ["ii 2"], output
         trial.shell("touch /run/go")
         assert json.loads(at_work.communicate(timeout=audits.DEADLINE_S)[0].splitlines()[-1])["changed"]
 
@@ -107,7 +107,7 @@ def test_a_package_that_insists_on_an_answer_fails_is_finished_once_it_is_given_
     wanted = {"install": {"asking": "2"}, "state_id": trial.begin()}
     failed = trial.change(**wanted)
     assert failed["stopped_at"] == "applying"
-    assert all(words in failed["msg"] for words in ("asking is not configured", "no terminal", "no password was given")), failed["msg"]
+    assert all(message in failed["msg"] for message in ("asking is not configured", "no terminal", "no password was given")), failed["msg"]
     assert trial.saved(wanted["state_id"])["status"] == "failed"
     trial.shell("echo asking asking/secure-boot password abc | debconf-set-selections")
     finished = trial.change(**wanted, repair=True)

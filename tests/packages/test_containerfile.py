@@ -18,6 +18,6 @@ def test_its_steps_give_an_unhang_that_audits_as_the_images_user(tmp_path):
     assert ("ENTRYPOINT", '["unhang"]') in steps_of(PROJECT / "Containerfile")
     done = play(PROJECT / "Containerfile", tmp_path, plain_root(CACHE.parent / "container"), TRIED)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    said = done.stdout.splitlines()
-    assert said[-1] == "unhang"
-    assert any(line.startswith("unhang 0.") for line in said)
+    output = done.stdout.splitlines()
+    assert output[-1] == "unhang"
+    assert any(line.startswith("unhang 0.") for line in output)

@@ -58,9 +58,9 @@ def resolved(folder, row, version):
     """{package: version} that apt would install for the row, its sources pinned at `version`."""
     pins = [f"Package: src:{source}\nPin: version {version}\nPin-Priority: 1001\n" for source in row["pin"]]
     (folder / "etc/apt/preferences.d/unhang").write_text("\n".join(pins))
-    said = apt(folder, "apt-get", "-s", "-q", "install", "--no-install-recommends", *row["packages"], check=False)
-    assert said.returncode == 0, said.stdout + said.stderr
-    return dict(re.findall(r"^Inst (\S+) \((\S+)", said.stdout, re.M))
+    output = apt(folder, "apt-get", "-s", "-q", "install", "--no-install-recommends", *row["packages"], check=False)
+    assert output.returncode == 0, output.stdout + output.stderr
+    return dict(re.findall(r"^Inst (\S+) \((\S+)", output.stdout, re.M))
 
 
 def driver_of(version):

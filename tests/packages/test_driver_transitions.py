@@ -18,14 +18,14 @@ Unattended-Upgrade::Allow-downgrade "false";
 """
 
 
-def request(words, version, source, library, leaves=()):
+def request(packages, version, source, library, leaves=()):
     """What a role asks for to have a whole source at one version. leaves: sources of the family that it takes the place of.
 
     Families can stand beside each other, and the old one's libraries would do for the new one's programs: so the library is asked for, the old ones go.
     """
     pin = {"file": PIN, "stanzas": [{"package": f"src:{source}", "version": version}]}
     return {
-        "install": dict.fromkeys([*words, library], version), "pin": pin, "expect": {library: f"{driver_of(version)}-*"}, "allow_downgrade": True,
+        "install": dict.fromkeys([*packages, library], version), "pin": pin, "expect": {library: f"{driver_of(version)}-*"}, "allow_downgrade": True,
         "remove_sources": list(leaves), "allow_remove": ["*nvidia*", "libcuda1", "libnv*"], "root_free_min_mib": 50,
     }  # fmt: skip
 
@@ -74,7 +74,7 @@ def check_change(node, wanted):
     return state_id
 
 
-def check_way_back(node, state_id, before):
+def check_rollback(node, state_id, before):
     """The saved state brings every package back."""
     assert node.call("state_restore", id=state_id)["changed"]
     assert node.installed() == before
@@ -89,7 +89,7 @@ def test_an_older_branch_goes_up_into_another_family_of_packages_and_comes_back(
     state_id = check_change(deb12, request(PROPRIETARY, old, SOURCE, "libnvidia-ml1", [f"{SOURCE}-*"]))
     assert drivers(deb12) == {driver_of(old)}
     assert not deb12.installed("nvidia-tesla-470-driver")
-    check_way_back(deb12, state_id, before)
+    check_rollback(deb12, state_id, before)
 
 
 def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(deb12):
@@ -101,8 +101,8 @@ def test_a_driver_goes_up_within_its_branch_and_is_held_against_every_upgrade(de
     held = deb12.installed()
 
     deb12.fleet.plant(deb12.name, "/etc/apt/apt.conf.d/60test", UNATTENDED)
-    said = deb12.shell("unattended-upgrade --verbose --debug 2>&1")
-    assert deb12.installed() == {**held, CONTROL_PACKAGE: "2"}, said
+    output = deb12.shell("unattended-upgrade --verbose --debug 2>&1")
+    assert deb12.installed() == {**held, CONTROL_PACKAGE: "2"}, output
     deb12.shell(f"apt-get -q -y --allow-downgrades install {CONTROL_PACKAGE}=1")
     deb12.shell("DEBIAN_FRONTEND=noninteractive apt-get -q -y full-upgrade")
     assert deb12.installed() == {**held, CONTROL_PACKAGE: "2"}

@@ -52,8 +52,8 @@ def assert_comes_and_goes(trial, state_id, warning=""):
 def preview_by_ansible(trial, version):
     """What a person sees of a preview."""
     argv, environment = command_of(trial.fleet, NODE, "package_change", True, {"install": {NAME: version}})
-    said = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
-    done = subprocess.run(trial.fleet.bed.inside(argv, PROJECT), env=environment, timeout=DEADLINE_S, check=False, **said)
+    captured = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
+    done = subprocess.run(trial.fleet.bed.inside(argv, PROJECT), env=environment, timeout=DEADLINE_S, check=False, **captured)
     return " ".join(f"{done.stdout} {done.stderr}".split())
 
 

@@ -46,9 +46,9 @@ def killed_at(trial, code, after_s, victim):
             trial.kill_module()
         else:
             trial.shell("systemctl kill --signal=KILL unhang-packages.service 2>/dev/null || :")
-        said, errors = process.communicate(timeout=audits.DEADLINE_S)
+        output, errors = process.communicate(timeout=audits.DEADLINE_S)
     assert "Traceback" not in errors
-    return json.loads(said.splitlines()[-1]) if said.strip() else None
+    return json.loads(output.splitlines()[-1]) if output.strip() else None
 
 
 def test_twenty_kills_at_random_moments_of_changes_and_rollbacks(trial, tmp_path, moments):

@@ -45,10 +45,10 @@ def test_sshd_and_ansible_playbook_killed_at_random_moments_while_a_role_plays(t
     assert sorted(trial.restore(state_id)) == sorted(LIBRARIES)
     for number in range(6):
         victim, after_s = moments.choice(("sshd", "ansible-playbook")), moments.uniform(0, whole_s)
-        said = play_and_kill(trial, after_s, victim)
-        sys.stdout.write(f"kill {number}: {victim} after {after_s:.1f} of {whole_s:.1f} s\n{said}\n")
-        assert "Traceback" not in said
-        assert "Module failed" not in said
+        output = play_and_kill(trial, after_s, victim)
+        sys.stdout.write(f"kill {number}: {victim} after {after_s:.1f} of {whole_s:.1f} s\n{output}\n")
+        assert "Traceback" not in output
+        assert "Module failed" not in output
     done = play_role(trial.fleet, "nccl_profile", NODE, POLICY, node_change_lock_wait_s=audits.DEADLINE_S, **ONLY)
     assert done.code == 0
     assert trial.installed(*LIBRARIES) == [f"ii {NEW}"] * 2

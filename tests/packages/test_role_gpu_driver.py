@@ -95,9 +95,9 @@ def test_a_branch_too_old_for_the_kernel_is_not_booted_and_comes_back(deb12):
     before = deb12.installed()
     failed = play(deb12, policy_for(deb12.versions["470"]), **AS_MACHINE)
     assert failed.failed == {deb12.name: 1}
-    assert f"does not build for kernel {kernel}" in failed.said
-    assert "make.log line" in failed.said
-    assert "do not boot it" in failed.said
+    assert f"does not build for kernel {kernel}" in failed.output
+    assert "make.log line" in failed.output
+    assert "do not boot it" in failed.output
     assert f"does not build for kernel {kernel}" in why_not_built(read_builds(root_of(deb12)), "nvidia*", kernel)
     state = deb12.shell("ls /var/lib/unhang/states").split()[0]
     assert deb12.call("state_restore", id=state)["changed"]
@@ -110,5 +110,5 @@ def test_what_the_archive_does_not_have_is_refused_with_what_it_has(deb12, asked
     files = files_of(deb12)
     refused = play(deb12, {"driver": {"version": asked, "flavour": "proprietary"}})
     assert refused.failed == {deb12.name: 1}
-    assert says in refused.said
+    assert says in refused.output
     assert files_of(deb12) == files

@@ -151,10 +151,10 @@ def test_a_driver_goes_up_into_another_module_stream_is_locked_there_and_comes_b
     untouched = rpms.state_of(node)
     refused = play_role(fleet, "gpu_driver", NODE, policy, **AS_MACHINE)
     assert refused.failed == {NODE: 1}
-    assert "which is only written down" in refused.said
+    assert "which is only written down" in refused.output
     foretold = play_role(fleet, "gpu_driver", NODE, policy, "--check", "--diff", **ACCEPTED)
     assert foretold.code == 0
-    assert "580-dkms" in foretold.said
+    assert "580-dkms" in foretold.output
     assert rpms.state_of(node) == untouched
 
     applied = play_role(fleet, "gpu_driver", NODE, policy, **ACCEPTED)
@@ -162,10 +162,10 @@ def test_a_driver_goes_up_into_another_module_stream_is_locked_there_and_comes_b
     assert applied.changed == foretold.changed
     assert versions(fleet) == {NEW}
     assert stream(fleet) == "580-dkms"
-    assert f"{OLD} is loaded until the node boots" in applied.said
-    settled = rpms.state_of(node)
+    assert f"{OLD} is loaded until the node boots" in applied.output
+    applied_state = rpms.state_of(node)
     assert play_role(fleet, "gpu_driver", NODE, policy, **ACCEPTED).changed == {NODE: 0}
-    assert rpms.state_of(node) == settled
+    assert rpms.state_of(node) == applied_state
     node.shell("dnf -q -y upgrade", timeout_s=rpms.DEADLINE_S)
     assert versions(fleet) == {NEW}
     load(fleet, NEW)
@@ -190,9 +190,9 @@ def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_repo
     rpms.serve(fleet.nodes[NODE], tmp_path / "flat")
     fleet.shell(NODE, f"dnf -q -y module reset nvidia-driver; rm /srv/driver/nvidia-{OLD}.ko")
     failed = play_role(fleet, "gpu_driver", NODE, policy_for(OLD), **ACCEPTED)
-    assert "no repository of this node has module streams" in failed.said
+    assert "no repository of this node has module streams" in failed.output
     assert failed.failed == {NODE: 1}
-    assert f"expected nvidia module {OLD} in {KERNEL}, the kernel that boots next, found nvidia module {NEWER}" in failed.said
+    assert f"expected nvidia module {OLD} in {KERNEL}, the kernel that boots next, found nvidia module {NEWER}" in failed.output
     assert versions(fleet) == {OLD}
     assert "not installed" in fleet.shell(NODE, f"rpm -q {OPEN_MODULE} nvidia-open || :")
     assert call_module(fleet, NODE, "state_restore", id=newest_state(fleet))["changed"]

@@ -53,7 +53,7 @@ def test_group_names_and_ansible_patterns_pass(four):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["-i", "nowhere.yml"], "expected an inventory at nowhere.yml, found none"),
         (["-i", "empty.yml"], "expected hosts in empty.yml, found none"),
@@ -66,7 +66,7 @@ def test_group_names_and_ansible_patterns_pass(four):
         (["-i", "group.yml"], "expected host names that are no group of every inventory, found a host named all: Ansible would audit it alone; rename it"),
     ],
 )
-def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, words):
+def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, message):
     (fleet.folder / "empty.yml").write_text("all:\n  hosts: {}\n")
     (fleet.folder / "one.yml").write_text("all:\n  hosts: {gpu001: {}}\n")
     (fleet.folder / "low.yml").write_text("driver: {version: 535.154.05, min: 580.65.06}\n")
@@ -74,7 +74,7 @@ def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, words)
     (fleet.folder / "group.yml").write_text("training:\n  hosts: {gpu001: {}, all: {}, gpu002: {}}\n")
     done = audit(fleet, *arguments)
     assert done.returncode == 2
-    assert words.replace("BROKEN", str(fleet.folder / "broken.yml")) in done.stderr
+    assert message.replace("BROKEN", str(fleet.folder / "broken.yml")) in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
     assert not fleet.runs.exists()
@@ -199,7 +199,7 @@ sys.exit(main(["audit", "--out", sys.argv[3], "-i", sys.argv[4]]))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["no-such-command"], "expected one of audit"),
         (["audit", "--no-such-option"], "unrecognized arguments"),
@@ -207,10 +207,10 @@ sys.exit(main(["audit", "--out", sys.argv[3], "-i", sys.argv[4]]))
         (["report", "--formt", "json"], "did you mean --format?"),
     ],
 )
-def test_a_mistyped_command_is_reported_and_is_exit_code_2(fleet, arguments, words):
+def test_a_mistyped_command_is_reported_and_is_exit_code_2(fleet, arguments, message):
     done = unhang(fleet, *arguments)
     assert done.returncode == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -228,7 +228,7 @@ def test_a_reader_that_goes_away_is_no_traceback(fleet):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "code", "message"),
     [
         (["-i", "hosts.yml", "--limit", "good", "--fail-on", "critical"], 0, "exit code 0, nothing found"),
         (["-i", "hosts.yml"], 0, "exit code 1, there are findings"),
@@ -236,11 +236,11 @@ def test_a_reader_that_goes_away_is_no_traceback(fleet):
         (["-i", "nowhere.yml"], 2, "exit code 2, could not look"),
     ],
 )
-def test_make_ends_well_once_a_run_was_written_and_says_unhangs_own_code(fleet, arguments, code, words):
+def test_make_ends_well_once_a_run_was_written_and_says_unhangs_own_code(fleet, arguments, code, message):
     fleet.answering("good", envelope())
     fleet.answering("bad", "rubbish")
     assert fleet.inventory.name == "hosts.yml"
     command = ["sh", PROJECT / "tools" / "setup" / "audit.sh", sys.executable, "--out", "runs", *arguments]
     done = run(command, {**CLEAN, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils", "ANSIBLE_HOME": str(fleet.folder / "home")}, fleet.folder)
     assert done.returncode == code, done.stderr
-    assert words in done.stderr
+    assert message in done.stderr

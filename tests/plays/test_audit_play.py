@@ -47,7 +47,7 @@ def played(shared_fleet):
 
 
 @pytest.mark.parametrize(
-    ("host", "status", "words"),
+    ("host", "status", "message"),
     [
         ("well", "ok", None),
         ("also-well", "ok", None),
@@ -60,10 +60,10 @@ def played(shared_fleet):
         ("patience", "failed", "expected seconds in unhang_node_timeout_s, found 'for ever'"),
     ],
 )
-def test_what_became_of_a_node_is_recorded_in_one_line(played, host, status, words):
+def test_what_became_of_a_node_is_recorded_in_one_line(played, host, status, message):
     node = played[2][host]
     assert node["status"] == status, node
-    assert (words is None and node["message"] is None) or words in node["message"]
+    assert (message is None and node["message"] is None) or message in node["message"]
     assert all(character.isprintable() for character in node["message"] or "")
 
 
@@ -219,8 +219,8 @@ def test_a_node_gets_the_options_that_inventory_and_policy_name(fleet):
     }
     fleet.play()
     packed = seen.read_text()
-    for words in ("/opt/envs/train", "/recorded/top", "/recorded/base", "!all", "deadline_s"):
-        assert words in packed
+    for text in ("/opt/envs/train", "/recorded/top", "/recorded/base", "!all", "deadline_s"):
+        assert text in packed
     assert sys.executable not in packed.splitlines()[0]
 
 

@@ -26,8 +26,8 @@ def tools():
 
 def run(tools, folder, *argv, **variables):
     """A finished program under the tools."""
-    said = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S}
-    done = subprocess.run([str(word) for word in argv], cwd=folder, env={**environment(folder), "PYTHONPATH": str(tools), **variables}, **said)
+    captured = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": DEADLINE_S}
+    done = subprocess.run([str(word) for word in argv], cwd=folder, env={**environment(folder), "PYTHONPATH": str(tools), **variables}, **captured)
     sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
     return done
 

@@ -88,9 +88,9 @@ def played(shared_fleet):
 @pytest.mark.parametrize("name", ANSWERS)
 def test_each_answer_is_recorded_for_what_it_is(played, name):
     node = played[2][name]
-    status, words = EXPECTED[name]
+    status, message = EXPECTED[name]
     assert node["status"] == status, node["message"]
-    assert (words is None and node["message"] is None) or words in node["message"]
+    assert (message is None and node["message"] is None) or message in node["message"]
     assert (node["facts"] is not None) == (status == "ok")
 
 

@@ -32,7 +32,7 @@ def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"when": "gpus.cuont == 0"}, "when: unknown fact path gpus.cuont (did you mean count?)"),
         ({"when": "gpu.count == 0"}, "when: unknown name 'gpu' (did you mean gpus?)"),
@@ -60,11 +60,11 @@ def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
         ({"when": "cycler.__init__ == 1"}, "when: unknown name 'cycler'"),
     ],
 )
-def test_a_fault_is_one_line_that_names_file_rule_and_cure(tmp_path, capsys, change, words):
+def test_a_fault_is_one_line_that_names_file_rule_and_cure(tmp_path, capsys, change, message):
     code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, **change}]})
     assert code == 1
     assert len(lines) == 1
-    assert "own-rule" in lines[0] and words in lines[0] and str(tmp_path) in lines[0]
+    assert "own-rule" in lines[0] and message in lines[0] and str(tmp_path) in lines[0]
 
 
 def test_a_rule_that_names_a_faulty_one_is_no_second_fault(tmp_path, capsys):

@@ -49,8 +49,8 @@ class Clone:
         runs.write_text("")
         command = [sys.executable, ".ci/tier", name, limit, "sh", "-c", f'echo run >> {runs}; {python} -c "$READS"; {script}']
         kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
-        said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": DEADLINE_S, "check": False}
-        done = subprocess.run(command, cwd=self.folder, env={**kept, "READS": reads, **environment}, **said)
+        captured = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "timeout": DEADLINE_S, "check": False}
+        done = subprocess.run(command, cwd=self.folder, env={**kept, "READS": reads, **environment}, **captured)
         return done.returncode, done.stdout, len(runs.read_text().splitlines())
 
     @property
@@ -76,13 +76,13 @@ def clone(pattern, tmp_path):
 
 
 def test_content_without_a_record_runs_the_tier_and_content_on_record_is_passed_over(clone):
-    code, said, runs = clone.tier()
+    code, output, runs = clone.tier()
     assert (code, runs, clone.records) == (0, 1, ["slow.json"])
-    assert "slow runs: .ci/passed/slow.json holds no pass of it" in said
-    assert "read 2 files: commit .ci/passed/slow.json with the change" in said
-    code, said, runs = clone.tier()
+    assert "slow runs: .ci/passed/slow.json holds no pass of it" in output
+    assert "read 2 files: commit .ci/passed/slow.json with the change" in output
+    code, output, runs = clone.tier()
     assert (code, runs) == (0, 0)
-    assert "slow passed over: exactly what it reads (2 files)" in said
+    assert "slow passed over: exactly what it reads (2 files)" in output
 
 
 def test_a_clone_of_what_was_committed_with_its_record_passes_the_tier_over(clone, tmp_path):
@@ -124,9 +124,9 @@ def test_a_change_of_what_it_reads_runs_the_tier_and_is_named(clone, change, rep
         clone.write("Makefile", "n\n")
     else:
         clone.write(".ci/tiers/slow", "Makefile\nroles\nREADME.md\n")
-    code, said, runs = clone.tier()
+    code, output, runs = clone.tier()
     assert (code, runs) == (0, 1)
-    assert f"slow runs: {reported}" in said
+    assert f"slow runs: {reported}" in output
     assert clone.tier()[2] == 0
 
 
@@ -169,8 +169,8 @@ def test_a_folder_that_a_program_was_given_counts_with_all_below_it(clone, chang
         clone.write("named/below/file", change)
     else:
         (clone.folder / "named/below/file").unlink()
-    _code, said, runs = clone.tier(reads=reads)
-    assert runs == 1 and f"slow runs: {reported}" in said
+    _code, output, runs = clone.tier(reads=reads)
+    assert runs == 1 and f"slow runs: {reported}" in output
 
 
 def test_removing_a_tree_elsewhere_that_has_the_projects_names_reads_nothing_of_the_project(clone, tmp_path):
@@ -196,16 +196,16 @@ def test_a_module_that_was_imported_in_its_compiled_form_counts_as_its_source(cl
 
 
 def test_a_run_of_which_nothing_says_what_it_read_is_not_recorded(clone):
-    code, said, runs = clone.tier(python=sys.executable)
+    code, output, runs = clone.tier(python=sys.executable)
     assert (code, runs, clone.records) == (0, 1, [])
-    assert "nothing says what it read" in said
+    assert "nothing says what it read" in output
 
 
 def test_without_an_environment_nothing_runs_and_the_command_that_makes_one_is_named(clone):
     shutil.rmtree(clone.folder / ".venv")
-    code, said, runs = clone.tier()
+    code, output, runs = clone.tier()
     assert (code, runs, clone.records) == (2, 0, [])
-    assert "slow cannot run: .venv has no virtual environment" in said and "`make setup-dev`" in said
+    assert "slow cannot run: .venv has no virtual environment" in output and "`make setup-dev`" in output
 
 
 def test_recording_ends_with_the_tier(clone):
@@ -214,17 +214,17 @@ def test_recording_ends_with_the_tier(clone):
 
 
 def test_failing_is_tried_once_more_and_never_counts(clone):
-    code, said, runs = clone.tier("exit 3")
+    code, output, runs = clone.tier("exit 3")
     assert (code, runs, clone.records) == (1, 2, [])
-    assert "slow FAILED (code 3): ALL OF IT IS TRIED ONCE MORE" in said
-    assert "slow FAILED ON ITS SECOND TRY TOO" in said
+    assert "slow FAILED (code 3): ALL OF IT IS TRIED ONCE MORE" in output
+    assert "slow FAILED ON ITS SECOND TRY TOO" in output
     assert clone.tier("exit 0")[2] == 1
 
 
 def test_passing_on_the_second_try_counts_and_is_said(clone):
-    code, said, runs = clone.tier("test -e ../again || { touch ../again; exit 1; }")
+    code, output, runs = clone.tier("test -e ../again || { touch ../again; exit 1; }")
     assert (code, runs, clone.records) == (0, 2, ["slow.json"])
-    assert "slow PASSED ON ITS SECOND TRY ONLY" in said
+    assert "slow PASSED ON ITS SECOND TRY ONLY" in output
 
 
 TESTS = """
@@ -246,17 +246,17 @@ def test_only_the_tests_that_failed_are_tried_again_unless_not_all_of_them_were_
     clone.write("tests/slow/test_a.py", TESTS.format(folder=str(tmp_path), fault=fault))
     alone = "-q -c /dev/null --rootdir=. --confcutdir=."  # nothing that lies above the clone counts
     pytest_run = f"PYTHONPATH=$(echo .venv/lib/python3*/site-packages) {sys.executable} -m pytest {alone} $TEST_ARGS tests/slow || exit 2"
-    code, said, runs = clone.tier(pytest_run)
-    assert (code, runs, clone.records) == (0, 2, ["slow.json"]), said
+    code, output, runs = clone.tier(pytest_run)
+    assert (code, runs, clone.records) == (0, 2, ["slow.json"]), output
     assert [len((tmp_path / name).read_text().splitlines()) for name in ("sound", "shaken", "last")] == ran
-    assert ("slow FAILED (code 2): ITS 1 FAILED TESTS ARE TRIED ONCE MORE" in said) == (ran[0] == 1)
+    assert ("slow FAILED (code 2): ITS 1 FAILED TESTS ARE TRIED ONCE MORE" in output) == (ran[0] == 1)
 
 
 def test_a_run_out_of_time_is_ended_with_all_that_it_started_and_never_counts(clone):
     alive = clone.folder.parent / "alive"
-    code, said, runs = clone.tier(f"sleep 1000 & echo $! > {alive}; wait", limit="2")
+    code, output, runs = clone.tier(f"sleep 1000 & echo $! > {alive}; wait", limit="2")
     assert (code, runs, clone.records) == (1, 1, [])
-    assert "slow failed: out of time" in said
+    assert "slow failed: out of time" in output
     state = Path(f"/proc/{alive.read_text().strip()}/stat")
     assert not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] == "Z"
 
@@ -287,9 +287,9 @@ def test_ending_a_tier_ends_what_it_started(clone, tmp_path):
 
 
 def test_content_that_changed_while_the_tier_ran_is_not_recorded(clone):
-    code, said, _runs = clone.tier("echo c > roles/x.yml")
+    code, output, _runs = clone.tier("echo c > roles/x.yml")
     assert (code, clone.records) == (0, [])
-    assert "changed while it ran" in said
+    assert "changed while it ran" in output
 
 
 def test_all_tiers_can_be_asked_for(clone):
@@ -299,9 +299,9 @@ def test_all_tiers_can_be_asked_for(clone):
 
 @pytest.mark.parametrize(("name", "limit"), [("none", "60"), ("slow", "soon")])
 def test_wrong_use_is_reported_in_one_line(clone, name, limit):
-    code, said, runs = clone.tier(name=name, limit=limit)
+    code, output, runs = clone.tier(name=name, limit=limit)
     assert (code, runs) == (2, 0)
-    assert len(said.strip().splitlines()) == 1
+    assert len(output.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize("tier", sorted(path.name for path in (PROJECT / ".ci" / "tiers").iterdir()))

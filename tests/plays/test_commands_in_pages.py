@@ -24,7 +24,7 @@ DEADLINE_S = 280
 EARLIER = "20261118T031500Z-0123456789"  # what pages call 20261118
 COMMANDS = commands()
 OWN = [one for one in COMMANDS if one.program == "unhang"]
-PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.words[:2] == ("unhang", "playbook")]
+PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")]
 MADE = [one for one in COMMANDS if one.program == "make"]
 # What only reads files; everything else acts on nodes, and is run by the test named.
 READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare")
@@ -66,20 +66,20 @@ def test_the_pages_hold_commands():
 
 @pytest.mark.parametrize("typed", OWN, ids=str)
 def test_its_options_are_those_that_the_command_takes(typed):
-    _, parser = command_and_parser(typed.words[1])
-    said = io.StringIO()
+    _, parser = command_and_parser(typed.argv[1])
+    output = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            parser.parse_args(typed.words[2:])
+        with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
+            parser.parse_args(typed.argv[2:])
     except SystemExit as end:
-        assert end.code == 0, f"{typed}: {said.getvalue()}"
+        assert end.code == 0, f"{typed}: {output.getvalue()}"
 
 
 @pytest.mark.parametrize("typed", PLAYBOOKS, ids=str)
 def test_its_playbook_is_there_and_ansible_takes_its_options_and_limit(typed):
     from ansible.cli.playbook import PlaybookCLI
 
-    rest = typed.words[2:] if typed.program == "unhang" else typed.words[1:]
+    rest = typed.argv[2:] if typed.program == "unhang" else typed.argv[1:]
     playbook = PROJECT / "playbooks" / f"{rest[0]}.yml" if typed.program == "unhang" else PROJECT / rest[0]
     assert playbook.is_file(), typed
     cli = PlaybookCLI(["ansible-playbook", str(playbook), *rest[1:]])
@@ -96,19 +96,17 @@ def test_its_playbook_is_there_and_ansible_takes_its_options_and_limit(typed):
 
 @pytest.mark.parametrize("typed", MADE, ids=str)
 def test_make_has_that_target(typed):
-    done = subprocess.run(
-        ["make", "-n", "--no-print-directory", *typed.words[1:]], cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
+    done = subprocess.run(["make", "-n", "--no-print-directory", *typed.argv[1:]], cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode == 0, done.stderr
 
 
 def test_every_other_program_is_one_that_somebody_has_or_builds():
     rest = [one for one in COMMANDS if one not in (*OWN, *PLAYBOOKS, *MADE)]
-    unknown = [str(one) for one in rest if one.program not in OTHERS and not any(word in OUR_FILES for word in one.words) and "pytest" not in one.words]
+    unknown = [str(one) for one in rest if one.program not in OTHERS and not any(word in OUR_FILES for word in one.argv) and "pytest" not in one.argv]
     assert unknown == []
     assert [path for path in {*OUR_FILES.values(), *RUN_ELSEWHERE.values()} if not (PROJECT / path).is_file()] == []
     for one in rest:
-        assert [word for word in one.words if word.startswith("tests/") and not (PROJECT / word).exists()] == [], one
+        assert [word for word in one.argv if word.startswith("tests/") and not (PROJECT / word).exists()] == [], one
 
 
 @pytest.mark.parametrize("name", RUN_ELSEWHERE)
@@ -137,10 +135,10 @@ def crons():
     return [(page, tuple(shlex.split(typed))) for page, line in lines for typed in re.findall(r"\.venv/bin/unhang ([^;|&]+)", line)]
 
 
-@pytest.mark.parametrize(("page", "words"), crons(), ids=[f"{page}: {' '.join(words)}" for page, words in crons()])
-def test_a_line_of_crons_is_one_that_the_command_takes(page, words):
-    _, parser = command_and_parser(words[0])
-    parser.parse_args(words[1:])
+@pytest.mark.parametrize(("page", "argv"), crons(), ids=[f"{page}: {' '.join(argv)}" for page, argv in crons()])
+def test_a_line_of_crons_is_one_that_the_command_takes(page, argv):
+    _, parser = command_and_parser(argv[0])
+    parser.parse_args(argv[1:])
 
 
 def inline():
@@ -156,13 +154,13 @@ def inline():
 def test_a_command_between_backticks_has_a_name_and_options_that_there_are():
     wrong = []
     for page, typed in inline():
-        words = typed.split()
-        if words[1] == "help":
+        argv = typed.split()
+        if argv[1] == "help":
             continue
-        if words[1] not in {*READS, *RUN_ELSEWHERE}:
+        if argv[1] not in {*READS, *RUN_ELSEWHERE}:
             wrong.append(f"{page}: {typed}")
             continue
-        _, parser = command_and_parser(words[1])
+        _, parser = command_and_parser(argv[1])
         own = typed.partition(" -- ")[0].partition(" | ")[0]  # what follows is Ansible's, or another program's
         options = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", own)
         wrong += [f"{page}: {typed}" for option in options if option not in parser._option_string_actions]
@@ -170,7 +168,7 @@ def test_a_command_between_backticks_has_a_name_and_options_that_there_are():
 
 
 def test_no_command_is_left_out():
-    assert {one.words[1] for one in OWN} <= {*READS, *RUN_ELSEWHERE}
+    assert {one.argv[1] for one in OWN} <= {*READS, *RUN_ELSEWHERE}
 
 
 # ---- what reads, run
@@ -224,12 +222,12 @@ def on_this_fleet(folder, word):
     return word
 
 
-def unhang(folder, *words):
+def unhang(folder, *argv):
     """A finished `unhang` in that folder."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_"))}
     environment = {**kept, "UNHANG_RUNS": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
     return subprocess.run(
-        [sys.executable, "-P", "-m", "unhang", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [sys.executable, "-P", "-m", "unhang", *argv], cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
 
 
@@ -239,12 +237,12 @@ def is_here(folder, word):
     return not looks or "://" in word or (folder / word).exists() or (folder / word).parent.is_dir() or word.startswith("-")
 
 
-@pytest.mark.parametrize("words", sorted({one.words[1:] for one in OWN if one.words[1] in READS}), ids=" ".join)
-def test_what_reads_ends_well_on_an_audited_fleet(place, words):
-    words = tuple(on_this_fleet(place, word) for word in words)
-    missing = [word for word in words[1:] if not is_here(place, word)]
-    if missing or "-i" in words:
+@pytest.mark.parametrize("argv", sorted({one.argv[1:] for one in OWN if one.argv[1] in READS}), ids=" ".join)
+def test_what_reads_ends_well_on_an_audited_fleet(place, argv):
+    argv = tuple(on_this_fleet(place, word) for word in argv)
+    missing = [word for word in argv[1:] if not is_here(place, word)]
+    if missing or "-i" in argv:
         pytest.skip(f"needs what is not made here: {' '.join(missing) or 'an inventory'}")
-    done = unhang(place, *words)
+    done = unhang(place, *argv)
     assert done.returncode in (0, 1, 3, 4), done.stdout[-500:] + done.stderr[-2000:]
     assert "Traceback" not in done.stderr

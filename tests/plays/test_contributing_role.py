@@ -26,7 +26,7 @@ def test_it_previews_applies_changes_nothing_again_and_is_taken_back(tmp_path):
     before = tree(node)
     foretold = play_here(tmp_path, "swappiness", variables, "--check", "--diff")
     assert (foretold.code, tree(node)) == (0, before)
-    assert "+vm.swappiness = 10" in foretold.said
+    assert "+vm.swappiness = 10" in foretold.output
 
     applied = play_here(tmp_path, "swappiness", variables)
     assert (applied.code, applied.changed) == (0, foretold.changed)

@@ -38,8 +38,8 @@ TWO = {"h200": group("570.172.08", **HERE), "training": group("580.65.06", **HER
 def test_two_unrelated_groups_that_both_give_a_policy_are_refused_by_name(grouped, playbook):
     played = grouped(TWO, playbook)
     assert played.returncode == 2
-    said = " ".join(played.stderr.split())
-    assert "expected one group that gives gpu001 unhang_policy, found h200 and training at one level, neither of them a child of the other" in said
+    output = " ".join(played.stderr.split())
+    assert "expected one group that gives gpu001 unhang_policy, found h200 and training at one level, neither of them a child of the other" in output
     assert not grouped.fleet.runs.exists(), "nothing is asked of a node, and no run is begun"
 
 
@@ -54,8 +54,8 @@ def test_group_vars_beside_the_inventory_count_too(grouped):
 
 def test_a_child_replaces_its_parent_and_the_preview_says_so(grouped):
     played = grouped({"gpu": group("570.172.08", children={"h200": group("580.65.06", **HERE)})}, "remediate")
-    said = " ".join(played.stderr.split())
-    assert "unhang_policy of group h200 replaces that of gpu whole for gpu001, as Ansible has it" in said
+    output = " ".join(played.stderr.split())
+    assert "unhang_policy of group h200 replaces that of gpu whole for gpu001, as Ansible has it" in output
     assert read(grouped.fleet.runs / "latest" / "nodes" / "gpu001.json")["policy"] == {"driver": {"version": "580.65.06"}}
 
 

@@ -117,20 +117,20 @@ def test_what_a_machine_collects_is_judged_from_standard_input(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         ("{", "expected a document of unhang collect, found: no valid JSON"),
         ('{"schema": "unhang/findings/1"}', "found schema unhang/findings/1"),
         ("[]", "found list"),
     ],
 )
-def test_a_file_that_is_no_nodes_document_is_refused_in_one_line(tmp_path, capsys, monkeypatch, content, words):
+def test_a_file_that_is_no_nodes_document_is_refused_in_one_line(tmp_path, capsys, monkeypatch, content, message):
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
     (tmp_path / "odd.json").write_text(content)
     assert main(["judge", str(tmp_path / "odd.json")]) == 2
-    said = capsys.readouterr()
-    assert words in said.err
-    assert len(said.err.splitlines()) == 1
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
     assert not (tmp_path / "runs").exists()
 
 
@@ -150,19 +150,19 @@ def test_out_says_where_the_findings_go(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["nowhere"], "expected a run folder"),
         (["RUN", "--policy", "none.yml"], "none.yml: cannot be read"),
         (["RUN", "--now", "tomorrow"], "--now: expected a date"),
     ],
 )
-def test_what_cannot_be_judged_exits_with_two_and_one_line(run, capsys, arguments, words):
+def test_what_cannot_be_judged_exits_with_two_and_one_line(run, capsys, arguments, message):
     assert main(["judge", *(str(run) if one == "RUN" else one for one in arguments)]) == 2
-    said = capsys.readouterr()
-    assert words in said.err
-    assert len(said.err.splitlines()) == 1
-    assert said.out == ""
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+    assert printed.out == ""
 
 
 def test_a_run_file_at_fault_is_reported(run, capsys):
@@ -175,9 +175,9 @@ def test_a_rule_at_fault_is_named_and_the_findings_of_the_others_stand(run, tmp_
     rules = write_rules(tmp_path / "rules", rule("gpus.cuont == 2", id="bad"), rule("gpus.count == 2", id="good"))
     (rules / "broken.yml").write_text("rules: [\n")
     assert main(["judge", str(run), "--rules", str(rules)]) == 2
-    said = capsys.readouterr()
-    assert "did you mean count?" in said.err
-    assert "broken.yml:2: YAML" in said.err
+    printed = capsys.readouterr()
+    assert "did you mean count?" in printed.err
+    assert "broken.yml:2: YAML" in printed.err
     found = json.loads((run / "findings.json").read_text())
     assert {"good"} <= {one["rule"] for one in found["findings"]}
     assert len(found["catalogue"]["refused"]) == 2
@@ -271,9 +271,9 @@ def test_a_judge_that_is_stopped_by_hand_names_its_run_and_how_to_go_on(run, tmp
                 assert judge.poll() is None, judge.communicate()
                 time.sleep(0.1)
             os.killpg(judge.pid, signal.SIGINT)  # as a terminal does
-            out, said = judge.communicate(timeout=240)
+            out, errors = judge.communicate(timeout=240)
         finally:
             judge.kill()
     assert (judge.returncode, out) == (2, "")
-    assert said.startswith("unhang: stopped by hand; judge it again with: ")
-    assert said.rstrip().endswith(f"judge {run}")
+    assert errors.startswith("unhang: stopped by hand; judge it again with: ")
+    assert errors.rstrip().endswith(f"judge {run}")

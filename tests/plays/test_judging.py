@@ -87,15 +87,15 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("data", "words"), BROKEN)
-def test_a_file_that_cannot_be_used_is_a_finding_and_its_neighbours_stand(tmp_path, data, words):
+@pytest.mark.parametrize(("data", "message"), BROKEN)
+def test_a_file_that_cannot_be_used_is_a_finding_and_its_neighbours_stand(tmp_path, data, message):
     run = write_run(tmp_path / "run", node("a1"), meant=["a1", "b1"])
     (run / "nodes" / "b1.json").write_bytes(data)
     head = judge_run(read_run_input(run), load_catalogue(), TODAY)
     found = json.loads((run / "findings.json").read_text())
     (broken,) = [one for one in found["findings"] if one["host"] == "b1"]
     assert broken["rule"] == "node-answer-invalid"
-    assert words in broken["found"]
+    assert message in broken["found"]
     assert head["nodes"] == {"ok": 1, "invalid": 1}
 
 

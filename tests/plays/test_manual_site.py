@@ -35,7 +35,7 @@ def test_every_link_within_leads_somewhere_and_nothing_is_loaded_from_elsewhere(
 
 
 @pytest.mark.parametrize(
-    ("words", "fault"),
+    ("markup", "fault"),
     [
         ('<a href="nosuch.html">a</a>', "plan.html: nosuch.html leads nowhere"),
         ('<a href="roles.html#nosuch">a</a>', "plan.html: roles.html#nosuch leads nowhere"),
@@ -44,9 +44,9 @@ def test_every_link_within_leads_somewhere_and_nothing_is_loaded_from_elsewhere(
         ('<a href="roles.html">a</a><a href="https://example.org/">b</a>', None),
     ],
 )
-def test_the_check_names_what_leads_nowhere_and_what_is_asked_of_others(maker, site, tmp_path, words, fault):
+def test_the_check_names_what_leads_nowhere_and_what_is_asked_of_others(maker, site, tmp_path, markup, fault):
     copy = shutil.copytree(site, tmp_path / "site")
-    (copy / "plan.html").write_text((copy / "plan.html").read_text() + words)
+    (copy / "plan.html").write_text((copy / "plan.html").read_text() + markup)
     assert maker.faults_of(copy) == ([fault] if fault else [])
 
 

@@ -136,7 +136,7 @@ class served:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-            def log_message(self, *words):
+            def log_message(self, *arguments):
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)

@@ -37,13 +37,13 @@ def cache(tmp_path_factory):
 @pytest.fixture
 def offline(pyz, cache, tmp_path):
     """Runs it: (code, output, errors)."""
-    return lambda *words, python=PYTHON, place=cache: ran([python, "-I", pyz, *words], place, tmp_path)
+    return lambda *argv, python=PYTHON, place=cache: ran([python, "-I", pyz, *argv], place, tmp_path)
 
 
 @pytest.fixture
 def installed(cache, tmp_path):
     """The same of this environment's unhang."""
-    return lambda *words: ran([sys.executable, "-P", "-m", "unhang", *words], cache, tmp_path)
+    return lambda *argv: ran([sys.executable, "-P", "-m", "unhang", *argv], cache, tmp_path)
 
 
 def ran(command, cache, folder):
@@ -64,22 +64,22 @@ def test_a_log_is_diagnosed_as_by_the_installed_command(offline, installed, log)
     assert offline("diagnose", log) == installed("diagnose", log)
 
 
-@pytest.mark.parametrize("words", ASKED, ids=" ".join)
-def test_what_is_known_of_a_thing_is_explained_as_by_the_installed_command(offline, installed, words):
-    assert offline("explain", *words) == installed("explain", *words)
+@pytest.mark.parametrize("argv", ASKED, ids=" ".join)
+def test_what_is_known_of_a_thing_is_explained_as_by_the_installed_command(offline, installed, argv):
+    assert offline("explain", *argv) == installed("explain", *argv)
 
 
 def test_a_script_is_linted_as_by_the_installed_command(offline, installed, tmp_path):
     (tmp_path / "job.sh").write_text(SCRIPT)
-    code, said, errors = offline("lint", "job.sh")
-    assert (code, said, errors) == installed("lint", "job.sh")
-    assert "NCCL_P2P_DISABLE" in said
+    code, output, errors = offline("lint", "job.sh")
+    assert (code, output, errors) == installed("lint", "job.sh")
+    assert "NCCL_P2P_DISABLE" in output
 
 
 def test_commands_that_it_does_not_have_and_rules_of_ones_own_are_refused_in_one_line(offline):
     assert offline("audit") == (2, "", "unhang: expected one of diagnose, lint, explain, found 'audit'; see unhang --help\n")
-    code, _, said = offline("explain", "H100", "--rules", "mine")
-    assert code == 2 and said.startswith("unhang-offline: --rules needs an installed unhang")
+    code, _, output = offline("explain", "H100", "--rules", "mine")
+    assert code == 2 and output.startswith("unhang-offline: --rules needs an installed unhang")
 
 
 def test_it_is_unpacked_once_and_without_a_cache_each_time_and_then_leaves_nothing(offline, cache, tmp_path):
@@ -106,6 +106,6 @@ def test_code_that_others_could_have_put_into_the_cache_is_not_run(offline, tmp_
 
 @pytest.mark.skipif(interpreter("3.8") is None, reason="no Python 3.8 here")
 def test_an_older_python_is_one_line(offline):
-    code, said, errors = offline("lint", "--help", python=interpreter("3.8"))
-    assert (code, said) == (2, "")
+    code, output, errors = offline("lint", "--help", python=interpreter("3.8"))
+    assert (code, output) == (2, "")
     assert errors.startswith("unhang-offline: expected Python 3.9 or newer, found 3.8 (") and errors.count("\n") == 1

@@ -16,8 +16,8 @@ START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhan
 
 def preprovision(fleet, *arguments):
     """A finished `unhang preprovision` into the fleet's own runs folder."""
-    words = ["preprovision", *arguments, "-i", fleet.inventory, "--out", fleet.runs]
-    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", *words]
+    argv = ["preprovision", *arguments, "-i", fleet.inventory, "--out", fleet.runs]
+    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", *argv]
     return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)}, fleet.folder)
 
 
@@ -61,7 +61,7 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["gpu009"], "expected hosts in"),
         (["gpu[1-"], "expected a node set such as gpu[001-016]"),
@@ -76,13 +76,13 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
         (["gpu001", "--ansible=--no-such"], "unrecognized arguments: --no-such"),
     ],
 )
-def test_wrong_use_is_2_and_one_line_that_says_what_was_expected(pair, arguments, words):
+def test_wrong_use_is_2_and_one_line_that_says_what_was_expected(pair, arguments, message):
     done = preprovision(pair, *arguments)
     assert done.returncode == 2, done.stdout
     assert done.stdout == ""
-    said = [line for line in done.stderr.splitlines() if line != "unhang: audit"]
-    assert len(said) == 1, said
-    assert words in said[0]
+    output = [line for line in done.stderr.splitlines() if line != "unhang: audit"]
+    assert len(output) == 1, output
+    assert message in output[0]
 
 
 def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair):

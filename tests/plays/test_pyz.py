@@ -33,8 +33,8 @@ def pyz(tmp_path_factory):
     return build(tmp_path_factory.mktemp("pyz") / "unhang-collect.pyz")
 
 
-def run(*words):
-    return subprocess.run(words, capture_output=True, text=True, timeout=LONG_ENOUGH_S, check=False, cwd="/")
+def run(*argv):
+    return subprocess.run(argv, capture_output=True, text=True, timeout=LONG_ENOUGH_S, check=False, cwd="/")
 
 
 def test_the_same_sources_give_the_same_bytes(pyz, tmp_path):
@@ -121,14 +121,14 @@ def test_an_old_python_gets_one_clear_line(pyz, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["--gather-subset", "gpu"], "unhang collect: gather_subset: found 'gpu', allowed are all, min, node,"),
         (["--silence-s", "0"], "unhang collect: silence_s: found 0.0, allowed is a number of seconds above 0"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(pyz, words, message):
-    done = run(sys.executable, str(pyz), *words)
+def test_a_mistake_is_one_line_and_exit_code_2(pyz, argv, message):
+    done = run(sys.executable, str(pyz), *argv)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1

@@ -16,7 +16,7 @@ from old_interpreters import interpreter
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.examples import catalogue_view
-from unhang.judge.node_rules import NodeView, judge_rule, node_world, words
+from unhang.judge.node_rules import NodeView, finding_texts, judge_rule, node_world
 
 PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"
@@ -104,7 +104,7 @@ def judges_own(case):
             }
             if judged.verdict in ("fail", "unknown"):
                 items = {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)} if rule.for_each else {}
-                shown = words(rule, world, judged, items)
+                shown = finding_texts(rule, world, judged, items)
                 row |= {"expected": shown.get("expected", ""), "found": shown.get("found", ""), "do": shown.get("remedy.person", "")}
             rows.append(row)
     return rows

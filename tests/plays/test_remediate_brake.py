@@ -34,7 +34,7 @@ def test_no_node_is_touched_behind_one_that_was_not_proved_healthy(tmp_path, hea
     played = brake(tmp_path, healthy, applies, playbook=playbook)
     assert [host for host, failed in sorted(played.failed.items()) if failed] == stopped
     for host in stopped:
-        assert f"which was not proved healthy; {host} was not touched" in played.said
+        assert f"which was not proved healthy; {host} was not touched" in played.output
 
 
 def test_a_rollback_takes_one_node_at_a_time_and_brakes_before_it_reads_the_next():
@@ -47,7 +47,7 @@ def test_a_rollback_takes_one_node_at_a_time_and_brakes_before_it_reads_the_next
 def test_a_switch_that_stands_in_the_inventory_never_changes_all_nodes_at_once(tmp_path):
     played = brake(tmp_path, ["a", "b", "c"], True, part="refuse_batch.yml")
     assert sorted(host for host, failed in played.failed.items() if failed) == ["a", "b", "c"]
-    assert "expected unhang_apply on the command line (-e unhang_apply=true), found it in the inventory" in " ".join(played.said.split())
+    assert "expected unhang_apply on the command line (-e unhang_apply=true), found it in the inventory" in " ".join(played.output.split())
 
 
 @pytest.mark.parametrize("playbook", ["remediate", "rollback", "preprovision", "smoke"])
@@ -58,5 +58,5 @@ def test_a_range_in_the_limit_is_refused_before_any_node_is_asked(tmp_path, play
     options = {"cwd": PROJECT, "env": environment(tmp_path), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
     played = read_play(subprocess.run(command, **options))
     assert played.code == 2
-    assert "Ansible takes gpu002, gpu003, gpu004; Slurm means gpu001, gpu002, gpu003." in " ".join(played.said.split())
-    assert "UNREACHABLE" not in played.said
+    assert "Ansible takes gpu002, gpu003, gpu004; Slurm means gpu001, gpu002, gpu003." in " ".join(played.output.split())
+    assert "UNREACHABLE" not in played.output

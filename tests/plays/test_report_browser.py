@@ -104,8 +104,8 @@ def test_the_page_loads_nothing_complains_of_nothing_and_fits(browser, report, s
 
 def test_what_is_broken_where_and_what_to_do_stand_on_the_first_screen(browser, report):
     with Visit(browser, report) as visit:
-        for words in ("Driver 545.23.08 deadlocks", "dev[01-08] (8 nodes)", "apply role gpu_driver with driver.version"):
-            box = visit.page.get_by_text(words, exact=False).first.bounding_box()
+        for text in ("Driver 545.23.08 deadlocks", "dev[01-08] (8 nodes)", "apply role gpu_driver with driver.version"):
+            box = visit.page.get_by_text(text, exact=False).first.bounding_box()
             assert box is not None
             assert box["y"] + box["height"] < SIZES["desktop"][1]
 
@@ -235,8 +235,8 @@ def test_a_cell_of_the_map_shows_its_node_where_the_eye_is_and_leads_to_its_find
         visit.page.locator("a:has(text:text-is('gpu004'))").click()
         card = visit.page.get_by_role("region", name="Node gpu004")
         assert visit.page.evaluate("scrollY") == 0
-        for words in ("8 × NVIDIA H200", "570.133.20", "2.26.2+cuda12.8", "6.8.0-57-generic"):
-            assert card.get_by_text(words, exact=True).is_visible(), words
+        for text in ("8 × NVIDIA H200", "570.133.20", "2.26.2+cuda12.8", "6.8.0-57-generic"):
+            assert card.get_by_text(text, exact=True).is_visible(), text
         assert card.locator("svg.topology line.bad").count() == 1
         assert card.get_by_text("kernel.release: 6.8.0-45-generic -> 6.8.0-57-generic").is_visible()
         card.get_by_role("link", name="An NVLink is down").click()

@@ -117,16 +117,16 @@ def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
         [sys.executable, "-m", "unhang", "report"], cwd=runs, env=settings, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
     ) as process:
         os.close(theirs)
-        said = b""
+        output = b""
         try:
             while chunk := os.read(ours, 65536):
-                said += chunk
+                output += chunk
         except OSError:  # the other end is gone
             pass
         os.close(ours)
     assert process.returncode == 1
-    assert (b"\x1b[" in said) == coloured
-    assert b"CRITICAL" in said
+    assert (b"\x1b[" in output) == coloured
+    assert b"CRITICAL" in output
 
 
 @pytest.mark.parametrize(

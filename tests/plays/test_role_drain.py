@@ -50,9 +50,9 @@ def site(folder, **state):
 
 def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
     variables = site(tmp_path)
-    code, result, said = play(tmp_path, "drain", "--check", **variables)
+    code, result, output = play(tmp_path, "drain", "--check", **variables)
     assert (code, result) == (0, FREE)
-    assert "the hook would be called with drain" in said
+    assert "the hook would be called with drain" in output
     assert json.loads((tmp_path / "state.json").read_text()) == FREE
     assert play(tmp_path, "drain", **variables)[:2] == (0, {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True})
     assert play(tmp_path, "wait", **variables)[0] == 0
@@ -61,13 +61,13 @@ def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
 
 def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
     variables = site(tmp_path, drained=True, by="alice", reason="bad DIMM", jobs=[{"id": "7", "user": "bob", "state": "RUNNING"}])
-    code, result, said = play(tmp_path, "wait", **variables)
+    code, result, output = play(tmp_path, "wait", **variables)
     assert code != 0
-    assert "found jobs 7; no job was touched" in said
+    assert "found jobs 7; no job was touched" in output
     assert result["jobs"] == [{"id": "7", "user": "bob", "state": "RUNNING", "ends": ""}]
-    code, result, said = play(tmp_path, "release", **variables)
+    code, result, output = play(tmp_path, "release", **variables)
     assert (code, result["drained"], result["owned"]) == (0, True, False)
-    assert "gpu001 is drained by alice (bad DIMM): left so" in said
+    assert "gpu001 is drained by alice (bad DIMM): left so" in output
 
 
 def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):

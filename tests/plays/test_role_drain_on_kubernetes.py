@@ -64,9 +64,9 @@ def test_a_node_is_cordoned_emptied_and_uncordoned(role):
 def test_pods_with_gpus_and_jobs_are_waited_for_and_never_evicted(role):
     cluster = Cluster(make_node("gpu001"), make_pod("train", "gpu001", "ReplicaSet", gpus=8), make_pod("batch", "gpu001", "Job"), make_pod("web", "gpu001"))
     assert [row["id"] for row in role(cluster, "drain")[1]["jobs"]] == ["work/train", "work/batch"]
-    code, result, said = role(cluster, "wait")
+    code, result, output = role(cluster, "wait")
     assert code != 0
-    assert "found work/train, work/batch; no job was touched" in said
+    assert "found work/train, work/batch; no job was touched" in output
     assert sorted(cluster.pods) == ["batch", "train", "web"]
     ends = threading.Timer(6, lambda: (cluster.pods.pop("train"), cluster.pods["batch"]["status"].update(phase="Succeeded")))
     ends.start()
@@ -79,9 +79,9 @@ def test_a_disruption_budget_is_respected_and_waited_for(role):
     cluster = Cluster(make_node("gpu001"), make_pod("web", "gpu001"))
     cluster.budget = 0
     assert role(cluster, "drain")[0] == 0
-    code, _result, said = role(cluster, "wait")
+    code, _result, output = role(cluster, "wait")
     assert code != 0
-    assert "would violate the pod's disruption budget" in said
+    assert "would violate the pod's disruption budget" in output
     assert "web" in cluster.pods
     threading.Timer(6, lambda: setattr(cluster, "budget", 1)).start()
     assert role(cluster, "wait", drain_wait_timeout_s=200)[0] == 0
@@ -91,9 +91,9 @@ def test_a_disruption_budget_is_respected_and_waited_for(role):
 def test_what_somebody_else_cordoned_is_left_as_it_is(role):
     cluster = Cluster(make_node("gpu001"))
     cluster.nodes["gpu001"]["spec"]["unschedulable"] = True
-    code, result, said = role(cluster, "drain")
+    code, result, output = role(cluster, "drain")
     assert (code, result["drained"], result["owned"]) == (0, True, False)
-    assert "gpu001 was cordoned by somebody else: it is left so" in said
+    assert "gpu001 was cordoned by somebody else: it is left so" in output
     code, result, _said = role(cluster, "release")
     assert (code, result["drained"], result["owned"]) == (0, True, False)
     assert cluster.writes == []
@@ -101,9 +101,9 @@ def test_what_somebody_else_cordoned_is_left_as_it_is(role):
 
 def test_a_preview_changes_nothing_and_says_what_would_be_done(role):
     cluster = Cluster(make_node("gpu001"), make_pod("web", "gpu001"), make_pod("train", "gpu001", "Job"))
-    code, result, said = role(cluster, "drain", "--check")
+    code, result, output = role(cluster, "drain", "--check")
     assert (code, result["drained"], [row["id"] for row in result["jobs"]]) == (0, False, ["work/train"])
-    assert f"gpu001 is to be cordoned as '{OURS}'" in said
+    assert f"gpu001 is to be cordoned as '{OURS}'" in output
     assert role(cluster, "wait", "--check")[0] == 0
     assert role(cluster, "release", "--check")[0] == 0
     assert cluster.writes == []
@@ -122,10 +122,10 @@ def test_an_api_that_is_away_is_waited_for_and_named(role):
     cluster.away = 2
     assert role(cluster, "drain", drain_scheduler_timeout_s=100)[1]["owned"] is True
     cluster.away = 10_000
-    code, result, said = role(cluster, "drain", drain_scheduler_timeout_s=2)
+    code, result, output = role(cluster, "drain", drain_scheduler_timeout_s=2)
     assert code != 0
     assert result["jobs"] is None
-    assert "currently unable to handle the request" in said
+    assert "currently unable to handle the request" in output
 
 
 def test_the_gpu_operators_driver_is_reported_as_its_own(role):
@@ -137,24 +137,24 @@ def test_a_node_that_is_not_ready_stays_cordoned(role):
     cluster = Cluster(make_node("gpu001"))
     assert role(cluster, "drain")[0] == 0
     cluster.nodes["gpu001"]["status"]["conditions"][0]["status"] = "Unknown"
-    code, result, said = role(cluster, "release", drain_scheduler_timeout_s=2)
+    code, result, output = role(cluster, "release", drain_scheduler_timeout_s=2)
     assert code != 0
     assert (result["drained"], result["owned"]) == (True, True)
-    assert "it stays cordoned until then" in said
+    assert "it stays cordoned until then" in output
 
 
 def test_a_node_that_the_api_does_not_know_is_named(role):
-    code, _result, said = role(Cluster(make_node("gpu002")), "drain")
+    code, _result, output = role(Cluster(make_node("gpu002")), "drain")
     assert code != 0
-    assert "expected one node of Kubernetes with this name, found 0" in said
+    assert "expected one node of Kubernetes with this name, found 0" in output
 
 
 def test_a_node_of_another_machine_is_refused_and_nothing_is_written(role):
     cluster = Cluster(make_node("gpu002"))
     cluster.nodes["gpu002"]["status"]["nodeInfo"] = {"bootID": "aaaa"}
-    code, _result, said = role(cluster, "drain", drain_node="gpu002")
+    code, _result, output = role(cluster, "drain", drain_node="gpu002")
     assert code == 2
-    assert "drain_node names another machine" in said
+    assert "drain_node names another machine" in output
     assert cluster.writes == []
     cluster.nodes["gpu002"]["status"]["nodeInfo"] = {"bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
     assert role(cluster, "drain", drain_node="gpu002")[0] == 0

@@ -82,7 +82,7 @@ def test_what_the_audit_finds_the_role_repairs_and_takes_back_and_check_mode_for
     assert audited(node) >= REPAIRED
     foretold = node("--check", "--diff")
     assert foretold.code == 0
-    assert "+* hard memlock unlimited" in foretold.said
+    assert "+* hard memlock unlimited" in foretold.output
     assert tree(node.root) == before
 
     applied = node()
@@ -135,7 +135,7 @@ def test_what_the_driver_cannot_do_is_refused_before_anything_is_written(node, t
     before = files(tree(node.root))
     refused = node("--tags", tag, policy={"host": {**POLICY["host"], "peer_memory": "dmabuf"}})
     assert refused.code != 0
-    assert shown in refused.said
+    assert shown in refused.output
     assert files(tree(node.root)) == before
 
 
@@ -143,5 +143,5 @@ def test_in_a_virtual_machine_the_iommu_is_left_to_its_host(node):
     plant(node.root, {"/proc/cpuinfo": NODE["/proc/cpuinfo"].replace("fpu", "fpu hypervisor"), "/sys/class/dmi/id/sys_vendor": "QEMU\n"})
     done = node("--tags", "iommu")
     assert done.code == 0
-    assert "ask for it on its host" in done.said
+    assert "ask for it on its host" in done.output
     assert not list(node.root.rglob("zz-unhang*"))

@@ -41,7 +41,7 @@ def test_check_mode_writes_nothing_then_it_is_applied_then_nothing_is_left_to_do
     foretold = node("--check", "--diff")
     assert foretold.code == 0
     assert foretold.changed["planted"] > 0
-    assert "+NCCL_DEBUG=WARN" in foretold.said
+    assert "+NCCL_DEBUG=WARN" in foretold.output
     assert tree(node.root) == before
 
     applied = node()
@@ -66,7 +66,7 @@ def test_a_node_that_is_read_elsewhere_is_refused_also_in_a_preview(node, tmp_pa
     before = tree(node.root)
     refused = node(*arguments, unhang_rootfs=[str(tmp_path / "recorded"), str(tmp_path / "layer")])
     assert refused.code != 0
-    assert f"found that its facts come from {tmp_path}/recorded, {tmp_path}/layer (unhang_rootfs): it is a recorded node or an image" in refused.said
+    assert f"found that its facts come from {tmp_path}/recorded, {tmp_path}/layer (unhang_rootfs): it is a recorded node or an image" in refused.output
     assert tree(node.root) == before
     assert node(*arguments, unhang_rootfs=[str(tmp_path / "layer"), str(node.root)]).code == 0
 
@@ -75,7 +75,7 @@ def test_a_setting_that_does_not_exist_stops_the_role_before_it_writes(node):
     before = tree(node.root)
     refused = node(policy={"nccl": {"settings": {"NCCL_TIMEOUT": "1200000"}}})
     assert refused.code != 0
-    assert "init_process_group" in refused.said
+    assert "init_process_group" in refused.output
     assert tree(node.root) == before
 
 
@@ -88,8 +88,8 @@ def test_a_node_without_a_policy_loses_only_what_nobody_reads(node):
 def test_a_policy_with_a_fault_is_reported_in_one_line(node):
     refused = node(policy={"nccl": {"profil": "tcp"}})
     assert refused.code != 0
-    assert "profil" in refused.said
-    assert "Traceback" not in refused.said
+    assert "profil" in refused.output
+    assert "Traceback" not in refused.output
 
 
 def test_each_launch_path_gets_its_file(node):

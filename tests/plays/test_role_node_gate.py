@@ -45,7 +45,7 @@ def test_the_record_is_previewed_placed_once_and_taken_back(root):
     before, whole = files(root), tree(root)
     foretold = play(root, "--check", "--diff")
     assert (foretold.code, foretold.changed) == (0, {"planted": 1})
-    assert "580.1" in foretold.said
+    assert "580.1" in foretold.output
     assert tree(root) == whole
     assert play(root).changed == {"planted": 1}
     found = facts(Root([str(root)]), "node")["admission"]
@@ -56,7 +56,7 @@ def test_the_record_is_previewed_placed_once_and_taken_back(root):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (None, "expected the admission record of planted at"),
         (record("gpu002") + SIGNED, "found something else"),
@@ -64,13 +64,13 @@ def test_the_record_is_previewed_placed_once_and_taken_back(root):
         ("ssh-ed25519 AAAAC3Nza the gate\n", "found something else"),
     ],
 )
-def test_what_is_no_record_of_this_node_is_refused_before_anything_is_written(root, text, words):
+def test_what_is_no_record_of_this_node_is_refused_before_anything_is_written(root, text, message):
     place = root.parent / "admission/planted"
     place.unlink() if text is None else place.write_text(text)
     before = files(root)
     refused = play(root)
     assert refused.code != 0
-    assert words in " ".join(refused.said.split())
+    assert message in " ".join(refused.output.split())
     assert files(root) == before
 
 
@@ -129,15 +129,15 @@ def test_only_a_verdict_ends_a_script_with_a_failure(root, quick, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"),
+    ("variables", "message"),
     [
         ({"node_gate_quick_for": ["slurm-epilog"]}, "expected some of slurm-prolog, slurm-healthcheck, systemd, cloud-init, kubernetes, found slurm-epilog"),
         ({"node_gate_quick_for": ["systemd"], "node_gate_quick_file": "/nowhere/quick.pyz"}, "make collector builds it"),
     ],
 )
-def test_an_unknown_program_and_a_quick_check_that_was_not_built_are_refused(root, quick, variables, words):
+def test_an_unknown_program_and_a_quick_check_that_was_not_built_are_refused(root, quick, variables, message):
     before = files(root)
     refused = quick(**variables)
     assert refused.code != 0
-    assert words in " ".join(refused.said.split())
+    assert message in " ".join(refused.output.split())
     assert files(root) == before

@@ -26,7 +26,7 @@ def test_what_the_policy_wants_held_is_held_and_let_go_again(tmp_path):
     before = tree(root)
     foretold = play(tmp_path, POLICY, "--check", "--diff")
     assert foretold.changed == {"planted": 1}
-    assert "+nvidia-driver:amd64" in foretold.said
+    assert "+nvidia-driver:amd64" in foretold.output
     assert tree(root) == before
     assert play(tmp_path, POLICY).changed == {"planted": 1}
     held = run_module("package_pin", check=True, rootfs=str(root), groups=["driver", "kernel", "nccl", "ofed"])
@@ -41,5 +41,5 @@ def test_another_driver_than_the_policys_stops_the_role(tmp_path):
     before = tree(root)
     refused = play(tmp_path, {"driver": {"version": "580.95.05", "held": True}})
     assert refused.code != 0
-    assert "expected driver 580.95.05, found 535.261.03" in json.dumps(refused.said)
+    assert "expected driver 580.95.05, found 535.261.03" in json.dumps(refused.output)
     assert tree(root) == before

@@ -76,7 +76,7 @@ def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
 
 def test_the_brake_counts_each_kind_of_failure_and_touches_nothing_behind_the_batch(counted):
     brake = f"wave 2: nothing new is begun, not proved healthy: {', '.join(list(one_each(COUNTED))[:8])} and 3 more; at most 10 may be"
-    assert brake in counted.played.said
+    assert brake in counted.played.output
     assert "behind" not in (counted.folder / "acts").read_text()
 
 
@@ -93,7 +93,7 @@ def test_what_failed_before_it_was_changed_is_given_back_and_what_was_changed_is
 def test_a_node_that_is_not_brought_back_stops_everything_however_many_failures_are_allowed(lost):
     ends = dict(zip(one_each(LOST), LOST.values(), strict=True))
     assert lost.states() == {"canary": "released", "good1": "released", **ends}
-    assert f"wave 2: nothing new is begun, not brought back, or no answer after it was changed: {', '.join(ends)}" in lost.played.said
+    assert f"wave 2: nothing new is begun, not brought back, or no answer after it was changed: {', '.join(ends)}" in lost.played.output
     assert "behind" not in (lost.folder / "acts").read_text()
     assert once(lost)
 
@@ -101,7 +101,7 @@ def test_a_node_that_is_not_brought_back_stops_everything_however_many_failures_
 def test_one_canary_that_fails_stops_everything_wherever_it_stands_in_its_batch(tmp_path):
     done = roll_out(prepare(tmp_path, [["bad", "good"], ["behind"]]), {"bad": ["fails save"]}, unhang_max_failed="100%")
     assert done.states() == {"bad": "withdrawn", "good": "released"}
-    assert "wave 1: nothing new is begun, not proved healthy among the canaries: bad" in done.played.said
+    assert "wave 1: nothing new is begun, not proved healthy among the canaries: bad" in done.played.output
     assert "behind" not in (done.folder / "acts").read_text()
 
 
@@ -110,7 +110,7 @@ def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and
     (tmp_path / "host_vars").mkdir()
     (tmp_path / "host_vars" / "left_out.yml").write_text("unhang_smoke_before: false\n")
     roll_out(done, {}, smoke_test_python="/usr/bin/false", unhang_smoke_before_s=30)
-    assert done.states() == {"measured": "released", "left_out": "released"}, done.played.said[-3000:]
+    assert done.states() == {"measured": "released", "left_out": "released"}, done.played.output[-3000:]
     kept = {one.host: one.evidence for one in read_journal(done.run).entries if (one.step, one.status) == ("smoke_before", "done")}
     assert kept["left_out"]["skipped"] == "it was not asked for"
     assert kept["measured"]["why"].startswith("the smoke test of measured: ")

@@ -1,6 +1,6 @@
 """ansible-playbook is killed in the middle of a rollout, again and again, before a node has done a step and after it: the same command goes on each time.
 
-Four deaths unless told; KILL_POINTS=every kills in each step, on its way forward and on its way back (`make simulate`).
+Four deaths by default; KILL_POINTS=every kills in each step, on its way forward and on its way back (`make simulate`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_a_rollout_that_is_killed_in_one_step_after_another_is_finished_by_the_s
     done = prepare(tmp_path, [[PROVED], [UNFIT]])
     for host, when, step in DEATHS:
         roll_out(done, faults)
-        assert done.played.code == -signal.SIGKILL, done.played.said[-3000:]
+        assert done.played.code == -signal.SIGKILL, done.played.output[-3000:]
         assert (tmp_path / "deaths").read_text().splitlines()[-1] == f"{host} {when} {step}"
         assert (node(done, host).begun, node(done, host).state) == (step, "under way")
     roll_out(done, faults)

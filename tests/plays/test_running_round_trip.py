@@ -16,7 +16,7 @@ from fakes.role_play import DEADLINE_S, PROJECT
 UNSHARE = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private", "--"]
 SYSTEMCTL = """#!/bin/sh
 # Keeps what it is told in files, in the order in which it is told.
-echo "$*" >> /var/lib/told
+echo "$*" >> /var/lib/called
 state=/var/lib/state
 case "$*" in
   "is-enabled "*) cat $state-enabled; grep -q ^enabled $state-enabled ;;
@@ -60,16 +60,16 @@ def act():
     answers = [run_module(name, state_id=state_id, **options) for name, options in CALLS]
     run_module("saved_state", state="finished", id=state_id)
     return answers
-told = {"before": values(), "files": files()}
-told["answers"], told["settled"] = act(), values()
-told["second"] = [run_module(name, **options)["changed"] for name, options in CALLS]
+observed = {"before": values(), "files": files()}
+observed["answers"], observed["applied"] = act(), values()
+observed["second"] = [run_module(name, **options)["changed"] for name, options in CALLS]
 MEDDLE
-told["preview"], told["previewed"] = run_module("state_restore", id="latest", check=True), values()
-told["restored"], told["after"], told["files_after"] = run_module("state_restore", id="latest"), values(), files()
-told["again"] = run_module("state_restore", id="latest")
-told["said"] = Path("/var/lib/told").read_text().splitlines()
+observed["preview"], observed["previewed"] = run_module("state_restore", id="latest", check=True), values()
+observed["restored"], observed["after"], observed["files_after"] = run_module("state_restore", id="latest"), values(), files()
+observed["again"] = run_module("state_restore", id="latest")
+observed["called"] = Path("/var/lib/called").read_text().splitlines()
 slurmd.kill()
-print(json.dumps(told))
+print(json.dumps(observed))
 """
 KINDS = ["limit", "service_at_boot", "service_now", "shm_size", "sysctl"]
 
@@ -93,15 +93,15 @@ def test_values_and_files_come_back_as_they_were_and_as_was_foretold():
     found = shown()
     assert all(answer["changed"] and not answer["needs_manual_action"] for answer in found["answers"])
     assert not any(found["second"])
-    assert all(found["settled"][name] != before for name, before in found["before"].items()), "the test would not see that one of them stays"
-    assert found["previewed"] == found["settled"]
+    assert all(found["applied"][name] != before for name, before in found["before"].items()), "the test would not see that one of them stays"
+    assert found["previewed"] == found["applied"]
     assert found["restored"] == found["preview"]
     assert sorted(row["kind"] for row in found["restored"]["running"]) == KINDS
     assert found["restored"]["needs_manual_action"] == []
     assert found["after"] == {**found["before"], "service": ["disabled", "inactive"]}  # a service that had failed is not made to fail again
     assert found["files_after"] == found["files"]
     assert not found["again"]["changed"]
-    assert not any("daemon-reload" in line for line in found["said"])
+    assert not any("daemon-reload" in line for line in found["called"])
 
 
 def test_what_somebody_changed_since_and_what_does_not_fit_stays_and_is_reported():

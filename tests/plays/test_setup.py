@@ -100,7 +100,7 @@ NO_NETWORK = PEP_668.replace("error: externally-managed-environment", "ERROR: No
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "message"),
     [
         (WITHOUT_VENV, f"apt-get install python{sys.version_info[0]}.{sys.version_info[1]}-venv"),
         (TOO_OLD, "expected Python 3.11 or newer on the controller, found 3.9"),
@@ -108,12 +108,12 @@ NO_NETWORK = PEP_668.replace("error: externally-managed-environment", "ERROR: No
         (NO_NETWORK, "No matching distribution found for rich==15.0.0"),
     ],
 )
-def test_what_is_missing_is_one_line_that_says_what_to_install(tmp_path, script, words):
+def test_what_is_missing_is_one_line_that_says_what_to_install(tmp_path, script, message):
     done = set_up_with(tmp_path, script)
     assert done.returncode == 2
     complaints = [line for line in done.stderr.splitlines() if not line.startswith(("unhang: making", "unhang: installing"))]
     assert len(complaints) == 1
-    assert words in complaints[0]
+    assert message in complaints[0]
     assert not (tmp_path / "stamp").exists()
 
 

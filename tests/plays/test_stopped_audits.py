@@ -67,21 +67,21 @@ def _processes(folder):
 
 def _ended(fleet, audit):
     """(standard error, node statuses) of the audit, once nothing of it runs."""
-    out, said = audit.communicate(timeout=DEADLINE_S)
+    out, output = audit.communicate(timeout=DEADLINE_S)
     assert out == ""
-    assert audit.returncode == 2, said
-    assert "Traceback" not in said
+    assert audit.returncode == 2, output
+    assert "Traceback" not in output
     assert list(_processes(fleet.folder)) == []
-    return said
+    return output
 
 
-def _goes_on(fleet, said):
+def _goes_on(fleet, output):
     """The printed command judges what was seen."""
-    (line,) = [line for line in said.splitlines() if GO_ON in line]
-    words = shlex.split(line.partition(GO_ON)[2])
+    (line,) = [line for line in output.splitlines() if GO_ON in line]
+    argv = shlex.split(line.partition(GO_ON)[2])
     run_folder = next(iter(fleet.runs.glob("2*")))
-    assert words[-2] == "judge"
-    assert (fleet.folder / words[-1]).resolve() == run_folder.resolve()
+    assert argv[-2] == "judge"
+    assert (fleet.folder / argv[-1]).resolve() == run_folder.resolve()
     command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "judge", run_folder, "--format", "json"]
     judged = json.loads(run(command, CLEAN, fleet.folder).stdout)
     assert judged["host_count"] == 2
@@ -107,10 +107,10 @@ def _terminate(audit):
 def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop):
     fleet, audit = hung
     stop(audit)
-    said = _ended(fleet, audit)
-    assert "stopped by hand" in said.splitlines()[-1]
+    errors = _ended(fleet, audit)
+    assert "stopped by hand" in errors.splitlines()[-1]
     _is_closed(fleet)
-    _goes_on(fleet, said)
+    _goes_on(fleet, errors)
 
 
 def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_it(hung):
@@ -118,12 +118,12 @@ def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_
     (ansible,) = map(int, Path(f"/proc/{audit.pid}/task/{audit.pid}/children").read_text().split())
     assert b"ansible-playbook" in Path(f"/proc/{ansible}/cmdline").read_bytes()
     os.kill(ansible, signal.SIGKILL)
-    said = _ended(fleet, audit)
-    (line,) = said.splitlines()
+    output = _ended(fleet, audit)
+    (line,) = output.splitlines()
     assert line.startswith("unhang: ansible-playbook was ended by SIGKILL; judge what it has seen with: ")
     _is_closed(fleet)
     assert os.readlink(fleet.runs / "latest") == next(fleet.runs.glob("2*")).name
-    _goes_on(fleet, said)
+    _goes_on(fleet, output)
 
 
 def test_an_audit_that_is_killed_takes_its_ansible_with_it_which_closes_the_run(hung):

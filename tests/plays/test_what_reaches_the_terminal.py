@@ -24,18 +24,18 @@ def test_no_escape_of_an_answer_reaches_the_terminal(fleet, verbose):
     playbook = fleet.folder / "plain.yml"
     playbook.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": [{"gpu_services": {"state": "started"}}]}]))
     played = fleet.play("--diff", *verbose, playbook=playbook, environment={"ANSIBLE_NOCOLOR": "1"})
-    said = played.stdout + played.stderr
-    assert not [one for one in said if not one.isprintable() and one not in "\n\t"]
-    for words in ("disk ", "no room ", "last words ", "+b"):
-        assert words in said
+    output = played.stdout + played.stderr
+    assert not [one for one in output if not one.isprintable() and one not in "\n\t"]
+    for message in ("disk ", "no room ", "last words ", "+b"):
+        assert message in output
 
 
 def test_ansibles_own_colours_stay(fleet):
     fleet.answering("differs", json.dumps(ANSWERS["differs"]))
     playbook = fleet.folder / "plain.yml"
     playbook.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": [{"gpu_services": {"state": "started"}}]}]))
-    said = fleet.play("--diff", playbook=playbook, environment={"ANSIBLE_FORCE_COLOR": "1"}).stdout
-    assert "\x1b[0;32m+b" in said
-    assert "\x1b[2J" not in said
-    assert "\x1b[8m" not in said
-    assert "\x9b" not in said
+    output = fleet.play("--diff", playbook=playbook, environment={"ANSIBLE_FORCE_COLOR": "1"}).stdout
+    assert "\x1b[0;32m+b" in output
+    assert "\x1b[2J" not in output
+    assert "\x1b[8m" not in output
+    assert "\x9b" not in output

@@ -45,7 +45,7 @@ def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy
     before = state_of(busy, NODE)
     refused = play_role(busy, "gpu_driver", NODE, POLICY)
     assert refused.failed == {NODE: 1}
-    assert f"found process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.said
+    assert f"found process {job} (sleep) of auditor on GPU 0 (GPU-" in refused.output
     assert state_of(busy, NODE) == before
     assert gpu_daemons.called(busy, NODE) == []
 
@@ -61,7 +61,7 @@ def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
     path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.include_role": {"name": "drain", "tasks_from": "wait"}}]}]))
     refused = play(busy, path, [NODE], POLICY, drain_wait_timeout_s=1, drain_poll_s=1)
     assert refused.failed == {NODE: 1}
-    assert f"found {job}; no job was touched" in refused.said
+    assert f"found {job}; no job was touched" in refused.output
     assert play(busy, path, [NODE], POLICY, drain_beside_jobs=True).code == 0
     assert gpu_daemons.process_of(busy, NODE, "job") == job
 
@@ -93,7 +93,7 @@ def test_a_module_that_does_not_go_leaves_the_old_one_and_the_services_running(b
     gpu_daemons.plant_programs(busy, NODE, rmmod='[ "$1" != nvidia ]')
     failed = play_role(busy, "gpu_driver", NODE, RELOAD)
     assert failed.failed == {NODE: 1}
-    assert "failed with 1: rmmod nvidia" in failed.said
+    assert "failed with 1: rmmod nvidia" in failed.output
     assert all(gpu_daemons.process_of(busy, NODE, unit) for unit in gpu_daemons.UNITS)
     assert '"status": "failed"' in busy.shell(NODE, "cat /var/lib/unhang/states/*/state.json")
 

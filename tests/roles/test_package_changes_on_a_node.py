@@ -71,8 +71,8 @@ def restore(fleet, state_id):
 
 def versions(fleet):
     """Versions of the driver's packages that are installed to their end."""
-    said = fleet.shell(NODE, "dpkg-query -W -f '${Version} ${db:Status-Abbrev}\\n' " + " ".join(NAMES))
-    return [line.split()[0] for line in said.splitlines() if line.split()[1] == "ii"]
+    output = fleet.shell(NODE, "dpkg-query -W -f '${Version} ${db:Status-Abbrev}\\n' " + " ".join(NAMES))
+    return [line.split()[0] for line in output.splitlines() if line.split()[1] == "ii"]
 
 
 @contextlib.contextmanager

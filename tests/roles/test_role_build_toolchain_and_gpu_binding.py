@@ -43,9 +43,9 @@ def test_what_building_takes_is_installed_and_a_dead_lock_goes(bare):
     assert state_of(bare, NODE) == untouched
     assert play_role(bare, "build_toolchain", NODE, POLICY, **prebuild).changed == {NODE: 3}
     assert not {rule for rule in rules(bare, POLICY) if rule.startswith(("build-", "extension-")) and rule in MISSING | {"build-nvcc-missing"}}
-    settled = state_of(bare, NODE)
+    applied_state = state_of(bare, NODE)
     assert play_role(bare, "build_toolchain", NODE, POLICY, **prebuild).changed == {NODE: 0}
-    assert state_of(bare, NODE) == settled
+    assert state_of(bare, NODE) == applied_state
 
 
 def installed(fleet):
@@ -63,12 +63,12 @@ def test_a_rollback_takes_away_exactly_what_came_and_what_came_because_of_it(fle
     after = installed(fleet)
     assert "ii  libguile-probe" in after
     preview = play(fleet, "playbooks/rollback.yml", [NODE], {})
-    assert "package libguile-probe: remove, 1.0-1 to not installed" in preview.said
-    assert "package ninja-build" not in preview.said
+    assert "package libguile-probe: remove, 1.0-1 to not installed" in preview.output
+    assert "package ninja-build" not in preview.output
     assert installed(fleet) == after
     assert play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0
     assert installed(fleet) == before
-    assert "nothing to undo" in play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).said
+    assert "nothing to undo" in play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).output
 
 
 def test_pins_of_gpus_are_taken_out_and_put_back(fleet):

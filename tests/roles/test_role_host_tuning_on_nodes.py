@@ -47,19 +47,19 @@ def test_what_the_audit_finds_the_role_repairs_across_a_reboot_and_takes_back(st
     applied = play_role(fleet, "host_tuning", NODE, policy, **units)
     assert applied.code == 0
     assert applied.changed == foretold.changed
-    assert all(shown in applied.said for shown in CANNOT)
+    assert all(shown in applied.output for shown in CANNOT)
     assert fleet.shell(NODE, "systemctl show -P MainPID slurmd") == pid, "slurmd was restarted"
     assert limits_of(fleet, "slurmd") == most
     assert limits_of(fleet, "ray", hard=True)[1] == (most[1] if may_raise(fleet) else "1024")
-    assert may_raise(fleet) or "ray.service runs on with its old nofile until it is started again" in applied.said
+    assert may_raise(fleet) or "ray.service runs on with its old nofile until it is started again" in applied.output
     assert fleet.nodes[NODE].ssh("ulimit -Hn; ulimit -Sn").stdout.split() == [most[1], most[1]]
     left = rules(fleet, policy)
     assert not REPAIRED & left
     assert left <= found, f"the role brought in {left - found}"
 
-    settled = state_of(fleet, NODE)
+    applied_state = state_of(fleet, NODE)
     assert play_role(fleet, "host_tuning", NODE, policy, **units).changed == {NODE: 0}
-    assert state_of(fleet, NODE) == settled
+    assert state_of(fleet, NODE) == applied_state
 
     fleet.nodes[NODE].order_reboot()
     assert shm_size(fleet) == policy["limits"]["shm_bytes"]
@@ -84,7 +84,7 @@ def test_a_gpu_that_shuts_processes_out_is_opened_but_never_under_a_job(fleet):
     fleet.undo.callback(fleet.shell, NODE, f"kill {job} || :")
     refused = play_role(fleet, "gpu_binding", NODE, policy)
     assert refused.failed == {NODE: 1}
-    assert f"is in use by pid {job} (sleep)" in refused.said
+    assert f"is in use by pid {job} (sleep)" in refused.output
     fleet.shell(NODE, f"kill {job}")
     applied = play_role(fleet, "gpu_binding", NODE, policy)
     assert applied.changed == foretold.changed == {NODE: 1}
@@ -98,8 +98,8 @@ def kernel_parameter(fleet, *arguments, **options):
     work.mkdir()
     (work / "hosts.json").write_text(audits.inventory_of(fleet.bed, {"training": [NODE]}))
     command = ["ansible", NODE, "-o", "-i", str(work / "hosts.json"), "-m", "kernel_parameter", "-a", json.dumps(options), *arguments]
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": audits.DEADLINE_S}
-    done = subprocess.run(fleet.bed.inside(command, audits.PROJECT), env=audits.environment_of(fleet.bed, work), **said)
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": audits.DEADLINE_S}
+    done = subprocess.run(fleet.bed.inside(command, audits.PROJECT), env=audits.environment_of(fleet.bed, work), **captured)
     return json.loads(done.stdout.partition("=> ")[2])
 
 

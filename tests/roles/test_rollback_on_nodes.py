@@ -45,17 +45,17 @@ def without_saved(fleet):
 def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after_a_reboot(node):
     untouched = without_saved(node)
     assert play_role(node, "nccl_profile", NODE, POLICY).code == 0
-    settled = state_of(node, NODE)
+    applied_state = state_of(node, NODE)
     preview = play(node, ROLLBACK, [NODE], {})
     assert preview.code == 0
-    assert "file /etc/nccl.conf: as it was" in preview.said
-    assert "+NCCL_IB_TIMEOUT=22" in preview.said or "-NCCL_DEBUG=WARN" in preview.said
-    assert state_of(node, NODE) == settled
+    assert "file /etc/nccl.conf: as it was" in preview.output
+    assert "+NCCL_IB_TIMEOUT=22" in preview.output or "-NCCL_DEBUG=WARN" in preview.output
+    assert state_of(node, NODE) == applied_state
     assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
     assert without_saved(node) == untouched
     assert [row["status"] for row in states(node)] == ["rolled_back"]
     again = play(node, ROLLBACK, [NODE], {}, unhang_apply=True)
-    assert "nothing to undo" in again.said
+    assert "nothing to undo" in again.output
     assert again.changed == {NODE: 0}
 
     # A file where a folder has to be: the role fails after it has changed /etc/nccl.conf.
@@ -114,12 +114,12 @@ def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_go
         holder = await_pins(fleet)
         second = play_role(fleet, "nccl_profile", NODE, POLICY)
         assert second.failed == {NODE: 1}
-        assert f"found run {holder['run']} by " in second.said
+        assert f"found run {holder['run']} by " in second.output
         assert not fleet.shell(NODE, "cat /etc/nccl.conf 2>/dev/null || true")
     # The controller is dead, its module is not: it waits for dpkg on the node.
     third = play_role(fleet, "package_hold", NODE, HOLD)
     assert third.failed == {NODE: 1}
-    assert "its last step is still at work on the node" in third.said
+    assert "its last step is still at work on the node" in third.output
     assert states(fleet)[-1]["status"] == "open"
     fleet.shell(NODE, f"{KILL_MODULE}; systemctl stop taker; ! apt-mark showhold | grep .")
     gone_on_with(fleet, holder)
@@ -143,8 +143,8 @@ def gone_on_with(fleet, holder):
     """The next run takes the place of the one that the lock names, says where that one stopped, and does the rest."""
     done = play_role(fleet, "package_hold", NODE, HOLD)
     assert done.code == 0
-    assert f"took over from run {holder['run']}" in done.said
-    assert f"which run {holder['run']} left open at step" in done.said
+    assert f"took over from run {holder['run']}" in done.output
+    assert f"which run {holder['run']} left open at step" in done.output
     assert fleet.shell(NODE, "apt-mark showhold").split() == ["nvidia-driver"]
     assert [row["status"] for row in states(fleet)] == ["finished"]
     fleet.shell(NODE, "test ! -e /var/lib/unhang/lock.json")
@@ -161,11 +161,11 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
         assert ("stopped_at" in changed) is (end == "failed")
         call_module(fleet, NODE, "saved_state", state=end, id=state_id, message="no")
         preview = play(fleet, ROLLBACK, [NODE], {})
-        assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.said
+        assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.output
         assert probe(fleet) != f"ii {old}"
         done = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
         assert done.code == 0
-        assert "what came back counts from the next boot on" in " ".join(done.said.split())
+        assert "what came back counts from the next boot on" in " ".join(done.output.split())
         assert probe(fleet) == f"ii {old}"
         assert not fleet.shell(NODE, "dpkg --audit")
         assert states(fleet)[-1]["status"] == "rolled_back"
@@ -219,23 +219,23 @@ def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(
     assert all(now != before for now, before in zip(tuned, values, strict=True)), "the test would not see that one of them stays"
     assert fleet.shell(NODE, f"cat {SYSCTL}").split() == WANTED.split()
 
-    first, settled = states(fleet)[0]["id"], files(fleet)
+    first, applied_state = states(fleet)[0]["id"], files(fleet)
     job = fleet.shell(NODE, "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!", undo="rm /dev/nvidia3").strip()
     fleet.undo.callback(fleet.shell, NODE, f"kill {job} || :")
     for applies in (False, True):
         refused = play(fleet, ROLLBACK, [NODE], {}, unhang_state=first, unhang_apply=applies)
         assert refused.failed == {NODE: 1}
-        assert f"is in use by pid {job} (sleep); drain the node and run again" in refused.said
-    assert files(fleet) == settled
+        assert f"is in use by pid {job} (sleep); drain the node and run again" in refused.output
+    assert files(fleet) == applied_state
     fleet.shell(NODE, f"kill {job}")
     assert running(fleet) == tuned
 
     preview = play(fleet, ROLLBACK, [NODE], {}, unhang_state=first)
     assert preview.code == 0
-    assert f"running, shm size /dev/shm: {tuned[4]} to {values[4]}" in preview.said
-    assert (files(fleet), running(fleet)) == (settled, tuned)
+    assert f"running, shm size /dev/shm: {tuned[4]} to {values[4]}" in preview.output
+    assert (files(fleet), running(fleet)) == (applied_state, tuned)
     assert play(fleet, ROLLBACK, [NODE], {}, unhang_state=first, unhang_apply=True).code == 0
     assert running(fleet) == values
     assert files(fleet) == untouched
     assert {row["status"] for row in states(fleet)} == {"rolled_back"}
-    assert "nothing to undo" in play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).said
+    assert "nothing to undo" in play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True).output

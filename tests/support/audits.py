@@ -147,8 +147,8 @@ def run_audit(bed, work, inventory, *arguments, environment=None):
 
 def run(bed, command, environment, folder):
     """Run a command inside the bed and from the project's folder; folder: where its run folder is."""
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(bed.inside(command, PROJECT), env=environment, timeout=DEADLINE_S, **said)
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    done = subprocess.run(bed.inside(command, PROJECT), env=environment, timeout=DEADLINE_S, **captured)
     assert folder.is_dir(), f"no run folder came out; code {done.returncode}\n{done.stdout}\n{done.stderr}"
     sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")  # pytest shows it when a test fails
     return Audit(done.returncode, done.stdout, done.stderr, folder)

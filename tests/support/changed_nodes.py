@@ -13,7 +13,7 @@ from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.examples import catalogue_view
 from unhang.judge.groups import judge_fragments
-from unhang.judge.node_rules import NodeView, judge_rule, node_world, words
+from unhang.judge.node_rules import NodeView, finding_texts, judge_rule, node_world
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
@@ -193,4 +193,4 @@ def words_of(document, rule_id):
     (rule,) = [rule for rule in catalogue().rules if rule.id == rule_id]
     world.begin()
     items = {one.path: one for one in world.items(rule.for_each.evaluate(world))} if rule.for_each is not None else {}
-    return [words(rule, world, one, items)["found"] for one in judge_rule(rule, world) if one.verdict == "fail"]
+    return [finding_texts(rule, world, one, items)["found"] for one in judge_rule(rule, world) if one.verdict == "fail"]

@@ -40,16 +40,16 @@ def script_of(steps, context, then):
     """A shell script that plays the steps in the root $ROOT, and `then` as the image's user in its folder."""
     user, place = "root", "/"
     lines = ["set -eu"]
-    for name, words in steps:
+    for name, arguments in steps:
         if name == "RUN":
-            lines.append(f'chroot "$ROOT" sh -ec {shlex.quote(words)}')
+            lines.append(f'chroot "$ROOT" sh -ec {shlex.quote(arguments)}')
         elif name == "COPY":
-            *sources, target = words.split()
+            *sources, target = arguments.split()
             lines += [f'mkdir -p "$ROOT"{target}', *(f'cp {context}/{source} "$ROOT"{target}' for source in sources)]
         elif name == "USER":
-            user = words
+            user = arguments
         elif name == "WORKDIR":
-            place = words
+            place = arguments
             lines.append(f'mkdir -p "$ROOT"{place} && chown "$(chroot "$ROOT" id -u {user})" "$ROOT"{place}')
         else:
             assert name in ("FROM", "ENTRYPOINT"), f"no way to play {name}"

@@ -35,10 +35,10 @@ class Fleet:
 
     def shell(self, name, command, undo=None):
         """A root shell's command on the node; `undo` is another that takes it back."""
-        said = self.nodes[name].shell(command)
+        output = self.nodes[name].shell(command)
         if undo:
             self.undo.callback(lambda: self.nodes[name].shell(undo))
-        return said
+        return output
 
     def equip(self, name, machine):
         """Other hardware, until the test ends."""

@@ -18,15 +18,15 @@ def launched_by(pid, ancestor):
     return False
 
 
-def launched(ancestor, words=b""):
+def launched(ancestor, argv=b""):
     """pids of the processes below one whose command line has these words."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as source:
-                said = source.read().replace(b"\0", b" ")
+                output = source.read().replace(b"\0", b" ")
         except OSError:
             continue
-        if words in said and launched_by(pid, ancestor):
+        if argv in output and launched_by(pid, ancestor):
             found.append(int(pid))
     return found

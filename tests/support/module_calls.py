@@ -24,8 +24,8 @@ def command_of(fleet, name, module, check, options):
 def call_module(fleet, name, module, /, check=False, answer_within_s=audits.DEADLINE_S, **options):
     """The module's answer, a failure too."""
     argv, environment = command_of(fleet, name, module, check, options)
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(fleet.bed.inside(argv, audits.PROJECT), env=environment, timeout=answer_within_s, **said)
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    done = subprocess.run(fleet.bed.inside(argv, audits.PROJECT), env=environment, timeout=answer_within_s, **captured)
     sys.stdout.write(f"{module} {options}\n{done.stdout}\n{done.stderr}\n")  # pytest shows it when a test fails
     return parse_answer(done.stdout)
 
@@ -48,6 +48,6 @@ def run_code(fleet, name, code):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def parse_answer(said):
+def parse_answer(output):
     """The answer out of what `ansible` prints: after the host's name and what became of it."""
-    return json.JSONDecoder().raw_decode(said, said.index(" => {") + 4)[0]
+    return json.JSONDecoder().raw_decode(output, output.index(" => {") + 4)[0]

@@ -49,7 +49,7 @@ def ready(cache, tree, packages):
 def user_of(folder, name):
     """uid of a user that the packages made."""
     for line in (folder / "etc" / "passwd").read_text().splitlines():
-        words = line.split(":")
-        if words[0] == name:
-            return int(words[2])
+        fields = line.split(":")
+        if fields[0] == name:
+            return int(fields[2])
     raise LookupError(name)

@@ -14,19 +14,19 @@ OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
 
 @dataclass(frozen=True)
 class Typed:
-    """page: relative to the project; words: without comment, redirection and what follows a pipe; text: the line as it stands."""
+    """page: relative to the project; argv: without comment, redirection and what follows a pipe; text: the line as it stands."""
 
     page: str
-    words: tuple
+    argv: tuple
     text: str
 
     def __str__(self):
-        return f"{self.page}: {' '.join(self.words)}"
+        return f"{self.page}: {' '.join(self.argv)}"
 
     @property
     def program(self):
         """Its name, without the way to it."""
-        return Path(self.words[0]).name
+        return Path(self.argv[0]).name
 
 
 def pages():
@@ -41,10 +41,10 @@ def commands():
     for page in pages():
         for _, block in BLOCK.findall(page.read_text(encoding="utf-8")):
             for line in lines_of(block):
-                words = words_of(line)
-                if words:
+                argv = argv_of(line)
+                if argv:
                     name = str(page.relative_to(PROJECT))
-                    found[(name, words)] = Typed(name, words, line)
+                    found[(name, argv)] = Typed(name, argv, line)
     return list(found.values())
 
 
@@ -68,11 +68,11 @@ def lines_of(block):
     return prompted or [line for line in lines if line and not line.startswith("#")]
 
 
-def words_of(line):
-    """The words of a command, without settings before it, sudo, a comment, and what a shell does with its output."""
-    words = shlex.split(line, comments=True)
-    end = next((at for at, word in enumerate(words) if word in OPERATORS or word.startswith(("<(", ">("))), len(words))
-    words = words[:end] if end else words
-    while words and (re.fullmatch(r"[A-Z_]+=.*", words[0]) or words[0] == "sudo"):
-        words = words[1:]
-    return tuple(words)
+def argv_of(line):
+    """The arguments of a command, without settings before it, sudo, a comment, and what a shell does with its output."""
+    argv = shlex.split(line, comments=True)
+    end = next((at for at, word in enumerate(argv) if word in OPERATORS or word.startswith(("<(", ">("))), len(argv))
+    argv = argv[:end] if end else argv
+    while argv and (re.fullmatch(r"[A-Z_]+=.*", argv[0]) or argv[0] == "sudo"):
+        argv = argv[1:]
+    return tuple(argv)

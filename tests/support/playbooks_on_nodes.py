@@ -30,8 +30,8 @@ def command_of(fleet, playbook, hosts, policy, arguments, variables, host_variab
 def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, deadline_s=audits.DEADLINE_S, **variables):
     """Played of a finished playbook."""
     command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables)
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    return read_play(subprocess.run(command, env=environment, timeout=deadline_s, **said))
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    return read_play(subprocess.run(command, env=environment, timeout=deadline_s, **captured))
 
 
 @contextlib.contextmanager

@@ -31,15 +31,15 @@ def command(fleet, *options, playbook="playbooks/smoke.yml", inventory=None, ext
     hosts.write_text(inventory or audits.inventory_of(fleet.bed, {"training": list(NAMES)}))
     arguments = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--step-timeout", "60", *options]
     variables = {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": arguments, "smoke_test_results": str(fleet.work / "results")}
-    words = ["ansible-playbook", playbook, "-i", str(hosts), "-e", json.dumps({**variables, **(extra or {})})]
-    return fleet.bed.inside(words, audits.PROJECT)
+    argv = ["ansible-playbook", playbook, "-i", str(hosts), "-e", json.dumps({**variables, **(extra or {})})]
+    return fleet.bed.inside(argv, audits.PROJECT)
 
 
 def play(fleet, *options, **more):
     """(code, result by name, everything said) of the playbook."""
     environment = audits.environment_of(fleet.bed, fleet.work)
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(command(fleet, *options, **more), env=environment, timeout=DEADLINE_S, check=False, **said)
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    done = subprocess.run(command(fleet, *options, **more), env=environment, timeout=DEADLINE_S, check=False, **captured)
     sys.stdout.write(f"{done.stdout[-9000:]}\n{done.stderr[-3000:]}\n")
     return done.returncode, results_of(fleet), done.stdout
 

@@ -23,8 +23,8 @@ def command_of_role(fleet, role, name, policy, *arguments, **variables):
 def play_role(fleet, role, name, policy, *arguments, deadline_s=audits.DEADLINE_S, **variables):
     """Played of one role on one node."""
     command, environment = command_of_role(fleet, role, name, policy, *arguments, **variables)
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    return read_play(subprocess.run(command, env=environment, timeout=deadline_s, **said))
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    return read_play(subprocess.run(command, env=environment, timeout=deadline_s, **captured))
 
 
 def state_of(fleet, name):

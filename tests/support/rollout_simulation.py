@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections.abc import Iterator
 
-from rollout_world import FAULTS, FAULTS_OF_THE_WAY_BACK, Node, World
+from rollout_world import FAULTS, ROLLBACK_FAULTS, Node, World
 
 from unhang.rollout import brake, machine
 from unhang.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
@@ -163,7 +163,7 @@ def random_case(seed: int) -> RandomRollout:
     nodes = []
     for number in range(count):
         faults = {dice.choice(FAULTS)} if dice.random() < bad else set()
-        faults |= {dice.choice((*FAULTS, *FAULTS_OF_THE_WAY_BACK * 8))} if faults and dice.random() < 0.4 else set()
+        faults |= {dice.choice((*FAULTS, *ROLLBACK_FAULTS * 8))} if faults and dice.random() < 0.4 else set()
         node = Node(f"gpu{number:03}", faults, wants=dice.choice((("k1", "d2"), ("k2", "d1"), ("k2", "d2"))), trial=dice.random() < 0.5)
         node.trial = node.trial and node.wants[0] == "k2"
         node.jobs = ["job"] if dice.random() < 0.5 else []

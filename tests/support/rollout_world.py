@@ -17,7 +17,7 @@ FAULTS = (
     "rollback fails", "rollback says ok and does nothing", "rollback vanishes", "crashes in between", "lock cannot be written", "another run has it",
     "booted since the plan", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
 )  # fmt: skip
-FAULTS_OF_THE_WAY_BACK = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
+ROLLBACK_FAULTS = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
 
 
 @dataclasses.dataclass

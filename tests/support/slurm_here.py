@@ -56,10 +56,10 @@ class SlurmHere:
     folder: object
     environment: dict
 
-    def run(self, *words, code=0):
+    def run(self, *command, code=0):
         """What a command printed."""
-        done = self.bed.run(words, env=self.environment)
-        assert done.returncode == code, f"{words}: {done.returncode} {done.stdout} {done.stderr}"
+        done = self.bed.run(command, env=self.environment)
+        assert done.returncode == code, f"{command}: {done.returncode} {done.stdout} {done.stderr}"
         return done.stdout.strip()
 
     def start_controller(self):
@@ -79,8 +79,8 @@ class SlurmHere:
 
     def state(self, node):
         """(states, reason) as scontrol says them."""
-        words = self.run("scontrol", "show", "node", node).split("\n")
-        fields = {key: value for line in words for key, _, value in [line.strip().partition("=")]}
+        command = self.run("scontrol", "show", "node", node).split("\n")
+        fields = {key: value for line in command for key, _, value in [line.strip().partition("=")]}
         return fields["State"].split()[0], fields.get("Reason", "")
 
     def start_job(self, node):
@@ -97,9 +97,9 @@ class SlurmHere:
         inventory.write_text(f"all:\n  vars: {{ansible_connection: local}}\n  hosts:\n{''.join(f'    {name}: {{}}' + chr(10) for name in hosts)}")
         extra = [word for name, value in variables.items() for word in ("-e", f"{{{name!r}: {value!r}}}")]
         argv = self.bed.inside(["ansible-playbook", str(playbook), "-i", str(inventory), *extra, *arguments], audits.PROJECT)
-        said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}
+        captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}
         environment = {**self.environment, "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
-        return subprocess.run(argv, env=environment, check=False, **said)
+        return subprocess.run(argv, env=environment, check=False, **captured)
 
 
 def booted(work):

@@ -29,15 +29,15 @@ class Site:
         groups = {"training": list(cluster.bed.names), **(groups or {})}
         self.inventory.write_text(audits.inventory_of(cluster.bed, groups, {**VARIABLES, **(variables or {})}, host_variables))
 
-    def command(self, *words):
+    def command(self, *argv):
         """argv of `unhang` on the controller."""
-        return self.cluster.bed.inside([sys.executable, "-P", "-m", "unhang", *words], audits.PROJECT)
+        return self.cluster.bed.inside([sys.executable, "-P", "-m", "unhang", *argv], audits.PROJECT)
 
-    def unhang(self, *words, codes=(0, 1)):
+    def unhang(self, *argv, codes=(0, 1)):
         """What a command printed."""
-        said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
-        done = subprocess.run(self.command(*words), env=self.cluster.environment, check=False, **said)
-        sys.stdout.write(f"$ unhang {' '.join(words)}\n{done.stdout}\n{done.stderr}\n")
+        captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
+        done = subprocess.run(self.command(*argv), env=self.cluster.environment, check=False, **captured)
+        sys.stdout.write(f"$ unhang {' '.join(argv)}\n{done.stdout}\n{done.stderr}\n")
         assert done.returncode in codes, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
         return done.stdout
 
@@ -46,29 +46,29 @@ class Site:
         self.unhang("audit", "-i", str(self.inventory), "--out", str(self.work / "runs"))
         return (self.work / "runs" / "latest").resolve()
 
-    def plan(self, run, *words):
+    def plan(self, run, *argv):
         """The plan of a run, as a value."""
-        self.unhang("plan", str(run), *words)
+        self.unhang("plan", str(run), *argv)
         return json.loads((run / "plan.json").read_text())
 
     @contextlib.contextmanager
-    def remediating(self, run, python, *words):
+    def remediating(self, run, python, *argv):
         """`unhang remediate --apply` under way; what it says goes to remediate.log. Killed when the block ends."""
-        command = self.command("remediate", str(run), "--apply", "--drain", "slurm", "--python", str(python), *words)
+        command = self.command("remediate", str(run), "--apply", "--drain", "slurm", "--python", str(python), *argv)
         with (self.work / "remediate.log").open("a") as log:
             try:
                 with under_way(command, self.cluster.environment, log) as process:
                     yield process
             finally:
-                sys.stdout.write(self.said)
+                sys.stdout.write(self.output)
 
     def await_step(self, process, run, host, step, status):
         """Until a step of a node is in the journal, while the rollout is under way."""
         audits.wait_until(lambda: entries(run, host, step, status) or process.poll() is not None, f"{host}: {step} {status}", DEADLINE_S)
-        assert process.poll() is None, self.said[-5000:]
+        assert process.poll() is None, self.output[-5000:]
 
     @property
-    def said(self):
+    def output(self):
         """Everything that `unhang remediate` printed so far."""
         return (self.work / "remediate.log").read_text()
 

@@ -29,7 +29,7 @@ class Smoke:
         return [tuple(row[name] for name in names) for row in self.result["suspects"]]
 
 
-def words(fleet, *arguments, without=(), config=None):
+def smoke_argv(fleet, *arguments, without=(), config=None):
     """argv of `unhang smoke --hosts`."""
     config = config or ssh_config(fleet.bed, fleet.work, without)
     common = [
@@ -51,9 +51,9 @@ def words(fleet, *arguments, without=(), config=None):
 
 def smoke(fleet, *arguments, **options):
     """Run it among the nodes to its end."""
-    command = fleet.bed.inside(words(fleet, *arguments, **options), audits.PROJECT)
-    said = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(command, env=audits.environment_of(fleet.bed, fleet.work), timeout=DEADLINE_S, check=False, **said)
+    command = fleet.bed.inside(smoke_argv(fleet, *arguments, **options), audits.PROJECT)
+    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    done = subprocess.run(command, env=audits.environment_of(fleet.bed, fleet.work), timeout=DEADLINE_S, check=False, **captured)
     sys.stdout.write(f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}\n")
     return Smoke(done)
 

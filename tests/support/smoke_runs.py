@@ -52,8 +52,8 @@ def environment(**more):
 
 def smoke(*arguments, form="json", local=True, **more):
     """A finished `unhang smoke --local`."""
-    words = command("--backend", "gloo", "--format", form, *arguments, local=local)
-    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(**more), stdin=subprocess.DEVNULL, check=False)
+    argv = command("--backend", "gloo", "--format", form, *arguments, local=local)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(**more), stdin=subprocess.DEVNULL, check=False)
     sys.stdout.write(done.stderr[-3000:])
     return Smoke(done.returncode, done.stdout, done.stderr)
 
@@ -72,10 +72,10 @@ def payload_processes():
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                words = (folder / "cmdline").read_bytes()
+                argv = (folder / "cmdline").read_bytes()
                 state = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if b"unhang_smoke.py" in words and state != "Z":
-                found[int(folder.name)] = words.replace(b"\0", b" ").decode("utf-8", "replace")
+            if b"unhang_smoke.py" in argv and state != "Z":
+                found[int(folder.name)] = argv.replace(b"\0", b" ").decode("utf-8", "replace")
     return found

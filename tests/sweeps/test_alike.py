@@ -98,7 +98,7 @@ def test_findings_have_the_words_and_the_place_that_a_first_look_gives():
 
 def listed(engine: Engine, node: NodeView) -> list[str]:
     rows = engine.judge(node, 0).listed
-    return sorted(repr((engine.rules[number].id, judged.verdict, judged.evidence, judged.missing, words, where)) for number, judged, words, where in rows)
+    return sorted(repr((engine.rules[number].id, judged.verdict, judged.evidence, judged.missing, texts, where)) for number, judged, texts, where in rows)
 
 
 def test_a_healthy_node_like_one_before_is_judged_without_evaluating_a_rule_in_full():

@@ -88,7 +88,7 @@ DEEP = '{"a":' * 900 + "1" + "}" * 900
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "message"),
     [
         (lambda text: text.replace('"policy":{}', '"policy":{"a":"\\ud800"}'), "half a character"),
         (lambda text: text.replace('"policy":{}', '"policy":' + DEEP), "nest too deeply"),
@@ -100,7 +100,7 @@ DEEP = '{"a":' * 900 + "1" + "}" * 900
         (lambda text: text + " " * MAX_NODE_BYTES, "larger than"),
     ],
 )
-def test_what_no_strict_reader_takes_is_invalid_for_judge_and_page_alike(tmp_path, catalogue, damage, words):
+def test_what_no_strict_reader_takes_is_invalid_for_judge_and_page_alike(tmp_path, catalogue, damage, message):
     from unhang.report.run import read_nodes
 
     run = write_run(tmp_path / "run", node("a1"), node("b1"))
@@ -109,10 +109,10 @@ def test_what_no_strict_reader_takes_is_invalid_for_judge_and_page_alike(tmp_pat
     path.write_bytes(damaged if isinstance(damaged, bytes) else damaged.encode())
     found = judged(run, catalogue)
     assert found["nodes"] == {"ok": 1, "invalid": 1}
-    assert words in json.dumps([one for one in found["findings"] if one["host"] == "a1"])
+    assert message in json.dumps([one for one in found["findings"] if one["host"] == "a1"])
     shown = {one.host: one for one in read_nodes(run)}
     assert (shown["a1"].status, shown["b1"].status) == ("invalid", "ok")
-    assert words in shown["a1"].message
+    assert message in shown["a1"].message
 
 
 @pytest.mark.parametrize("length", [199, 200, 201, 230, 255, 300])

@@ -69,7 +69,7 @@ def test_what_costs_a_job_nothing_is_no_finding(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "rule", "words"),
+    ("name", "rule", "message"),
     [
         ("h200_infiniband: one InfiniBand port down", "rdma-rail-down", "mlx5_3"),
         ("a100_roce: a rail down", "rdma-rail-down", "mlx5_3"),
@@ -79,8 +79,8 @@ def test_what_costs_a_job_nothing_is_no_finding(name):
         ("h200_infiniband: 345 MHz at full load", "gpu-slow-under-load", "GPU 5"),
     ],
 )
-def test_port_or_gpu_is_named(name, rule, words):
-    assert any(words in shown for shown in words_of(documents(CASES[name])[0], rule))
+def test_port_or_gpu_is_named(name, rule, message):
+    assert any(message in shown for shown in words_of(documents(CASES[name])[0], rule))
 
 
 @pytest.mark.parametrize("kind", PLATFORMS)

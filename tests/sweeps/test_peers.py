@@ -93,18 +93,18 @@ def decided(folder, changes, reference=None, severities=("critical", "error", "w
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (driver, "999.88.77"), (kernel, "9.9.9-1-generic"), (fewer_gpus, "found 7, "),
         (vbios, "11.22.33.44.55"), (inforom, "G999.0001.00.07"), (nccl, "2.99.1"), (bios, "9.9.9"), (nic_name, "eno99"), (rdma_name, "mlx5_7"),
         (nic_firmware, "99.1.2"), (nvlinks, "3"), (narrow, "4"),
     ],
 )  # fmt: skip
-def test_what_differs_from_the_majority_fails_that_node_alone_with_both_values(tmp_path, change, words):
+def test_what_differs_from_the_majority_fails_that_node_alone_with_both_values(tmp_path, change, message):
     rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": change, "gpu003": None})
     assert [rows[host]["outcome"] for host in rows] == ["pass", "fail", "pass"]
     [*lines] = rows["gpu002"]["reasons"]
-    assert any(words in line and "2 of 3 nodes have" in line for line in lines), lines
+    assert any(message in line and "2 of 3 nodes have" in line for line in lines), lines
 
 
 def test_beside_two_new_nodes_that_agree_the_reference_is_still_the_measure(tmp_path):

@@ -116,9 +116,9 @@ def test_fault_is_not_told_where_it_is_worked_around(table, key):
 
 @pytest.mark.parametrize("release", ["2.18.1", "2.24.3", "2.27.5", "2.28.7", "2.29.7"])
 def test_faults_that_some_jobs_meet_are_one_finding_for_a_release(release):
-    told = words_of(changed(PLATFORMS["h100_infiniband"](), {"nccl": release}), "nccl-release-fault-of-some-jobs")
-    assert [text.split(" (")[0] for text in told] == [f"NCCL {release}"]
-    assert told[0].count(";") >= 2
+    texts = words_of(changed(PLATFORMS["h100_infiniband"](), {"nccl": release}), "nccl-release-fault-of-some-jobs")
+    assert [text.split(" (")[0] for text in texts] == [f"NCCL {release}"]
+    assert texts[0].count(";") >= 2
 
 
 @pytest.mark.parametrize(("table", "key"), ROWS)

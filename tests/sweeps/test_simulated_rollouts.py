@@ -1,6 +1,6 @@
 """Random rollouts with kills, faults and second controllers under a checker of what must always hold; and wrong machines, each of which it catches.
 
-`make simulate` runs 10,000 (SIMULATED_ROLLOUTS); 200 unless told.
+`make simulate` runs 10,000 (SIMULATED_ROLLOUTS); 200 by default.
 """
 
 from __future__ import annotations

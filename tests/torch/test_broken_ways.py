@@ -50,5 +50,5 @@ def library(tmp_path_factory):
 )
 def test_only_the_way_that_was_named_is_broken(library, way, answer):
     variables = {**os.environ, "LD_PRELOAD": str(library), "UNHANG_BREAK": way}
-    said = subprocess.run([sys.executable, "-S", "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True).stdout
-    assert said.strip() == answer
+    output = subprocess.run([sys.executable, "-S", "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True).stdout
+    assert output.strip() == answer

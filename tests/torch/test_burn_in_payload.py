@@ -40,10 +40,10 @@ def workers_left():
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                words, state = (folder / "cmdline").read_bytes(), (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+                argv, state = (folder / "cmdline").read_bytes(), (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if str(PAYLOAD).encode() in words and state != "Z":
+            if str(PAYLOAD).encode() in argv and state != "Z":
                 found.append(int(folder.name))
     return found
 
@@ -147,8 +147,8 @@ def test_sensors_read_what_two_real_gpus_answered(tmp_path):
     build_fake_nvml(str(tmp_path))
     write_profile(str(PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"), str(tmp_path / "profile"))
     driver = environment(LD_LIBRARY_PATH=str(tmp_path), UNHANG_FAKE_NVML_PROFILE=str(tmp_path / "profile"))
-    words = [sys.executable, str(PAYLOAD), "sensors", "--period", "0.01"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=driver) as child:
+    argv = [sys.executable, str(PAYLOAD), "sensors", "--period", "0.01"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=driver) as child:
         first, reading = (json.loads(child.stdout.readline()) for _ in range(2))
         child.stdin.close()
         child.stdout.read()
@@ -161,8 +161,8 @@ def test_sensors_read_what_two_real_gpus_answered(tmp_path):
 
 
 def test_the_command_finds_the_flip_of_a_drill_and_leaves_nothing_behind():
-    words = command("--backend", "gloo", "--burn-in", "2s", "--drill", "1:collective", "--format", "json")
-    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), stdin=subprocess.DEVNULL, check=False)
+    argv = command("--backend", "gloo", "--burn-in", "2s", "--drill", "1:collective", "--format", "json")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(), stdin=subprocess.DEVNULL, check=False)
     document = json.loads(done.stdout)
     assert list(check_schema(document, read_schema("burn-in-1"))) == []
     assert (done.returncode, document["verdict"]) == (1, "fail"), done.stderr[-2000:]

@@ -14,12 +14,12 @@ from smoke_runs import DEADLINE_S, PAYLOAD, environment
 PLAN = {"backend": "gloo", "phases": ["broadcast", "all_reduce"], "max_bytes": 65536, "step_timeout_s": 60}
 
 
-def run(words, plan, **more):
+def run(argv, plan, **more):
     """(code, events) of the payload started with these words. Ranks that come to their end leave no folder of their own."""
     with tempfile.TemporaryDirectory() as folder:
         variables = environment(UNHANG_SMOKE_PLAN=json.dumps(plan), GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TMPDIR=folder, **more)
         shown = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL, "check": False}
-        done = subprocess.run([*words, str(PAYLOAD)], env=variables, **shown)
+        done = subprocess.run([*argv, str(PAYLOAD)], env=variables, **shown)
         assert done.returncode or [path.name for path in Path(folder).glob("unhang-*")] == []  # torchrun kills what is left when one rank stalls
     sys.stdout.write(done.stderr[-2000:])
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

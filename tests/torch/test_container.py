@@ -16,11 +16,11 @@ BY_LINE = [runtime for runtime in RUNTIMES if runtime != "pyxis"]
 
 @pytest.mark.parametrize("runtime", BY_LINE)
 def test_each_runtime_ends_in_the_image_and_its_python_and_sees_the_folder(runtime):
-    words = Container("users.img", runtime, "/opt/conda/bin/python", ("--own-option",)).argv("/tmp/place")
-    assert words[0] == runtime
-    assert words[-2:] == ["users.img", "/opt/conda/bin/python"]
-    assert words[words.index("--own-option") + 1] == "users.img"
-    assert any("/tmp/place" in word for word in words)
+    argv = Container("users.img", runtime, "/opt/conda/bin/python", ("--own-option",)).argv("/tmp/place")
+    assert argv[0] == runtime
+    assert argv[-2:] == ["users.img", "/opt/conda/bin/python"]
+    assert argv[argv.index("--own-option") + 1] == "users.img"
+    assert any("/tmp/place" in word for word in argv)
 
 
 @pytest.mark.parametrize("runtime", BY_LINE)
@@ -36,9 +36,9 @@ def test_gpus_are_asked_for_as_the_runtime_wants_it_and_only_where_there_are_any
 
 def test_docker_and_podman_keep_standard_input_open_which_is_the_leash():
     for runtime in ("docker", "podman"):
-        words = Container("users.img", runtime).argv()
-        assert {"--interactive", "--rm"} <= set(words)
-        assert words[words.index("--network") : words.index("--network") + 4] == ["--network", "host", "--ipc", "host"]
+        argv = Container("users.img", runtime).argv()
+        assert {"--interactive", "--rm"} <= set(argv)
+        assert argv[argv.index("--network") : argv.index("--network") + 4] == ["--network", "host", "--ipc", "host"]
 
 
 def test_under_pyxis_srun_starts_the_container_and_the_program_is_the_images_python():
@@ -57,8 +57,8 @@ def test_another_runtime_under_slurm_is_a_program_of_the_task():
 
 @pytest.mark.parametrize("runtime", ["docker", "podman", "enroot"])
 def test_under_slurm_the_nodes_name_is_handed_into_the_container(runtime):
-    words = choose_container("users.img", runtime, None, [], "slurm", True).argv()
-    assert words[words.index("--env") + 1] == "SLURMD_NODENAME"
+    argv = choose_container("users.img", runtime, None, [], "slurm", True).argv()
+    assert argv[argv.index("--env") + 1] == "SLURMD_NODENAME"
     assert "--env" not in choose_container("users.img", runtime, None, [], "fabric", True).argv()
 
 
@@ -88,10 +88,10 @@ def test_locally_the_payload_is_carried_into_the_image_whose_files_are_its_own(t
     done = smoke("--nproc", 1, *SMALL, *PATIENT, "--phases", "all_reduce", "--container-image", "users.img", "--python", sys.executable, PATH=path)
     assert done.code == 0, done.stdout
     assert done.result["hosts"][0]["executable"] == sys.executable
-    words = log.read_text().splitlines()
-    assert words[0] == "run"
-    assert "--gpus" not in words
-    assert not any(word.endswith("unhang_smoke.py") for word in words)
+    argv = log.read_text().splitlines()
+    assert argv[0] == "run"
+    assert "--gpus" not in argv
+    assert not any(word.endswith("unhang_smoke.py") for word in argv)
 
 
 def test_an_image_that_is_not_there_is_reported_in_the_runtimes_own_words(tmp_path):

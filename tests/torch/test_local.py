@@ -58,7 +58,7 @@ def test_phases_are_announced_on_standard_error_before_they_start(healthy):
 
 
 @pytest.mark.parametrize(
-    "drill, options, phase, words",
+    "drill, options, phase, message",
     [
         ("1:stop:storm", PATIENT, "storm", "stopped (state T)"),
         ("2:exit:all_gather", PATIENT, "all_gather", "code 7"),
@@ -69,13 +69,13 @@ def test_phases_are_announced_on_standard_error_before_they_start(healthy):
     ],
     ids=lambda value: value.split(":")[1] if isinstance(value, str) and ":" in value else "",
 )
-def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase, words):
+def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase, message):
     wanted = f"broadcast,all_reduce,all_gather,{'pace' if 'slow' in drill else 'storm'}"
     ranks = 4 if "slow" in drill else 3  # fewer than four cannot tell who is slow
     done = smoke("--nproc", ranks, *SMALL, *options, "--phases", wanted, "--drill", drill, "--no-experiments")
     assert done.code == 1, done.stdout
     assert [suspect["rank"] for suspect in done.suspects] == [int(drill[0])], done.suspects
-    assert words in done.suspects[0]["why"]
+    assert message in done.suspects[0]["why"]
     assert done.suspects[0]["host"] == os.uname().nodename
     assert done.suspects[0]["next"]
     # Rank 1 is no sender of the broadcast, so its wrong data shows from the next operation on.
@@ -103,8 +103,8 @@ def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each
 
 def started(*arguments):
     """A running `unhang smoke` whose ranks are all in the storm: the first that gets there announces it, and the others may be a phase behind."""
-    words = command("--backend", "gloo", "--format", "json", *arguments)
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    argv = command("--backend", "gloo", "--format", "json", *arguments)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
     for line in process.stderr:
         if line.strip() == "unhang: phase storm":
             break
@@ -118,8 +118,8 @@ def storms(rank_and_pid):
     """Whether a rank's page of memory says that it is in the storm."""
     rank, pid = rank_and_pid
     with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError), open(f"/proc/{pid}/cmdline", "rb") as source:
-        words = source.read().split(b"\0")
-        with open(os.path.join(words[words.index(b"--folder") + 1].decode(), f"board-{rank}"), "rb") as board:
+        argv = source.read().split(b"\0")
+        with open(os.path.join(argv[argv.index(b"--folder") + 1].decode(), f"board-{rank}"), "rb") as board:
             return b"\0storm\n" in board.read()
     return False
 
@@ -172,9 +172,9 @@ def test_a_rank_stopped_from_outside_in_the_middle_of_a_collective_is_named_in_t
     ranks = ranks_of(busy)
     os.kill(ranks[2], signal.SIGSTOP)
     began = time.monotonic()
-    said, _ = busy.communicate(timeout=DEADLINE_S)
+    output, _ = busy.communicate(timeout=DEADLINE_S)
     took_s = time.monotonic() - began
-    [suspect] = json.loads(said)["suspects"]
+    [suspect] = json.loads(output)["suspects"]
     assert (suspect["rank"], suspect["phase"]) == (2, "storm")
     assert "stopped" in suspect["why"]
     assert took_s < 30
@@ -184,8 +184,8 @@ def test_a_rank_stopped_from_outside_in_the_middle_of_a_collective_is_named_in_t
 def test_a_rank_killed_from_outside_is_named_with_the_signal(busy):
     ranks = ranks_of(busy)
     os.kill(ranks[1], signal.SIGKILL)
-    said, _ = busy.communicate(timeout=DEADLINE_S)
-    [suspect] = json.loads(said)["suspects"]
+    output, _ = busy.communicate(timeout=DEADLINE_S)
+    [suspect] = json.loads(output)["suspects"]
     assert suspect["rank"] == 1
     assert "SIGKILL" in suspect["why"]
 
@@ -202,11 +202,11 @@ def test_no_process_is_left_when_the_launcher_is_ended(busy, number):
 
 def test_no_process_is_left_when_the_agent_is_killed(busy):
     ranks = ranks_of(busy)
-    [agent] = [pid for pid, words in payload_processes().items() if pid in descendants(busy.pid) and " node " in words]
+    [agent] = [pid for pid, argv in payload_processes().items() if pid in descendants(busy.pid) and " node " in argv]
     os.kill(agent, signal.SIGKILL)
-    said, _ = busy.communicate(timeout=DEADLINE_S)
+    output, _ = busy.communicate(timeout=DEADLINE_S)
     assert gone(ranks.values())
-    assert "the agent ended with code -9" in json.loads(said)["suspects"][0]["why"]
+    assert "the agent ended with code -9" in json.loads(output)["suspects"][0]["why"]
 
 
 def test_ranks_that_differ_are_reported_before_the_first_collective():
@@ -257,13 +257,13 @@ def test_a_port_in_use_is_reported_with_the_port_and_what_to_do():
 
 
 @pytest.mark.parametrize(
-    "python, words",
+    "python, message",
     [("/usr/bin/python3", "expected torch in /usr/bin/python3, found none"), ("/nowhere/python3", "/nowhere/python3: No such file or directory")],
 )
-def test_a_python_without_torch_or_none_at_all_is_reported_in_a_line(python, words):
+def test_a_python_without_torch_or_none_at_all_is_reported_in_a_line(python, message):
     done = smoke("--nproc", 2, "--python", python)
     assert done.code == 2
-    assert words in done.suspects[0]["why"]
+    assert message in done.suspects[0]["why"]
     assert "--python" in done.suspects[0]["next"]
 
 
@@ -289,7 +289,7 @@ def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_ra
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    "arguments, message",
     [
         (("--nproc", "0"), "--nproc: expected a number above 0, found 0"),
         (("--phases", "al_reduce"), "found 'al_reduce'"),
@@ -302,9 +302,9 @@ def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_ra
         (("--baseline", "/nowhere.json"), "expected a result of unhang smoke in /nowhere.json"),
     ],
 )
-def test_wrong_use_is_reported_in_one_line(arguments, words):
+def test_wrong_use_is_reported_in_one_line(arguments, message):
     done = smoke(*arguments, local="--hosts" not in arguments)
     assert done.code == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""

@@ -55,7 +55,7 @@ def test_settings_of_the_node_itself_may_differ():
 
 
 @pytest.mark.parametrize(
-    "everyone, blamed, words",
+    "everyone, blamed, message",
     [
         ([rank_facts(0), rank_facts(1, index=0)], [1], "the program chose the device"),
         ([rank_facts(0, local_rank=0), rank_facts(1, index=0, local_rank=1, variables={"CUDA_VISIBLE_DEVICES": "0"})], [1], "CUDA_VISIBLE_DEVICES=0"),
@@ -63,10 +63,10 @@ def test_settings_of_the_node_itself_may_differ():
     ],
     ids=["one on another's", "by the variable", "all on GPU 0"],
 )
-def test_a_rank_on_anothers_gpu_is_named_with_what_caused_it(everyone, blamed, words):
+def test_a_rank_on_anothers_gpu_is_named_with_what_caused_it(everyone, blamed, message):
     [fault] = payload.binding_faults(everyone)
     assert fault["blamed"] == blamed
-    assert words in fault["variable"]
+    assert message in fault["variable"]
 
 
 def test_a_missing_local_rank_is_the_cause_that_is_named():
@@ -185,5 +185,5 @@ def test_the_way_to_the_meeting_may_be_given_less_time():
 
 def test_the_survey_runs_from_standard_input():
     with PAYLOAD.open("rb") as source:
-        said = subprocess.run([sys.executable, "-", "survey"], stdin=source, capture_output=True, check=True).stdout
-    assert json.loads(said)["e"] == "survey"
+        output = subprocess.run([sys.executable, "-", "survey"], stdin=source, capture_output=True, check=True).stdout
+    assert json.loads(output)["e"] == "survey"

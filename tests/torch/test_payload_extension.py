@@ -54,7 +54,7 @@ def test_a_compiler_that_never_ends_is_named_and_ended(tmp_path):
     [suspect] = result["suspects"]
     assert (result["verdict"], suspect["rank"], suspect["phase"]) == ("fail", 0, "build")
     assert f"to be built within 8 s, found still at work: {FOR_EVER}" in suspect["why"]
-    assert not [words for words in commands() if FOR_EVER in words]
+    assert not [argv for argv in commands() if FOR_EVER in argv]
 
 
 def test_what_a_compiler_leaves_behind_is_named_and_ended_too(tmp_path):
@@ -62,7 +62,7 @@ def test_what_a_compiler_leaves_behind_is_named_and_ended_too(tmp_path):
     [suspect] = result["suspects"]
     assert suspect["phase"] == "build"
     assert FOR_EVER in suspect["why"]
-    assert not [words for words in commands() if FOR_EVER in words]
+    assert not [argv for argv in commands() if FOR_EVER in argv]
 
 
 def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path):

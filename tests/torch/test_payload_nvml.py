@@ -126,18 +126,18 @@ def test_a_gpu_is_asked_for_what_it_counts_of_itself(driver):
 
 
 @pytest.mark.parametrize(
-    "line, words",
+    "line, message",
     [
         ("stall nvmlDeviceGetNvLinkState *", "NVML did not answer within 1 s: the driver hangs"),
         ("crash nvmlDeviceGetNvLinkState 1", "NVML ended its caller with code -11"),
         ("system nvmlInitWithFlags 9", "nvmlInit answered 9"),
     ],
 )
-def test_a_driver_in_trouble_is_an_answer(driver, line, words):
+def test_a_driver_in_trouble_is_an_answer(driver, line, message):
     driver(line)
     # A driver that crashes or refuses answers at once; only the one that hangs is waited for in vain.
     answer = payload.NvmlQuestion().answer(1.0 if "stall" in line else DEADLINE_S)
-    assert answer == {"pairs": None, "counters": {}, "links": {}, "problem": words}
+    assert answer == {"pairs": None, "counters": {}, "links": {}, "problem": message}
 
 
 def test_without_a_driver_there_is_nothing_to_say(monkeypatch):
@@ -161,8 +161,8 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has 
 
 def started(*options, **more):
     """A running smoke test whose ranks are about to reduce."""
-    words = command("--backend", "gloo", "--format", "json", *options)
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**more))
+    argv = command("--backend", "gloo", "--format", "json", *options)
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**more))
     for line in process.stderr:
         if line.strip() == "unhang: phase all_reduce":
             break
@@ -182,8 +182,8 @@ def test_a_hang_is_reported_with_what_the_kernel_said_and_what_moved_in_nic_and_
         with (root / "dev" / "kmsg").open("a") as log:
             log.write(f"4,812,99123456,-;{XID}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:3b:00.0\n6,813,99123460,-;eth0: link becomes ready\n")
         driver("0 field:138:3 0 3 1500", "1 field:163:5 0 3 8")
-        said, _ = process.communicate(timeout=DEADLINE_S)
-    result = json.loads(said)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    result = json.loads(output)
     [node] = result["nodes"]
     assert node["kernel_log"] == [XID, "eth0: link becomes ready"]
     assert (
@@ -202,8 +202,8 @@ def test_a_driver_that_hangs_while_ranks_do_is_reported_and_costs_no_other_evide
     process = started(*options)
     with process:
         driver("stall nvmlDeviceGetNvLinkState *")
-        said, _ = process.communicate(timeout=DEADLINE_S)
-    result = json.loads(said)
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    result = json.loads(output)
     assert "the driver hangs" in result["nodes"][0]["nvml"]
     assert all(row["stack"] for row in result["evidence"])
     assert [suspect["rank"] for suspect in result["suspects"]] == [1]
@@ -219,21 +219,21 @@ def gpus_at(root, *models):
 
 
 @pytest.mark.parametrize(
-    "models, words",
+    "models, message",
     [
         (("NVIDIA H200",) * 7, "GPUs of the node is 7 x NVIDIA H200 here, most have 8 x NVIDIA H200"),
         (("NVIDIA A100-SXM4-80GB",) * 8, "8 x NVIDIA A100-SXM4-80GB here"),
     ],
     ids=["one GPU fell off", "another model"],
 )
-def test_a_node_with_other_gpus_than_its_peers_is_reported_before_the_first_collective(tmp_path, models, words):
+def test_a_node_with_other_gpus_than_its_peers_is_reported_before_the_first_collective(tmp_path, models, message):
     usual, other = gpus_at(tmp_path / "usual", *["NVIDIA H200"] * 8), gpus_at(tmp_path / "other", *models)
     settings = [f"--rank-env={rank}:UNHANG_SMOKE_ROOT={other if rank == 2 else usual}" for rank in range(3)]
     done = smoke("--nproc", 3, *SMALL, "--step-timeout", 60, "--phases", "all_reduce", *settings)
     assert done.code == 1
     [suspect] = done.suspects
     assert (suspect["rank"], suspect["phase"]) == (2, "consistency")
-    assert words in suspect["why"]
+    assert message in suspect["why"]
     assert "init" not in [row["name"] for row in done.result["phases"]]
 
 

@@ -40,12 +40,12 @@ def test_native_frames_name_the_library_that_waits():
     store = "import torch.distributed as d\nprint('here', flush=True)\nd.TCPStore('127.0.0.1', 0, 2, True)"
     with subprocess.Popen([sys.executable, "-c", store], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as waiting:
         waiting.stdout.readline()
-        said, until = "", time.monotonic() + DEADLINE_S
-        while "TCPStore" not in said and time.monotonic() < until:
-            said = payload.native_stacks(payload.find_spy(sys.executable), [waiting.pid], DEADLINE_S).get(waiting.pid, "")
+        output, until = "", time.monotonic() + DEADLINE_S
+        while "TCPStore" not in output and time.monotonic() < until:
+            output = payload.native_stacks(payload.find_spy(sys.executable), [waiting.pid], DEADLINE_S).get(waiting.pid, "")
         waiting.kill()
-    assert "libtorch" in said
-    assert "TCPStore" in said
+    assert "libtorch" in output
+    assert "TCPStore" in output
 
 
 def test_a_spy_that_hangs_costs_seconds_and_nothing_else(program):
@@ -65,8 +65,8 @@ def test_a_spy_that_may_not_look_leaves_no_stack_and_no_process(program):
 
 def test_without_native_frames_a_look_from_outside_is_taken(program):
     program("py-spy", 'case "$*" in *--native*) exec sleep 100000;; esac\necho "main (train.py:7) $*"')
-    said = payload.native_stacks(payload.find_spy(None), [4711], 8)
-    assert said[4711].startswith("main (train.py:7) dump --nonblocking --pid 4711")
+    output = payload.native_stacks(payload.find_spy(None), [4711], 8)
+    assert output[4711].startswith("main (train.py:7) dump --nonblocking --pid 4711")
 
 
 def test_the_spy_is_found_beside_the_users_python(tmp_path, monkeypatch):

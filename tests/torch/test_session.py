@@ -55,7 +55,7 @@ class Nodes:
     def run(self, plans):
         self.tried.append((tuple(plan.host for plan in plans), plans[0].document))
         lines = [[json.dumps(event).encode() for event in events_of(plan)] for plan in plans]
-        return [Stream(plan.host, plan.ranks, tuple(parse_events(said, plan.ranks))) for plan, said in zip(plans, lines, strict=True)]
+        return [Stream(plan.host, plan.ranks, tuple(parse_events(output, plan.ranks))) for plan, output in zip(plans, lines, strict=True)]
 
 
 def smoke(*drills, options=None, surveys=SURVEYS):

@@ -51,8 +51,8 @@ def test_one_srun_surveys_and_one_runs_the_group(slurm):
     done = run("--hosts", "here01", "--srun=--partition=gpu", "--srun=--gres=gpu:8")
     assert (done.code, done.result["launcher"], done.result["world_size"]) == (0, "slurm", 1), done.stdout
     assert len(given()) == 2
-    for words in given():
-        assert {"--nodelist=here01", "--nodes=1", "--ntasks-per-node=1", "--partition=gpu", "--gres=gpu:8"} <= set(words)
+    for argv in given():
+        assert {"--nodelist=here01", "--nodes=1", "--ntasks-per-node=1", "--partition=gpu", "--gres=gpu:8"} <= set(argv)
 
 
 def test_a_node_that_srun_cannot_start_is_named_and_the_other_passes(slurm):

@@ -47,10 +47,10 @@ def once(tmp_path_factory):
         with open(top / f"{name}.lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not place.exists():
-                said, frozen = make()
-                place.write_text(json.dumps({"said": said, "disk": str(frozen.disk), "memory": str(frozen.memory)}))
+                output, frozen = make()
+                place.write_text(json.dumps({"output": output, "disk": str(frozen.disk), "memory": str(frozen.memory)}))
         known = json.loads(place.read_text())
-        return known["said"], Frozen(Path(known["disk"]), Path(known["memory"]))
+        return known["output"], Frozen(Path(known["disk"]), Path(known["memory"]))
 
     return made
 
@@ -73,13 +73,13 @@ def booted(image, folders, once):
 
 @pytest.fixture(scope="session")
 def installation(image, folders, booted, once):
-    """({code, said of the role without a word about rebooting; kernels, boots: what the machine was then}, Frozen)."""
+    """({code, output of the role without a word about rebooting; kernels, boots: what the machine was then}, Frozen)."""
 
     def install():
         with Machine(image, folders(), booted) as machine:
             played = site_of(machine).play()
             seen = {"kernels": machine.shell("ls /boot; dkms status"), "boots": boots(machine)}
-            return {"code": played.code, "said": played.said, **seen}, machine.freeze()
+            return {"code": played.code, "output": played.output, **seen}, machine.freeze()
 
     return once("installation", install)
 

@@ -24,8 +24,8 @@ def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_a
     machine.shell("systemctl start somebody")
     played = prepared.play(kernel_reboot=True)
     assert played.code != 0
-    assert f"expected {image.new} to come up, found {image.other}" in played.said
-    assert f"back on {image.other}, which is neither {image.new} nor {image.old}" in played.said
+    assert f"expected {image.new} to come up, found {image.other}" in played.output
+    assert f"back on {image.other}, which is neither {image.new} nor {image.old}" in played.output
     assert machine.shell("uname -r").strip() == image.other
     assert default_of(machine).startswith(image.old)
     assert "next_entry" not in boots(machine)
@@ -37,6 +37,6 @@ def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_a
 
     finished = prepared.play(kernel_reboot=True, kernel_retry=True)
     assert finished.code == 0
-    assert "going on with state" in finished.said
+    assert "going on with state" in finished.output
     assert machine.shell("uname -r").strip() == image.new
     assert default_of(machine).startswith(image.new)

@@ -18,7 +18,7 @@ def test_power_that_is_lost_in_the_middle_of_dpkg_leaves_a_machine_that_boots_an
     assert machine.shell("dpkg --audit").strip() != ""
     played = fresh.play()
     assert played.code == 0
-    assert "going on with state" in played.said
+    assert "going on with state" in played.output
     assert machine.shell("dpkg --audit").strip() == ""
     assert default_of(machine).startswith(image.old)
     assert f"vmtest/1.0, {image.new}" in machine.shell("dkms status")
@@ -29,13 +29,13 @@ def test_a_preview_writes_nothing_and_a_module_that_does_not_build_keeps_the_ker
     machine.shell("touch /root/mark")
     preview = fresh.play("--check", "--diff", kernel_reboot=True)
     assert preview.code == 0
-    assert f"+linux-image-{image.new}" in preview.said
+    assert f"+linux-image-{image.new}" in preview.output
     assert machine.shell("find /etc /boot /usr /var/lib -xdev -newer /root/mark -type f").split() == []
     machine.shell("echo '#error too old for this kernel' >>/usr/src/vmtest-1.0/vmtest.c")
     played = fresh.play(kernel_reboot=True)
     assert played.code != 0
-    assert f"does not build for kernel {image.new}" in played.said
-    assert "too old for this kernel" in played.said
+    assert f"does not build for kernel {image.new}" in played.output
+    assert "too old for this kernel" in played.output
     assert machine.shell("uname -r").strip() == image.old
     assert default_of(machine).startswith(image.old)
     assert "next_entry" not in boots(machine)
@@ -48,8 +48,8 @@ def test_where_grub_cannot_write_the_role_refuses_and_writes_nothing(fresh):
     machine.shell("touch /root/mark")
     played = fresh.play(kernel_reboot=True)
     assert played.code != 0
-    assert "btrfs" in played.said
-    assert "again and again" in played.said
+    assert "btrfs" in played.output
+    assert "again and again" in played.output
     assert machine.shell(looked_at).split() == []
 
 
@@ -58,6 +58,6 @@ def test_where_the_root_file_system_is_full_the_role_refuses_and_the_boot_loader
     machine.shell("fallocate -l $(($(df --output=avail -B1 / | tail -n 1) - 200000000)) /fill")
     played = fresh.play(kernel_reboot=True)
     assert played.code != 0
-    assert "free on the file system of / and " in played.said
+    assert "free on the file system of / and " in played.output
     assert boots(machine) == {}
     assert machine.shell("ls /boot/vmlinuz-*; dpkg --audit").split() == [f"/boot/vmlinuz-{image.old}"]

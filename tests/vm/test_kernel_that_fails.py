@@ -16,14 +16,14 @@ def test_a_kernel_whose_initrd_is_broken_leaves_the_machine_on_the_old_one_and_i
     machine.shell(f"dd if=/dev/urandom of=/boot/initrd.img-{image.new} bs=64k count=64 conv=notrunc status=none")
     played = prepared.play(kernel_reboot=True)
     assert played.code != 0
-    assert f"expected {image.new} to come up, found {image.old}" in played.said
+    assert f"expected {image.new} to come up, found {image.old}" in played.output
     assert "Kernel panic" in machine.console()
     assert machine.shell("uname -r").strip() == image.old
     assert default_of(machine).startswith(image.old)
     assert record(machine)["status"] == "fell_back"
     again = prepared.play(kernel_reboot=True)
     assert again.code != 0
-    assert "was tried and fell back" in again.said
+    assert "was tried and fell back" in again.output
 
 
 def test_a_kernel_that_comes_up_without_its_network_is_left_by_the_node_itself(image, prepared):
@@ -32,7 +32,7 @@ def test_a_kernel_that_comes_up_without_its_network_is_left_by_the_node_itself(i
     machine.shell(f"find /lib/modules/{image.new} -name 'virtio_net.ko*' -delete; depmod {image.new}")
     played = prepared.play(kernel_reboot=True, kernel_confirm_within_s=120)
     assert played.code != 0
-    assert f"{image.new} was not confirmed within 120 s after its start" in played.said
+    assert f"{image.new} was not confirmed within 120 s after its start" in played.output
     assert f"unhang: {image.new} is on trial" in machine.console()
     assert machine.shell("uname -r").strip() == image.old
     assert record(machine)["status"] == "fell_back"
@@ -47,7 +47,7 @@ def test_a_kernel_under_which_a_gpu_is_gone_is_taken_back(image, prepared):
         machine.shell(f"mkdir -p /etc/systemd/system/multi-user.target.wants; ln -s ../{name}.service /etc/systemd/system/multi-user.target.wants/")
     played = prepared.play(kernel_reboot=True, kernel_settle_s=10)
     assert played.code != 0
-    assert "expected the 2 GPUs of before, found 1 of them gone: GPU-" in played.said
+    assert "expected the 2 GPUs of before, found 1 of them gone: GPU-" in played.output
     assert machine.shell("uname -r").strip() == image.old
     assert record(machine)["status"] == "fell_back"
     assert "GPUs of before" in record(machine)["why"]

@@ -11,7 +11,7 @@ FIRST, SECOND, *_ = NAMES
 def test_a_preview_shows_what_would_change_and_writes_nothing_then_the_fleet_is_brought_to_its_policy(pinned):
     preview = remediate(pinned)
     assert preview.code == 0
-    assert preview.said.count("-CUDA_VISIBLE_DEVICES=0") == 4
+    assert preview.output.count("-CUDA_VISIBLE_DEVICES=0") == 4
     assert untouched(pinned, *NAMES) == list(NAMES)
 
     two = [FIRST, SECOND]

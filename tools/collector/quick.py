@@ -199,9 +199,9 @@ def shape_of(shape: Shape | None) -> dict[str, Any] | None:
     """A Shape as JSON, what it does not say left out."""
     if shape is None:
         return None
-    said = {"version": shape.version, "values": list(shape.values), "sample": shape.sample, "counter": shape.counter, "identity": shape.identity}
+    marks = {"version": shape.version, "values": list(shape.values), "sample": shape.sample, "counter": shape.counter, "identity": shape.identity}
     below = {"fields": {name: shape_of(one) for name, one in shape.fields.items()}, "item": shape_of(shape.item)}
-    return {"kind": shape.kind, **{name: value for name, value in {**below, **said}.items() if value}}
+    return {"kind": shape.kind, **{name: value for name, value in {**below, **marks}.items() if value}}
 
 
 def tables_in(trees: Iterable[nodes.Node]) -> set[str]:

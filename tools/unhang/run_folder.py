@@ -80,7 +80,7 @@ def list_runs(runs: Path) -> list[Path]:
 def find_run(named: str | Path, runs: Path | None = None) -> Path:
     """A run folder by its path, by its id or the beginning of one, or as "latest"; runs/ID means the same in every folder.
 
-    runs: where to look, runs_folder() unless told.
+    runs: where to look, runs_folder() by default.
     Raises UserError.
     """
     runs = runs_folder() if runs is None else runs

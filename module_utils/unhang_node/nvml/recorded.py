@@ -139,14 +139,14 @@ class RecordedSession:
 
     def _behave(self, name: str, arguments: str) -> None:
         """Is slow, stalls, crashes or misses the function, where the recording says so."""
-        for said, seconds in self.recording["slow"].items():
-            if _is_named(said, name, arguments):
+        for answer, seconds in self.recording["slow"].items():
+            if _is_named(answer, name, arguments):
                 time.sleep(seconds)
-        for said in self.recording["stall"]:
-            while _is_named(said, name, arguments):
+        for answer in self.recording["stall"]:
+            while _is_named(answer, name, arguments):
                 time.sleep(3600)
-        for said in self.recording["crash"]:
-            if _is_named(said, name, arguments):
+        for answer in self.recording["crash"]:
+            if _is_named(answer, name, arguments):
                 os.kill(os.getpid(), signal.SIGSEGV)
         if name in self.missing:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
@@ -157,9 +157,9 @@ def base_name(name: str) -> str:
     return name[:-3] if name[-3:-1] == "_v" else name
 
 
-def _is_named(said: str, name: str, arguments: str) -> bool:
+def _is_named(answer: str, name: str, arguments: str) -> bool:
     """Whether "name" or "name(3)" is said of this call."""
-    function, _, rest = said.replace(" ", "").partition("(")
+    function, _, rest = answer.replace(" ", "").partition("(")
     return base_name(function) == base_name(name) and (not rest or rest == arguments + ")")
 
 
@@ -181,12 +181,12 @@ def _value(value: Any) -> Any:
 def field_value(device: dict[str, Any], number: int, scope: int | None) -> Struct:
     """What nvmlDeviceGetFieldValues answers for one field: a structure with nvmlReturn and value.ullVal. scope: a link, ALL_LINKS or None."""
     name = FIELD_NAMES.get(number)
-    said = device.get("fields", {}).get(f"{name}:{scope}") or device.get("fields", {}).get(name)
+    field = device.get("fields", {}).get(f"{name}:{scope}") or device.get("fields", {}).get(name)
     links = device.get("nvlink", [])
-    if said is None:
+    if field is None:
         code, value = INVALID_ARGUMENT, 0
     else:
-        code, value = said["ret"], said["ull"]
+        code, value = field["ret"], field["ull"]
     if code == 0 and name == "NVML_FI_DEV_NVLINK_LINK_COUNT":
         value = len(links)
     if code == 0 and name in LINK_ERRORS and scope is not None:

@@ -17,15 +17,15 @@ def parse_routes(text: str) -> list[tuple[str, int, int, bool]]:
     """[(interface, network, mask, is_direct)] of /proc/net/route, numbers as host integers; routes that are down or rejecting left out."""
     routes = []
     for line in text.splitlines()[1:65537]:
-        words = line.split()
-        if len(words) < 8:
+        fields = line.split()
+        if len(fields) < 8:
             continue
         try:
-            network, gateway, flags, mask = int(words[1], 16), int(words[2], 16), int(words[3], 16), int(words[7], 16)
+            network, gateway, flags, mask = int(fields[1], 16), int(fields[2], 16), int(fields[3], 16), int(fields[7], 16)
         except ValueError:
             continue
         if flags & FLAG_UP and not flags & FLAG_REJECT and max(network, gateway, mask) < 1 << 32:
-            routes.append((words[0], swap(network), swap(mask), gateway == 0))
+            routes.append((fields[0], swap(network), swap(mask), gateway == 0))
     return routes
 
 
@@ -38,9 +38,9 @@ def parse_default_interfaces(text: str, text6: str = "") -> list[str]:
     """Names of the interfaces that hold a default route, by /proc/net/route and ipv6_route."""
     names = [name for name, network, mask, _direct in parse_routes(text) if network == 0 and mask == 0]
     for line in text6.splitlines()[:65536]:
-        words = line.split()
-        if len(words) == 10 and words[0] == "0" * 32 and words[1] == "00" and words[9] != "lo":
-            names.append(words[9])
+        fields = line.split()
+        if len(fields) == 10 and fields[0] == "0" * 32 and fields[1] == "00" and fields[9] != "lo":
+            names.append(fields[9])
     return sorted(set(names))
 
 
@@ -48,10 +48,10 @@ def parse_local_addresses(text: str) -> set[int]:
     """{address as host integer} of the local addresses in /proc/net/fib_trie: the lines "|-- a.b.c.d" followed by "/32 host LOCAL"."""
     found, last = set(), None
     for line in text.splitlines()[:262144]:
-        words = line.split()
-        if len(words) == 2 and words[0] == "|--":
-            last = words[1]
-        elif words[:3] == ["/32", "host", "LOCAL"] and last:
+        fields = line.split()
+        if len(fields) == 2 and fields[0] == "|--":
+            last = fields[1]
+        elif fields[:3] == ["/32", "host", "LOCAL"] and last:
             number = ipv4_number(last)
             if number is not None:
                 found.add(number)
@@ -96,11 +96,11 @@ def parse_if_inet6(text: str) -> dict[str, list[str]]:
     """{interface: ["fe80::1/64"]} of /proc/net/if_inet6."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines()[:65536]:
-        words = line.split()
-        if len(words) == 6 and len(words[0]) == 32:
+        fields = line.split()
+        if len(fields) == 6 and len(fields[0]) == 32:
             try:
-                address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))
-                found.setdefault(words[5], []).append(f"{address}/{int(words[2], 16)}")
+                address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(fields[0]))
+                found.setdefault(fields[5], []).append(f"{address}/{int(fields[2], 16)}")
             except ValueError:
                 continue
     return found

@@ -26,49 +26,49 @@ def parse_apt_conf(text: str, settings: AptSettings | None = None) -> AptSetting
     """
     settings = {} if settings is None else settings
     scopes: list[str] = []
-    words: list[tuple[str, str]] = []
+    tokens: list[tuple[str, str]] = []
     for string, mark, word in (found.groups() for found in _TOKENS.finditer(text)):
         if string is not None:
-            words.append(('"', string))
+            tokens.append(('"', string))
         elif word:
-            words.append(("", word))
+            tokens.append(("", word))
         elif mark == "{":
-            scopes.append(_plain(words))
-            words = []
+            scopes.append(_plain(tokens))
+            tokens = []
         elif mark == ";":
-            _assign(settings, "::".join(scope for scope in scopes if scope), words)
-            words = []
+            _assign(settings, "::".join(scope for scope in scopes if scope), tokens)
+            tokens = []
         elif mark == "}":
-            words = []
+            tokens = []
             if scopes:
                 scopes.pop()
     return settings
 
 
-def _plain(words: list[tuple[str, str]]) -> str:
-    return words[0][1] if words else ""
+def _plain(tokens: list[tuple[str, str]]) -> str:
+    return tokens[0][1] if tokens else ""
 
 
-def _assign(settings: AptSettings, scope: str, words: list[tuple[str, str]]) -> None:
-    if not words:
+def _assign(settings: AptSettings, scope: str, tokens: list[tuple[str, str]]) -> None:
+    if not tokens:
         return
-    if words[0] == ("", "#clear"):
-        for _quote, name in words[1:]:
+    if tokens[0] == ("", "#clear"):
+        for _quote, name in tokens[1:]:
             start = (scope + "::" if scope else "") + name
             for known in [key for key in settings if key == start.lower() or key.startswith(start.lower() + "::")]:
                 settings[known] = []
         return
-    if words[0][1] == "#include" or len(words) > 2:
+    if tokens[0][1] == "#include" or len(tokens) > 2:
         return
-    if len(words) == 1:
-        if words[0][0] == '"':  # an item without a name, inside the list's braces
-            settings.setdefault(scope.lower(), []).append(words[0][1])
+    if len(tokens) == 1:
+        if tokens[0][0] == '"':  # an item without a name, inside the list's braces
+            settings.setdefault(scope.lower(), []).append(tokens[0][1])
         return
-    name = (scope + "::" if scope else "") + words[0][1]
+    name = (scope + "::" if scope else "") + tokens[0][1]
     if name.endswith("::"):
-        settings.setdefault(name[:-2].lower(), []).append(words[1][1])
+        settings.setdefault(name[:-2].lower(), []).append(tokens[1][1])
     else:
-        settings[name.lower()] = [words[1][1]]
+        settings[name.lower()] = [tokens[1][1]]
 
 
 def setting_values(settings: AptSettings, name: str) -> list[str]:
@@ -122,18 +122,18 @@ def _pins(fields: dict[str, tuple[str, int]]) -> list[dict[str, Any]]:
         priority: int | None = int(fields.get("pin-priority", ("", 0))[0])
     except ValueError:
         priority = None
-    words, line = fields["package"]
-    return [{"package": word, "pin": fields["pin"][0], "priority": priority, "line": line} for word in words.split()]
+    tokens, line = fields["package"]
+    return [{"package": word, "pin": fields["pin"][0], "priority": priority, "line": line} for word in tokens.split()]
 
 
 def pin_priority(pins: list[dict[str, Any]], package: str, version: str, default: int) -> int:
     """Priority of one version of a package under the version pins: the first pin that names the package itself wins over globs (apt_preferences(5))."""
     for exact in (True, False):
         for pin in pins:
-            words = pin["pin"].split(None, 1)
-            if pin["priority"] is None or len(words) != 2 or words[0] != "version" or (pin["package"] == package) != exact:
+            tokens = pin["pin"].split(None, 1)
+            if pin["priority"] is None or len(tokens) != 2 or tokens[0] != "version" or (pin["package"] == package) != exact:
                 continue
-            if (exact or _names(pin["package"], package)) and fnmatch.fnmatchcase(version, words[1].strip()):
+            if (exact or _names(pin["package"], package)) and fnmatch.fnmatchcase(version, tokens[1].strip()):
                 return int(pin["priority"])
     return default
 

@@ -35,13 +35,13 @@ def parse_pam_env_conf(text: str) -> list[Assignment]:
     """[Assignment] of /etc/security/pam_env.conf: NAME DEFAULT=value OVERRIDE=value; what refers to others is not certain."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.strip().split(None, 1)
-        if len(words) != 2 or words[0].startswith("#"):
+        fields = line.strip().split(None, 1)
+        if len(fields) != 2 or fields[0].startswith("#"):
             continue
-        parts = {key: value.strip('"') for key, value in _PAM.findall(words[1])}
+        parts = {key: value.strip('"') for key, value in _PAM.findall(fields[1])}
         value = parts.get("OVERRIDE") or parts.get("DEFAULT")
         if value is not None:
-            rows.append(Assignment(name=words[0], value=value, line=number, certain="$" not in value and "@" not in value))
+            rows.append(Assignment(name=fields[0], value=value, line=number, certain="$" not in value and "@" not in value))
     return rows
 
 

@@ -56,12 +56,12 @@ def parse_conf(text: str) -> list[tuple[str, str]]:
     """(folders, include patterns) of one ld.so.conf, in the order of the file as [("folder"|"include", text)]."""
     rows: list[tuple[str, str]] = []
     for line in text.splitlines():
-        words = line.split("#")[0].strip()
-        if not words:
+        entry = line.split("#")[0].strip()
+        if not entry:
             continue
-        kind, _, rest = words.partition(" ")
+        kind, _, rest = entry.partition(" ")
         if kind == "include":
             rows.extend(("include", pattern) for pattern in rest.split())
         elif kind != "hwcap":
-            rows.extend(("folder", folder.split("=")[0].rstrip("/") or "/") for folder in re.split(r"[\s,:]+", words) if folder)
+            rows.extend(("folder", folder.split("=")[0].rstrip("/") or "/") for folder in re.split(r"[\s,:]+", entry) if folder)
     return rows

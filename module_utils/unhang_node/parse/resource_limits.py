@@ -26,9 +26,9 @@ def parse_proc_limits(text: str) -> dict[str, int | None]:
     for line in text.splitlines():
         for title, soft, hard in PROC_NAMES:
             if line.startswith(title):
-                words = line[len(title) :].split()
-                values[soft] = parse_limit(words[0]) if words else None
-                values[hard] = parse_limit(words[1]) if len(words) > 1 else None
+                fields = line[len(title) :].split()
+                values[soft] = parse_limit(fields[0]) if fields else None
+                values[hard] = parse_limit(fields[1]) if len(fields) > 1 else None
     return values
 
 
@@ -47,17 +47,17 @@ def parse_limits_conf(text: str, path: str) -> list[dict[str, Any]]:
     """
     rows: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if len(words) != 4 or words[2] not in CONF_NAMES or words[1] not in ("soft", "hard", "-"):
+        fields = line.partition("#")[0].split()
+        if len(fields) != 4 or fields[2] not in CONF_NAMES or fields[1] not in ("soft", "hard", "-"):
             continue
-        value = parse_limit(words[3])
-        if value is None or (words[0] not in rows and len(rows) >= ROWS):
+        value = parse_limit(fields[3])
+        if value is None or (fields[0] not in rows and len(rows) >= ROWS):
             continue
-        name, unit = CONF_NAMES[words[2]]
+        name, unit = CONF_NAMES[fields[2]]
         value = value * unit if value >= 0 else value
-        row = rows.setdefault(words[0], {"domain": words[0]})
+        row = rows.setdefault(fields[0], {"domain": fields[0]})
         row["evidence"] = f"{path}:{number}"
-        for kind in ("soft", "hard") if words[1] == "-" else (words[1],):
+        for kind in ("soft", "hard") if fields[1] == "-" else (fields[1],):
             row[name.format(kind)] = value
     return list(rows.values())
 

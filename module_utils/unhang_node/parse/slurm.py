@@ -105,15 +105,15 @@ def parse_nodes_json(text: str) -> List[SlurmNode]:
 def _json_node(row: Any) -> SlurmNode:
     name = row.get("name") if isinstance(row, dict) else None
     states = row.get("state") if isinstance(row, dict) else None
-    words = [*(states if isinstance(states, list) else [states]), *(row.get("state_flags") or [])] if isinstance(row, dict) else []
-    if not isinstance(name, str) or not name or not words or not all(isinstance(word, str) and word for word in words):
+    names = [*(states if isinstance(states, list) else [states]), *(row.get("state_flags") or [])] if isinstance(row, dict) else []
+    if not isinstance(name, str) or not name or not names or not all(isinstance(word, str) and word for word in names):
         raise ValueError(f"expected a node with a name and its states, found {str(row)[:80]}")
     places = {"Gres": "gres", "ActiveFeatures": "active_features", "Partitions": "partitions", "NodeAddr": "address", "NodeHostName": "hostname"}
     values = {key: row.get(place) for key, place in places.items()}
     fields = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
     return SlurmNode(
         name=name,
-        states=parse_states("+".join(words)),
+        states=parse_states("+".join(names)),
         reason=_line(row.get("reason")),
         by=_line(row.get("reason_set_by_user")),
         fields={key: value for key, value in fields.items() if isinstance(value, str) and value not in NONE},
@@ -165,9 +165,9 @@ def _reason(name: str, text: str) -> Tuple[str, str]:
         return "", ""
     if starts[0].start() and len(starts) > 1:
         raise ValueError(f"node {name}: expected one Reason=, found {len(starts)}, in its comment too")
-    words = text[starts[0].end() :]
-    said_by = _SET_BY.search(words)
-    return (words[: said_by.start()].strip(), said_by[1]) if said_by else (words.strip(), "")
+    reason = text[starts[0].end() :]
+    set_by = _SET_BY.search(reason)
+    return (reason[: set_by.start()].strip(), set_by[1]) if set_by else (reason.strip(), "")
 
 
 def parse_states(word: str) -> FrozenSet[str]:
@@ -200,11 +200,11 @@ def parse_jobs(text: str) -> List[Job]:
     """Jobs that are on a node, out of `squeue -h -o '%i|%T|%u|%e'`: fields into which no user can write. Raises ValueError for a line of another form."""
     jobs = []
     for line in text.splitlines():
-        words = line.strip().split("|")
-        if words == [""]:
+        fields = line.strip().split("|")
+        if fields == [""]:
             continue
-        if len(words) != 4 or not re.fullmatch(r"[0-9][0-9A-Za-z_+.\[\]%,-]*", words[0]) or not words[1].isupper():
+        if len(fields) != 4 or not re.fullmatch(r"[0-9][0-9A-Za-z_+.\[\]%,-]*", fields[0]) or not fields[1].isupper():
             raise ValueError(f"expected ID|STATE|USER|END of a job, found {line.strip()[:80]!r}")
-        if words[1] not in FINISHED:
-            jobs.append(Job(*words))
+        if fields[1] not in FINISHED:
+            jobs.append(Job(*fields))
     return jobs

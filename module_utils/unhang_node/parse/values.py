@@ -55,10 +55,10 @@ def parse_meminfo(text: str) -> dict[str, int]:
     values = {}
     for line in text.splitlines():
         name, colon, rest = line.partition(":")
-        words = rest.split()
-        number = integer_or_none(words[0]) if colon and words else None
+        fields = rest.split()
+        number = integer_or_none(fields[0]) if colon and fields else None
         if number is not None:
-            values[name.strip()] = number * 1024 if len(words) > 1 and words[1].lower() == "kb" else number
+            values[name.strip()] = number * 1024 if len(fields) > 1 and fields[1].lower() == "kb" else number
     return values
 
 

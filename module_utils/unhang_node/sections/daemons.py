@@ -41,10 +41,10 @@ def started_s(root: Root, comm: str, unit: str, pid_files: Iterable[str] = ()) -
 
     Field 22 of /proc/<pid>/stat, in ticks of 1/100 s on every Linux that has GPUs (proc(5)).
     """
-    words = [(_text(root, path) or "").strip() for path in pid_files]
+    pids = [(_text(root, path) or "").strip() for path in pid_files]
     for folder in CGROUPS:
-        words += (_text(root, f"{folder}/{unit}/cgroup.procs") or "").split()[:16]
-    pid = next((word for word in words if word.isdigit() and len(word) <= 10 and _comm(root, word) == comm[:COMM_BYTES]), None)
+        pids += (_text(root, f"{folder}/{unit}/cgroup.procs") or "").split()[:16]
+    pid = next((word for word in pids if word.isdigit() and len(word) <= 10 and _comm(root, word) == comm[:COMM_BYTES]), None)
     if pid is None:
         return None
     fields = root.text(f"/proc/{pid}/stat", 4096).rpartition(")")[2].split()

@@ -88,8 +88,8 @@ def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
 
 def read_cmdline(root: Root) -> str:
     """The kernel command line; values whose name speaks of a secret become ***, for run folders are passed around. Raises OSError."""
-    words = read_line(root, "/proc/cmdline", 4096).split(" ")
-    return " ".join(hide_secret(word) for word in words)
+    parameters = read_line(root, "/proc/cmdline", 4096).split(" ")
+    return " ".join(hide_secret(word) for word in parameters)
 
 
 def hide_secret(word: str) -> str:
@@ -117,11 +117,11 @@ def read_module_list(root: Root) -> list[ModuleRow]:
 
 def parse_module_line(line: str) -> ModuleRow | None:
     """(name, users, taint letters) of "nvidia 56717312 42 nvidia_uvm, Live 0x0 (POE)", None of another shape."""
-    words = line.split()
-    if len(words) < 5:
+    fields = line.split()
+    if len(fields) < 5:
         return None
-    letters = words[-1][1:-1] if words[-1].startswith("(") and words[-1].endswith(")") else ""
-    return clean(words[0], 64), integer_or_none(words[2]), letters
+    letters = fields[-1][1:-1] if fields[-1].startswith("(") and fields[-1].endswith(")") else ""
+    return clean(fields[0], 64), integer_or_none(fields[2]), letters
 
 
 def is_of_interest(name: str) -> bool:

@@ -90,10 +90,10 @@ def read_hostname(root: Root) -> str:
 
 def read_uptime(root: Root) -> float:
     """Seconds. Raises OSError and ValueError."""
-    words = root.text("/proc/uptime", 256).split()
-    seconds = float(words[0]) if words else -1.0
+    fields = root.text("/proc/uptime", 256).split()
+    seconds = float(fields[0]) if fields else -1.0
     if not 0 <= seconds < 1e10:
-        raise ValueError(f"/proc/uptime: expected seconds, found {' '.join(words)[:40]!r}")
+        raise ValueError(f"/proc/uptime: expected seconds, found {' '.join(fields)[:40]!r}")
     return seconds
 
 
@@ -218,9 +218,9 @@ def read_image(root: Root, unread: Unread, mounts: list[Mount] | None, is_contai
     if is_container:
         unread.add("image", "absent", "a container's file system says nothing about the node")
         return {"kind": None, "evidence": None}
-    words = (line_if_there(root, "/proc/cmdline") or "").split()
+    parameters = (line_if_there(root, "/proc/cmdline") or "").split()
     evidence = next((path for path in IMAGE_PATHS if there(root, path)), None)
-    evidence = evidence or next(("kernel command line " + word for word in words for mark in IMAGE_WORDS if word.startswith(mark)), None)
+    evidence = evidence or next(("kernel command line " + word for word in parameters for mark in IMAGE_WORDS if word.startswith(mark)), None)
     top = mount_of(mounts or [], "/")
     if evidence is not None:
         return {"kind": "stateless", "evidence": clean(evidence, 512)}

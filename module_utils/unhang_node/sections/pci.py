@@ -170,10 +170,10 @@ def read_iommu(root: Root, gpus: list[str]) -> dict[str, Any]:
 
 def mode_of_cmdline(cmdline: str) -> tuple[str, str | None]:
     """(mode, the words that say so) for kernels before 5.11, whose groups have no type."""
-    words = cmdline.split()
-    if "iommu=pt" in words or "iommu.passthrough=1" in words:
+    parameters = cmdline.split()
+    if "iommu=pt" in parameters or "iommu.passthrough=1" in parameters:
         return "passthrough", "iommu=pt on the kernel command line"
-    named = [word for word in words if word.startswith(("intel_iommu=", "amd_iommu=", "iommu="))]
+    named = [word for word in parameters if word.startswith(("intel_iommu=", "amd_iommu=", "iommu="))]
     if any(word.partition("=")[2].split(",")[0] in ("on", "force", "force_enable") for word in named):
         return "translated", clean_or_none(" ".join(named), 256)
     return "unknown", "groups without a type, nothing on the kernel command line"

@@ -27,7 +27,7 @@ C_NAMES = {
 
 
 def build_fake_nvml(folder):
-    """Builds the library into `folder`; returns its path. Raises RuntimeError with gcc's words."""
+    """Builds the library into `folder`; returns its path. Raises RuntimeError with gcc's message."""
     os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, "libnvidia-ml.so.1")
     partial = f"{target}.{os.getpid()}"

@@ -263,7 +263,7 @@ def test_a_default_that_nobody_prepared_is_no_default_to_fall_back_to(node):
 
 
 @pytest.mark.parametrize(
-    ("files", "removed", "said"),
+    ("files", "removed", "message"),
     [
         ({f"/boot/initrd.img-{NEW}": ""}, (), f"/boot/initrd.img-{NEW}"),
         ({}, (f"boot/initrd.img-{NEW}",), f"update-initramfs -c -k {NEW}"),
@@ -271,13 +271,13 @@ def test_a_default_that_nobody_prepared_is_no_default_to_fall_back_to(node):
         ({}, (f"boot/vmlinuz-{NEW}",), "expected the image"),
     ],
 )
-def test_a_kernel_that_cannot_come_up_is_not_armed(node, files, removed, said):
+def test_a_kernel_that_cannot_come_up_is_not_armed(node, files, removed, message):
     call(node, "prepared")
     plant(node, files)
     for path in removed:
         (node / path).unlink()
     refused = call(node, "armed", release=NEW)
-    assert said in refused["msg"]
+    assert message in refused["msg"]
     assert boots(node) == (OLD, None)
 
 
@@ -294,13 +294,13 @@ MODULES = {
 
 @pytest.mark.parametrize("case", MODULES)
 def test_modules_that_are_loaded_now_have_to_be_there_for_the_new_kernel(node, case):
-    built, names, said = MODULES[case]
+    built, names, problems = MODULES[case]
     call(node, "prepared")
     plant(node, kernel_files(NEW, built))
     answer = call(node, "armed", release=NEW, modules=names)
-    assert bool(answer.get("failed")) is bool(said)
-    for words in said:
-        assert words in answer["msg"]
+    assert bool(answer.get("failed")) is bool(problems)
+    for part in problems:
+        assert part in answer["msg"]
 
 
 def test_a_failed_build_is_named_with_the_line_of_its_log(node):

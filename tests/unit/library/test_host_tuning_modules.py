@@ -64,14 +64,14 @@ def test_check_mode_writes_nothing_then_it_is_written_then_nothing_is_left_to_do
     done = node(module, options)
     assert done == foretold
     assert done["changed"], done
-    settled = tree(node.root)
-    assert settled != before
+    applied_state = tree(node.root)
+    assert applied_state != before
     again = node(module, options)
     assert (again["changed"], again["diff"]) == (False, [])
-    assert tree(node.root) == settled
+    assert tree(node.root) == applied_state
     absent = {key: options[key] for key in KEPT if key in options}
     assert node(module, absent, state="absent", check=True)["changed"]
-    assert tree(node.root) == settled
+    assert tree(node.root) == applied_state
     assert node(module, absent, state="absent")["changed"]
     assert {path: content for path, content in tree(node.root).items() if content is not None} == {
         path: content for path, content in before.items() if content is not None

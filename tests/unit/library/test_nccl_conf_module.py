@@ -164,9 +164,9 @@ def test_each_format_is_read_back_as_it_was_meant(form):
 def test_a_real_shell_gets_the_value_byte_for_byte(tmp_path, form, command):
     path = tmp_path / "script"
     path.write_text(settled_text(None, form, AWKWARD, ""))
-    said = subprocess.run([part.format(path) if part != "-c" else part for part in command], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run([part.format(path) if part != "-c" else part for part in command], capture_output=True, text=True, check=True).stdout
     wanted = AWKWARD["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"]
-    assert wanted in said.replace("'\\''", "'")
+    assert wanted in output.replace("'\\''", "'")
 
 
 def test_pam_cannot_hold_everything():

@@ -38,8 +38,8 @@ def pin(folder, *what, **more):
 
 def held(folder):
     """Names on hold, as dpkg itself says."""
-    said = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
-    return {line.split()[0].split(":")[0] for line in said.splitlines() if line.split()[1] == "hold"}
+    output = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"}
 
 
 def facts(folder):
@@ -197,8 +197,8 @@ def test_the_pin_file_is_what_apt_reads(tmp_path):
     pins = parse_preferences((tmp_path / PIN_FILE.lstrip("/")).read_text())
     assert {row["pin"] for row in pins} == {"version 535.261.03-1", "version 535.161.07-1", "version 1"}
     options = ["-o", f"Dir={tmp_path}", "-o", f"Dir::State::status={tmp_path}/var/lib/dpkg/status", "-o", f"Dir::Cache={tmp_path}/cache"]
-    said = subprocess.run(["apt-cache", *options, "policy", "nvidia-driver"], capture_output=True, text=True, check=True).stdout
-    assert "535.261.03-1 1001" in said
+    output = subprocess.run(["apt-cache", *options, "policy", "nvidia-driver"], capture_output=True, text=True, check=True).stdout
+    assert "535.261.03-1 1001" in output
     dumped = subprocess.run(["apt-config", "-c", str(tmp_path) + BLACKLIST_FILE, "dump"], capture_output=True, text=True, check=True).stdout
     assert 'Package-Blacklist:: "nvidia-driver$"' in dumped
     assert 'Package-Blacklist:: "libnvidia-c\\+\\+$"' in dumped

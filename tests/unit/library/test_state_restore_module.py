@@ -203,8 +203,8 @@ class TestHolds:
         return tmp_path
 
     def names(self, folder):
-        said = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
-        return {line.split()[0].split(":")[0] for line in said.splitlines() if line.split()[1] == "hold"}
+        output = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
+        return {line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"}
 
     def quiet(self, folder):
         return {path: content for path, content in files(folder).items() if not path.startswith("/var/lib/dpkg") and content is not None}

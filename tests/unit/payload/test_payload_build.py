@@ -34,11 +34,11 @@ def test_the_committed_file_is_what_the_parts_make(last):
 
 def test_the_builder_says_so_when_the_file_is_stale(tmp_path):
     stale = tmp_path / "unhang_smoke.py"
-    words = [sys.executable, str(PROJECT / "tools" / "payload" / "build.py"), str(stale)]
+    argv = [sys.executable, str(PROJECT / "tools" / "payload" / "build.py"), str(stale)]
     stale.write_text(PAYLOAD.read_text("utf-8") + "# by hand\n")
-    assert subprocess.run([*words, "--check"], check=False).returncode == 1
-    assert subprocess.run(words, check=False, capture_output=True).returncode == 0
-    assert subprocess.run([*words, "--check"], check=False).returncode == 0
+    assert subprocess.run([*argv, "--check"], check=False).returncode == 1
+    assert subprocess.run(argv, check=False, capture_output=True).returncode == 0
+    assert subprocess.run([*argv, "--check"], check=False).returncode == 0
     assert stale.read_bytes() == PAYLOAD.read_bytes()
 
 
@@ -65,7 +65,7 @@ def test_parts_come_after_what_they_need_and_keep_their_lines(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "changed, words",
+    "changed, message",
     [
         ({"base": BASE + "\n\ndef one():\n    return 1\n"}, "expected a name of its own, found one"),
         ({"base": BASE + "\n\nos = 3\n"}, "found os, which work has too"),
@@ -80,12 +80,12 @@ def test_parts_come_after_what_they_need_and_keep_their_lines(tmp_path):
         ({"base": None}, "expected TWO in base, found it in no part"),
     ],
 )
-def test_parts_that_cannot_be_laid_together_are_refused(tmp_path, changed, words):
-    with pytest.raises(build.Unsound, match=words.replace("[", r"\[")):
+def test_parts_that_cannot_be_laid_together_are_refused(tmp_path, changed, message):
+    with pytest.raises(build.Unsound, match=message.replace("[", r"\[")):
         laid(tmp_path, **changed)
 
 
 def test_the_same_parts_make_the_same_bytes_in_any_process():
-    words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(PROJECT / 'tools')!r}); from payload import build; print(build.assemble(), end='')"]
-    answers = {subprocess.run(words, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}).stdout for seed in ("1", "2")}
+    argv = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(PROJECT / 'tools')!r}); from payload import build; print(build.assemble(), end='')"]
+    answers = {subprocess.run(argv, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}).stdout for seed in ("1", "2")}
     assert answers == {PAYLOAD.read_text("utf-8")}

@@ -39,10 +39,10 @@ def test_a_fault_of_unhang_is_one_line_that_names_a_file_with_the_details(failin
     assert main(["explain", "a b"]) == 2
     out, problem = capsys.readouterr()
     assert out == ""
-    said = re.fullmatch(r"unhang: a fault of unhang itself: RuntimeError: never\\nthought of; please report it with (\S+)\n", problem)
-    assert said, problem
-    assert Path(said[1]).parent == folder
-    details = Path(said[1]).read_text(encoding="utf-8")
+    output = re.fullmatch(r"unhang: a fault of unhang itself: RuntimeError: never\\nthought of; please report it with (\S+)\n", problem)
+    assert output, problem
+    assert Path(output[1]).parent == folder
+    details = Path(output[1]).read_text(encoding="utf-8")
     assert "explain 'a b'" in details
     assert "Traceback (most recent call last)" in details
     assert "thought of" in details
@@ -72,10 +72,10 @@ def test_details_that_cannot_be_written_are_said(failing, capsys, monkeypatch):
 def test_what_a_message_quotes_is_shown_and_not_obeyed(failing, capsys, problem):
     failing(problem)
     assert main(["explain", "x"]) == 2
-    said = capsys.readouterr().err
-    assert SHOWN in said
-    assert said.startswith("unhang: ")
-    assert said.isascii()
+    errors = capsys.readouterr().err
+    assert SHOWN in errors
+    assert errors.startswith("unhang: ")
+    assert errors.isascii()
 
 
 def test_a_list_of_faults_keeps_its_lines(failing, capsys):

@@ -47,7 +47,7 @@ def test_an_unknown_subset_says_what_was_found_and_what_is_allowed(name):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"p2p": "full"}, "unknown option p2p"),
         ({"p2p_matrix": "all"}, "found 'all', allowed are read, full"),
@@ -56,8 +56,8 @@ def test_an_unknown_subset_says_what_was_found_and_what_is_allowed(name):
         ({"deadline_s": float("nan")}, "deadline_s: found nan"),
     ],
 )
-def test_options_that_make_no_sense_are_named(options, words):
-    with pytest.raises(ValueError, match=words):
+def test_options_that_make_no_sense_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
         check_options(options)
 
 

@@ -28,7 +28,7 @@ def test_only_wanted_packages_are_listed_sorted_by_name():
 
 
 @pytest.mark.parametrize(
-    ("words", "listed", "held", "unfinished"),
+    ("status_words", "listed", "held", "unfinished"),
     [
         ("install ok installed", True, False, False),
         ("hold ok installed", True, True, False),
@@ -41,8 +41,8 @@ def test_only_wanted_packages_are_listed_sorted_by_name():
         ("install ok triggers-pending", True, False, True),
     ],
 )
-def test_status_words_tell_held_and_unfinished(words, listed, held, unfinished):
-    database = parse_status(dpkg_status({"nvidia-dkms-535": (words, "535.161.08")}).encode(), ("nvidia",))
+def test_status_words_tell_held_and_unfinished(status_words, listed, held, unfinished):
+    database = parse_status(dpkg_status({"nvidia-dkms-535": (status_words, "535.161.08")}).encode(), ("nvidia",))
     assert bool(database.packages) is listed
     assert (database.holds == ("nvidia-dkms-535",)) is held
     assert (database.unfinished == ("nvidia-dkms-535",)) is unfinished

@@ -96,12 +96,12 @@ def test_stalls_and_missing_functions_add_up_over_the_layers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("[]", "expected an object"), ("{", "line 1"), ('{"base": "self.json"}', "more than 16 bases")], ids=["list", "cut short", "circle"]
+    ("text", "message"), [("[]", "expected an object"), ("{", "line 1"), ('{"base": "self.json"}', "more than 16 bases")], ids=["list", "cut short", "circle"]
 )
-def test_a_file_that_is_no_recording_says_where(tmp_path, text, words):
+def test_a_file_that_is_no_recording_says_where(tmp_path, text, message):
     path = tmp_path / "self.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=words) as caught:
+    with pytest.raises(ValueError, match=message) as caught:
         load_recording(str(path))
     assert "self.json" in str(caught.value)
 

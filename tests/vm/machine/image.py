@@ -231,12 +231,12 @@ def install_grub(partial, raw):
     console = partial / "console"
     argv = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "1024", "-nodefaults", "-display", "none", "-no-reboot"]
     argv += ["-serial", f"file:{console}", "-drive", f"file={raw},if=virtio,format=raw,cache=unsafe"]
-    words = "root=/dev/vda1 console=ttyS0 no_timer_check panic=-1 init=/first-boot"
-    argv += ["-kernel", str(partial / "vmlinuz"), "-initrd", str(partial / "initrd"), "-append", words]
+    parameters = "root=/dev/vda1 console=ttyS0 no_timer_check panic=-1 init=/first-boot"
+    argv += ["-kernel", str(partial / "vmlinuz"), "-initrd", str(partial / "initrd"), "-append", parameters]
     run(argv)
-    said = console.read_text(encoding="utf-8", errors="replace")
-    if "VM-IMAGE-READY" not in said:
-        raise ImageError("expected grub-install to end well in the machine, its console's last lines: " + " | ".join(said.splitlines()[-5:]))
+    output = console.read_text(encoding="utf-8", errors="replace")
+    if "VM-IMAGE-READY" not in output:
+        raise ImageError("expected grub-install to end well in the machine, its console's last lines: " + " | ".join(output.splitlines()[-5:]))
 
 
 def run(argv, text=None, cwd=None):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from unhang_quick import data
 
-from unhang.judge.node_rules import CatalogueView, NodeView, judge_rule, node_world, words
+from unhang.judge.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
 from unhang.judge.rules import compile_rule, node_names, tables_shape
 from unhang.schemas.shapes import ANY, Shape, fact_shapes
 
@@ -60,7 +60,7 @@ def typed(value, shape):
 def judge(facts, policy, today, host="", groups=(), rule_ids=None):
     """[{rule, severity, title, verdict, where, expected, found}] of every rule and item. facts: unhang/node-facts/1.
 
-    rule_ids: only these rules; all of this file unless told.
+    rule_ids: only these rules; all of this file by default.
     """
     tables = tables_here()
     view = CatalogueView(tables, tables_shape(tables), tuple(data.RULE_IDS), today)
@@ -74,7 +74,7 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
             finding = {"rule": rule.id, "severity": rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
             finding.update(where=judged.item, items=judged.items)
             if judged.verdict in ("fail", "unknown"):
-                texts = words(rule, world, judged, items_of(rule, world))
+                texts = finding_texts(rule, world, judged, items_of(rule, world))
                 finding.update(expected=texts.get("expected", ""), found=texts.get("found", ""), do=texts.get("remedy.person", ""))
             found.append(finding)
     return found

@@ -28,8 +28,8 @@ def limit_refusal(limit: str) -> str:
     except UserError as problem:
         return f"unhang: --limit {visible(limit, 200)}: {visible(str(problem), 300)}"
     write = f"--limit '{hosts}'" if len(hosts) <= LONGEST else "the hosts into a file, one a line, and --limit @FILE"
-    said = f"unhang: --limit {visible(limit, 200)}: ansible-playbook does not read {visible(sets[0], 120)} as a set of hosts"
-    return f"{said}; write {write}, or use unhang playbook NAME, which takes node sets"
+    message = f"unhang: --limit {visible(limit, 200)}: ansible-playbook does not read {visible(sets[0], 120)} as a set of hosts"
+    return f"{message}; write {write}, or use unhang playbook NAME, which takes node sets"
 
 
 def translated(limit: str) -> str:

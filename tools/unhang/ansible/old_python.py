@@ -54,8 +54,8 @@ def is_missing(stdout: str, stderr: str, interpreter: str) -> bool:
 
 def run_collector(interpreter: str, options: Mapping[str, Any]) -> str:
     """The command line that runs the collector that it gets on standard input, and prints its document. options: as the module takes them."""
-    words = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, *collector_arguments(options)]
-    return " ".join(shlex.quote(word) for word in words)
+    argv = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, *collector_arguments(options)]
+    return " ".join(shlex.quote(word) for word in argv)
 
 
 def collector_arguments(options: Mapping[str, Any]) -> list[str]:

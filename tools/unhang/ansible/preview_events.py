@@ -45,9 +45,9 @@ def event_of(host: str, role: str, task: str, action: str, status: str, result: 
     return event
 
 
-def _text(said: Any) -> str:
+def _text(messages: Any) -> str:
     """Ansible's message: a text, or a list of texts or of what a person has to look at (`why`)."""
-    rows = said if isinstance(said, Sequence) and not isinstance(said, str) else [said]
+    rows = messages if isinstance(messages, Sequence) and not isinstance(messages, str) else [messages]
     return "; ".join(str(row.get("why") or row) if isinstance(row, Mapping) else str(row) for row in rows)[:LONGEST_TEXT]
 
 

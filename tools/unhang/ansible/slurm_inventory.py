@@ -104,10 +104,10 @@ def parse_gres(text: str) -> list[dict[str, str]]:
     """[{name, type, count}] of gpu:h200:8(S:0-1),nic:2; type is "" where there is none."""
     found = []
     for part in re.sub(r"\([^()]*\)", "", text).split(","):
-        words = [word for word in part.strip().split(":") if word and word != "no_consume"]
-        count = words.pop() if len(words) > 1 and re.fullmatch(r"\d+[KMGT]?", words[-1]) else "1"
-        if words:
-            found.append({"name": words[0], "type": ":".join(words[1:]), "count": count})
+        fields = [word for word in part.strip().split(":") if word and word != "no_consume"]
+        count = fields.pop() if len(fields) > 1 and re.fullmatch(r"\d+[KMGT]?", fields[-1]) else "1"
+        if fields:
+            found.append({"name": fields[0], "type": ":".join(fields[1:]), "count": count})
     return found
 
 

@@ -13,9 +13,9 @@ COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 FRAME = re.compile(r"@{5,}|(?<=\s)@(?=\s)")
 
 
-def clean(words: object, limit: int = MESSAGE_LIMIT) -> str:
+def clean(message: object, limit: int = MESSAGE_LIMIT) -> str:
     """One line of printable characters: a terminal escape, a line break or a text-direction override becomes a space, ssh's frames of @ go. Cut at `limit`."""
-    text = str(words)[: 8 * limit]
+    text = str(message)[: 8 * limit]
     printable = "".join(character if character.isprintable() else " " for character in FRAME.sub(" ", text))
     line = " ".join(printable.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

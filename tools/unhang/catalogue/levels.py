@@ -17,12 +17,12 @@ def level_fault(value: str, nccl: str | None) -> tuple[str, str] | None:
     """(what is wrong, what is allowed), or None. nccl: the release that will run, None when it is not known."""
     if value[:1].isascii() and value[:1].isdigit():
         return None
-    words = [word for word, since in _SINCE.items() if not (nccl and since and holds(compare_versions(nccl, since, "nccl"), "<") is True)]
-    allowed = f"{', '.join(words)}, or a number of the old style from 0 (LOC) to 5 (SYS)"
-    if value in words:
+    names = [word for word, since in _SINCE.items() if not (nccl and since and holds(compare_versions(nccl, since, "nccl"), "<") is True)]
+    allowed = f"{', '.join(names)}, or a number of the old style from 0 (LOC) to 5 (SYS)"
+    if value in names:
         return None
     if value in _SINCE:
         return f"{value} is known since NCCL {_SINCE[value]}, {nccl} passes it over in silence", allowed
-    if value.upper() in words:
+    if value.upper() in names:
         return f"{value!r} is passed over in silence: NCCL compares letters as they are", value.upper()
     return f"{value!r} is passed over in silence, NCCL chooses by itself", allowed

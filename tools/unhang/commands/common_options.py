@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from unhang.errors import UserError
 
 # What the names mean wherever they are taken; a command that means something else says so.
-FORMAT_WORDS = {"csv": "", "json": "", "jsonl": "", "markdown": "", "junit": "", "sarif": "for code hosts"}
+FORMAT_MEANINGS = {"csv": "", "json": "", "jsonl": "", "markdown": "", "junit": "", "sarif": "for code hosts"}
 
 
-def add_format_option(parser: argparse.ArgumentParser, formats: Sequence[str], words: Mapping[str, str] | None = None) -> None:
-    """formats: the allowed ones, the default first; words: what one is, where its name does not say it."""
-    meanings = {**FORMAT_WORDS, **(words or {})}
-    described = [f"{name} ({'default' if not place else meanings.get(name, '')})".removesuffix(" ()") for place, name in enumerate(formats)]
+def add_format_option(parser: argparse.ArgumentParser, formats: Sequence[str], meanings: Mapping[str, str] | None = None) -> None:
+    """formats: the allowed ones, the default first; meanings: what one is, where its name does not say it."""
+    known = {**FORMAT_MEANINGS, **(meanings or {})}
+    described = [f"{name} ({'default' if not place else known.get(name, '')})".removesuffix(" ()") for place, name in enumerate(formats)]
     parser.add_argument("-o", "--format", choices=tuple(formats), default=formats[0], metavar="FORMAT", help=", ".join(described))
 
 

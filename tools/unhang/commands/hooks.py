@@ -120,10 +120,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         """No further request."""
 
 
-def call(words: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
+def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
     """Runs the program with the message on its standard input; why it failed, or None. It is killed with all that it started when its time is over."""
     try:
-        running = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     except OSError as problem:
         return f"expected a program, could not start it: {problem.strerror}"
     tail = bytearray()
@@ -174,9 +174,9 @@ def _address(given: str) -> str:
 def _words(given: str) -> list[str]:
     """The program and its arguments. Raises UserError."""
     try:
-        words = shlex.split(given)
+        argv = shlex.split(given)
     except ValueError:
-        words = []
-    if not words:
+        argv = []
+    if not argv:
         raise UserError("--hook: expected a program with its arguments, such as '/usr/local/bin/page-somebody --team gpu'")
-    return words
+    return argv

@@ -35,8 +35,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, by which rules and policy, and how to show it."""
-    words = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
-    parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=words.replace("%", "%%"))
+    help_text = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
+    parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=help_text.replace("%", "%%"))
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
     parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own; the findings lie beside the run's")
     parser.add_argument("--out", metavar="FILE", help="write the findings there, and their page beside it; those of the run stay as they are")

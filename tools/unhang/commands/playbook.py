@@ -44,17 +44,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _with_hosts(given: Sequence[str]) -> list[str]:
     """Options in which --limit has hosts instead of node sets. Raises UserError."""
-    words, is_limit = [], False
+    arguments, is_limit = [], False
     for word in given:
         option, equals, value = word.partition("=")
         if is_limit:
-            words.append(_hosts(word))
+            arguments.append(_hosts(word))
         elif option == "--limit" and equals:
-            words.append(f"--limit={_hosts(value)}")
+            arguments.append(f"--limit={_hosts(value)}")
         else:
-            words.append(word)
+            arguments.append(word)
         is_limit = not is_limit and word in ("-l", "--limit")
-    return words
+    return arguments
 
 
 def _hosts(limit: str) -> str:

@@ -50,6 +50,6 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 def _cell(value: Any) -> str:
     """As a spreadsheet takes it for text: hosts apart by blanks, no formula."""
-    words = " ".join(map(str, value)) if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value) else brief(value)
-    text = "" if value is None else visible(words, 30_000)
+    shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value) else brief(value)
+    text = "" if value is None else visible(shown, 30_000)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

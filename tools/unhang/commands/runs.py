@@ -48,8 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     file = history_file(arguments)
     for named in arguments.add:
         folder = run_folder.find_run(named)
-        said = "stored" if record(folder, file) else "the history has it already"
-        sys.stderr.write(f"unhang: {visible(folder.name, 128)}: {said}\n")
+        outcome = "stored" if record(folder, file) else "the history has it already"
+        sys.stderr.write(f"unhang: {visible(folder.name, 128)}: {outcome}\n")
     with reading(file) as connection:
         rows = run_rows(connection, arguments.newest or None)
     columns = tuple(field.name for field in fields(RunRow))

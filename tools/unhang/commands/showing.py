@@ -39,8 +39,8 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--per-node", type=_count, default=0, metavar="MOST", help="prometheus: a series for each node too, at most this many, the worst first")
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
-    words = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", metavar="WHEN", help=words)
+    help_text = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", metavar="WHEN", help=help_text)
 
 
 def check_page(arguments: argparse.Namespace) -> None:
@@ -51,7 +51,7 @@ def check_page(arguments: argparse.Namespace) -> None:
 
 
 def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None, page: Path | None = None) -> None:
-    """Writes a judged run in the format asked for to standard output, or whole to the file `out`. page: where html goes unless told: into the run folder.
+    """Writes a judged run in the format asked for to standard output, or whole to the file `out`. page: where html goes by default: into the run folder.
 
     --quiet prints nothing; a file that was named is written all the same.
     """

@@ -35,10 +35,10 @@ def _lines(evidence: Iterable[Evidence]) -> Iterable[Event]:
 
 
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
-    for name, words in _FIELDS.items():
+    for name, template in _FIELDS.items():
         value = (event.fields.get(name) or "").strip(" .,;:'\"")
         if value and value != "<unknown>":
-            yield words.format(value)
+            yield template.format(value)
             if name == "pci":
                 yield from _serial(value, facts)
     if event.prefix.host and not event.fields.get("host"):

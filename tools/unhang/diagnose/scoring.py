@@ -140,8 +140,8 @@ def summary(cases: Sequence[Scored]) -> dict[str, Any]:
 
 def _by_certainty(failures: Sequence[Scored]) -> list[dict[str, Any]]:
     """For each word of certainty: first answers above info, and how many were right."""
-    said = [case for case in failures if case.found and case.found[0][2] != "info"]
-    rows = [(word, [case for case in said if case.certainty == word]) for word in WORDS]
+    named = [case for case in failures if case.found and case.found[0][2] != "info"]
+    rows = [(word, [case for case in named if case.certainty == word]) for word in WORDS]
     return [{"word": word, "cases": len(alike), "right": sum(case.top1 for case in alike)} for word, alike in rows]
 
 

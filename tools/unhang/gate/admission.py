@@ -99,9 +99,9 @@ def differences(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Dif
 
 
 def _versions(admitted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    for name, words in VERSIONS.items():
+    for name, argv in VERSIONS.items():
         if admitted.get(name) and found.get(name) and admitted[name] != found[name]:
-            yield Difference(words, str(admitted[name]), str(found[name]))
+            yield Difference(argv, str(admitted[name]), str(found[name]))
 
 
 def _gpus(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
@@ -134,7 +134,7 @@ def _together(smoke: Mapping[str, Any], host: str) -> Any:
 
 def _gpu_words(row: Mapping[str, Any]) -> str:
     """A GPU as a person finds it: its UUID, the number on its board and its slot."""
-    beside = [f"{words} {row[name]}" for name, words in (("serial", "serial"), ("pci_address", "PCI")) if row.get(name)]
+    beside = [f"{argv} {row[name]}" for name, argv in (("serial", "serial"), ("pci_address", "PCI")) if row.get(name)]
     return f"{row['uuid']} ({', '.join(beside)})" if beside else str(row["uuid"])
 
 

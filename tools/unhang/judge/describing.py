@@ -1,4 +1,4 @@
-"""The words of findings and where they are: most are the same on each node that has them, and are remembered."""
+"""The texts of findings and where they are: most are the same on each node that has them, and are remembered."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from unhang.judge.expression import Path
 from unhang.judge.extract import taker
-from unhang.judge.node_rules import Judged, NodeView, words
+from unhang.judge.node_rules import Judged, NodeView, finding_texts
 from unhang.judge.rules import Rule
 from unhang.judge.values import RuleStopped, Undecided, World
 from unhang.schemas.shapes import fact_shapes, policy_shape
@@ -27,7 +27,7 @@ class Describer:
     def describe(
         self, number: int, judged: Judged, node: NodeView, world: Callable[[], World], known: dict[int, dict[str, Any]],
     ) -> tuple[dict[str, str], dict[str, Any]]:  # fmt: skip
-        """The words of a finding (remembered), and where it is (of this node alone). known: rule -> its items on this node."""
+        """The texts of a finding (remembered), and where it is (of this node alone). known: rule -> its items on this node."""
         rule = self.rules[number]
         key = (number, judged, tuple([_taken(node, path, take) for path, take in self._text_takers[number]]))
         found = self._words.get(key)
@@ -38,7 +38,7 @@ class Describer:
             known[number] = self._items(rule, world())
         items = {} if judged.item is None else known[number]
         if found is None:
-            found = words(rule, world(), judged, items)
+            found = finding_texts(rule, world(), judged, items)
             if len(self._words) < MOST_REMEMBERED:
                 self._words[key] = found
         where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))

@@ -33,7 +33,7 @@ class NodeVerdicts:
     """What the rules say about one node."""
 
     outcomes: list[BundleVerdicts]
-    listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]  # rule, verdict, words, where
+    listed: list[tuple[int, Judged, dict[str, str], dict[str, Any]]]  # rule, verdict, texts, where
     unread: bool
 
 

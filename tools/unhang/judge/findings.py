@@ -30,7 +30,7 @@ class Entry:
     verdict: str
     host: str | None
     judged: Judged | GroupJudged
-    words: dict[str, str]
+    texts: dict[str, str]
     where: dict[str, Any]
     waiver: dict[str, Any] | None = None
 
@@ -49,13 +49,13 @@ def _after_where(entry: Entry) -> dict[str, Any]:
     judged, row = entry.judged, entry.rule.row
     remedy = dict(row["remedy"])
     if "person" in remedy:
-        remedy["person"] = entry.words.get("remedy.person", remedy["person"])
+        remedy["person"] = entry.texts.get("remedy.person", remedy["person"])
     workaround = row.get("workaround")
     if workaround is not None:
-        workaround = {**workaround, "what": entry.words.get("workaround.what", workaround["what"])}
+        workaround = {**workaround, "what": entry.texts.get("workaround.what", workaround["what"])}
     found = {
-        "expected": entry.words.get("expected", ""),
-        "found": entry.words.get("found", ""),
+        "expected": entry.texts.get("expected", ""),
+        "found": entry.texts.get("found", ""),
         "evidence": [{"path": path, "value": value} for path, value in judged.evidence],
         "missing": [{"path": path, "status": status, "reason": reason} for path, status, reason in judged.missing],
         "remedy": remedy,
@@ -105,7 +105,7 @@ def _pieces(head: dict[str, Any], entries: list[Entry]) -> Iterator[bytes]:
     written: dict[Any, tuple[bytes, bytes]] = {}  # what stands before and after host and place: nodes that are alike share all else
     yield encoder.encode(head)[:-1] + b',"findings":['
     for number, entry in enumerate(entries):
-        key = (entry.rule.id, entry.verdict, id(entry.judged), id(entry.words), id(entry.waiver))  # of objects that the entries keep
+        key = (entry.rule.id, entry.verdict, id(entry.judged), id(entry.texts), id(entry.waiver))  # of objects that the entries keep
         around = written.get(key)
         if around is None:
             if len(written) >= MOST_WRITTEN:

@@ -44,7 +44,7 @@ class GroupJudged:
     comparison: dict[str, Any] | None = None
     evidence: tuple[tuple[str, Any], ...] = ()
     missing: tuple[tuple[str, str, str], ...] = ()
-    words: dict[str, str] | None = None
+    texts: dict[str, str] | None = None
     stopped: bool = False
 
 
@@ -144,7 +144,7 @@ def _decide(
         return GroupJudged("pass", group)
     path = ", ".join(sorted(".".join(one) for one in rule.compare.reads)) or rule.compare.source
     evidence = evidence_of([(f"{path} ({len(on)} of {sum(len(each) for _, each in ranked)})", value) for value, on in ranked])
-    return GroupJudged("fail", group, hosts, comparison, evidence, words={name: rendered(rule, name, world) for name in rule.texts})
+    return GroupJudged("fail", group, hosts, comparison, evidence, texts={name: rendered(rule, name, world) for name in rule.texts})
 
 
 def _group_world(

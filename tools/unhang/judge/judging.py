@@ -197,7 +197,7 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
 
 
 def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, waivers: dict[str, list[Waiver]]) -> None:
-    for number, judged, words, where in verdicts.listed:
+    for number, judged, texts, where in verdicts.listed:
         rule = state.engine.rules[number]
         verdict, waiver = judged.verdict, None
         if verdict == "fail" and rule.id in waivers:
@@ -206,7 +206,7 @@ def _add_entries(state: _State, verdicts: NodeVerdicts, document: NodeDocument, 
                 verdict = "waived"
                 state.count(rule, "fail", -judged.items)
                 state.count(rule, "waived", judged.items)
-        state.entries.append(Entry(rule, verdict, document.host, judged, words, where, waiver))
+        state.entries.append(Entry(rule, verdict, document.host, judged, texts, where, waiver))
 
 
 def _waiver(state: _State, waivers: list[Waiver], host: str, groups: tuple[str, ...]) -> dict[str, Any] | None:
@@ -268,9 +268,9 @@ def _add_lacking(state: _State, rule: Rule, ballot: Ballot) -> None:
     for host, judged in ballot.lacking:
         state.count(rule, "unknown")
         path, status, reason = judged.missing[0]
-        words = {"expected": "a value to compare with the node's peers", "found": f"{path} not known ({status}): {reason}"}
+        texts = {"expected": "a value to compare with the node's peers", "found": f"{path} not known ({status}): {reason}"}
         known = GroupJudged("unknown", ballot.group, (host,), missing=judged.missing)
-        state.entries.append(Entry(rule, "unknown", None, known, words, {}))
+        state.entries.append(Entry(rule, "unknown", None, known, texts, {}))
 
 
 def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: _Peers) -> None:
@@ -282,18 +282,18 @@ def _add_group(state: _State, rule: Rule, judged: GroupJudged, peers: _Peers) ->
     state.count(rule, verdict)
     if verdict in ("fail", "unknown", "waived"):
         lacking = f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}" if judged.missing else ""
-        words = judged.words or {"expected": "values that can be compared", "found": lacking}
-        state.entries.append(Entry(rule, verdict, None, judged, words, {}, waiver))
+        texts = judged.texts or {"expected": "values that can be compared", "found": lacking}
+        state.entries.append(Entry(rule, verdict, None, judged, texts, {}, waiver))
 
 
 def _add_stopped(state: _State, stopped: Iterable[Rule]) -> None:
     for rule in stopped:
         reason = "it used up the time or memory that judging may take, and was left out"
         missing = ((f"rule {rule.id}", "error", reason),)
-        words = {"expected": "a rule that ends", "found": f"rule {rule.id} was stopped: {reason}"}
+        texts = {"expected": "a rule that ends", "found": f"rule {rule.id} was stopped: {reason}"}
         judged = GroupJudged("unknown", "", missing=missing)
         state.count(rule, "unknown")
-        state.entries.append(Entry(rule, "unknown", None, judged, words, {}))
+        state.entries.append(Entry(rule, "unknown", None, judged, texts, {}))
 
 
 def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:

@@ -256,7 +256,7 @@ def cut(value: Any) -> Any:
     return value
 
 
-def words(rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]) -> dict[str, str]:
+def finding_texts(rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]) -> dict[str, str]:
     """expected, found and the other texts of one verdict. items: path -> item, of this node."""
     if rule.for_each is not None:
         path, status, reason = judged.missing[0] if judged.missing else ("", "absent", "there is no item")

@@ -65,8 +65,8 @@ def _bad_bounds(policy: Mapping[str, Any]) -> Iterator[tuple[tuple, str]]:
         for low, high in (("min", "version"), ("version", "max"), ("min", "max")):
             if low in wanted and high in wanted and holds(compare_versions(wanted[low], wanted[high], part), ">"):
                 lower, upper = (low, high) if high != "version" else (high, low)
-                words = "is below" if high == "version" else "is above"
-                yield (part, lower), f"{wanted[lower]!r} {words} {part}.{upper}, which is {wanted[upper]!r}: no {part} satisfies both"
+                order = "is below" if high == "version" else "is above"
+                yield (part, lower), f"{wanted[lower]!r} {order} {part}.{upper}, which is {wanted[upper]!r}: no {part} satisfies both"
 
 
 def _bad_waivers(waivers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple, str]]:

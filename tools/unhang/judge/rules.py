@@ -19,7 +19,7 @@ _ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "re
 
 @dataclass(frozen=True)
 class Rule:
-    """A compiled row. decision_reads: what can change its verdict; text_reads: what its words quote."""
+    """A compiled row. decision_reads: what can change its verdict; text_reads: what its texts quote."""
 
     id: str
     row: dict[str, Any]

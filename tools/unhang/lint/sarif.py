@@ -24,8 +24,8 @@ def render_sarif(document: Mapping[str, Any]) -> str:
 
 def _rule(rule: str, finding: Mapping[str, Any]) -> dict[str, Any]:
     """What a code host shows of a rule beside its findings: its name in words, and where to read on."""
-    words = {"text": rule.replace("-", " ")}
-    return {"id": rule, "shortDescription": words, "helpUri": finding["source"], "defaultConfiguration": {"level": LEVELS[finding["severity"]]}}
+    description = {"text": rule.replace("-", " ")}
+    return {"id": rule, "shortDescription": description, "helpUri": finding["source"], "defaultConfiguration": {"level": LEVELS[finding["severity"]]}}
 
 
 def _result(finding: Mapping[str, Any], index: int) -> dict[str, Any]:

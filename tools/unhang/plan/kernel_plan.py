@@ -145,9 +145,9 @@ def release_of_package(name: str) -> str | None:
 
 def flavour_of(release: str) -> str:
     """cloud-amd64 of 6.1.0-56-cloud-amd64, generic of 6.8.0-85-generic, amd64 of 6.12.12+bpo-amd64; "" of a release without one."""
-    words = release.split("-")
-    first = next((number for number, word in enumerate(words[1:], 1) if word[:1].isalpha()), len(words))
-    return "-".join(words[first:])
+    parts = release.split("-")
+    first = next((number for number, word in enumerate(parts[1:], 1) if word[:1].isalpha()), len(parts))
+    return "-".join(parts[first:])
 
 
 def series_of(release: str) -> tuple[int, ...]:
@@ -259,6 +259,6 @@ def faults_after(inputs: KernelInputs, before: Mapping[str, Any]) -> list[str]:
     return faults
 
 
-def _listed(words: Iterable[str]) -> str:
-    words = list(words)
-    return (", ".join(words[:LISTED]) + (f" and {len(words) - LISTED} more" if len(words) > LISTED else "")) or "none"
+def _listed(parts: Iterable[str]) -> str:
+    parts = list(parts)
+    return (", ".join(parts[:LISTED]) + (f" and {len(parts) - LISTED} more" if len(parts) > LISTED else "")) or "none"

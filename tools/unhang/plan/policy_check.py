@@ -80,10 +80,10 @@ class PolicyJudge:
             return []
         node = NodeView(host, tuple(groups), policy, "ok", "", "", self._foreseen(sections, policy, number))
         engine, found = self._engine(host, groups, policy), []
-        for rule_number, judged, words, _where in engine.judge(node, number).listed:
+        for rule_number, judged, texts, _where in engine.judge(node, number).listed:
             rule = engine.rules[rule_number]
             if judged.verdict == "fail":
-                found.append(_refusal(rule.id, rule.row["title"], words.get("expected", ""), words.get("found", "")))
+                found.append(_refusal(rule.id, rule.row["title"], texts.get("expected", ""), texts.get("found", "")))
         return found
 
     def cleared(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any, rules: Collection[str]) -> frozenset[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.triage.remedies import INVENTORY, Wish, merge_wishes
+from unhang.triage.remedies import INVENTORY, PolicyRequest, merge_requests
 
 
 @dataclass(frozen=True)
@@ -17,14 +17,14 @@ class Resolved:
     conflicts: dict[str, str] = field(default_factory=dict)
 
 
-def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[Wish]) -> Resolved:
+def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[PolicyRequest]) -> Resolved:
     """The inventory's policy with all proposals that agree with it and with each other, the more severe rule first in `proposals`.
 
     The inventory is never overruled, and a rule of which one key is in conflict is left out as a whole.
     """
     left, conflicts = list(proposals), dict[str, str]()
     while True:
-        merged = merge_wishes([*left, Wish(INVENTORY, policy)])
+        merged = merge_requests([*left, PolicyRequest(INVENTORY, policy)])
         if not merged.conflicts:
             return Resolved(_laid_over(policy, merged.policy), conflicts)
         for conflict in merged.conflicts:

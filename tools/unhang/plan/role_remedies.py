@@ -11,7 +11,7 @@ from unhang.plan.departures import Present, departs, reads_version
 from unhang.plan.nccl_known import Known
 from unhang.plan.resolved_policy import resolve_policy, value_at
 from unhang.text import visible
-from unhang.triage.remedies import Wish
+from unhang.triage.remedies import PolicyRequest
 from unhang.triage.role_needs import NEEDS, reaches, untold_text
 
 # As playbooks/remediate.yml plays them: kernel first, for a driver is built for it; what must not drift is held last.
@@ -53,7 +53,7 @@ def sort_remedies(
     """
     rows = [{**one, "remedy": _remedy(one, cleared)} for one in sorted(findings, key=lambda one: (SEVERITIES.index(one["severity"]), one["rule"]))]
     with_role = [one for one in rows if one["remedy"].get("role") in ROLE_ORDER and _is_reachable(one)]
-    proposals = [Wish(one["rule"], one["remedy"]["policy"]) for one in with_role if one["remedy"].get("policy")]
+    proposals = [PolicyRequest(one["rule"], one["remedy"]["policy"]) for one in with_role if one["remedy"].get("policy")]
     resolved = resolve_policy(policy, proposals)
     conflicts = [one for one in with_role if one["rule"] in resolved.conflicts]
     open_ones = [one for one in with_role if one["rule"] not in resolved.conflicts]

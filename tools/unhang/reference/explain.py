@@ -253,9 +253,9 @@ def _gpus(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     """Models whose name holds the word, and the architecture of that name or of the model that is named in full."""
     wanted = word.lower()
     models = catalogue.tables.get("gpu_models", {})
-    words = [key for key, row in models.items() if wanted in (key.lower(), row["model"].lower())]
+    keys = [key for key, row in models.items() if wanted in (key.lower(), row["model"].lower())]
     parts = [key for key in models if re.search(rf"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])", key.lower().replace("-", " "))]
-    yield from (row_topic(catalogue, "gpu_models", key) for key in (words or parts))
+    yield from (row_topic(catalogue, "gpu_models", key) for key in (keys or parts))
     if wanted in catalogue.tables.get("gpu_architectures", {}):
         yield row_topic(catalogue, "gpu_architectures", wanted)
 

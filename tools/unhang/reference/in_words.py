@@ -78,10 +78,10 @@ class _Speech:
         if isinstance(node, nodes.CondExpr) and any(one is None or getattr(one, "value", None) == "" for one in (node.expr1, node.expr2)):
             return ""
         try:
-            said = self.value(node).removeprefix("its ").removeprefix("the ").replace(", its ", ", ")
+            text = self.value(node).removeprefix("its ").removeprefix("the ").replace(", its ", ", ")
         except _Strange:
             return "…"
-        return f"<{said}>" if len(said) <= LONGEST_PLACE else "…"
+        return f"<{text}>" if len(text) <= LONGEST_PLACE else "…"
 
     # ---- claims
 
@@ -104,8 +104,8 @@ class _Speech:
 
     def side(self, node: nodes.Node, outer: type[nodes.Node]) -> str:
         """A claim among others of an And or Or."""
-        said = self.claim(node)
-        return f"({said})" if isinstance(node, (nodes.And, nodes.Or)) and type(node) is not outer else said
+        text = self.claim(node)
+        return f"({text})" if isinstance(node, (nodes.And, nodes.Or)) and type(node) is not outer else text
 
     def denied(self, node: nodes.Node) -> str:
         if isinstance(node, nodes.Test):
@@ -229,9 +229,9 @@ class _Speech:
         if by_field:
             subject = f"whose {_words(str(getattr(arguments.pop(0), 'value', '')))}"
         test = str(getattr(arguments.pop(0), "value", "")) if arguments else ""
-        words = self._tested(test, arguments) if test else "is yes"
+        phrase = self._tested(test, arguments) if test else "is yes"
         held = self.value(node.node)
-        return f"{held} {'and ' if ' whose ' in held or ' that ' in held else ''}{subject} {_negated(words) if rejects else words}"
+        return f"{held} {'and ' if ' whose ' in held or ' that ' in held else ''}{subject} {_negated(phrase) if rejects else phrase}"
 
     def of_Concat(self, node: nodes.Concat) -> str:
         return ", ".join(self.value(one) for one in node.nodes if not isinstance(one, nodes.Const)) or _strange()
@@ -252,13 +252,13 @@ def _words(name: str) -> str:
     return name.rpartition(".")[2].replace("_", " ")
 
 
-def _bare(words: str) -> str:
-    return words.removeprefix("the ")
+def _bare(phrase: str) -> str:
+    return phrase.removeprefix("the ")
 
 
-def _negated(words: str) -> str:
+def _negated(phrase: str) -> str:
     """is 5 -> is not 5, and back."""
-    first, _, rest = words.partition(" ")
+    first, _, rest = phrase.partition(" ")
     return f"{first} {rest[4:]}" if rest.startswith("not ") else f"{_NOT[first]} {rest}"
 
 

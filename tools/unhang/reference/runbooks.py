@@ -88,16 +88,14 @@ def _undo(row: Mapping[str, Any]) -> Iterator[str]:
         yield "The workaround ends where it was set: take it out of the job's script or settings.\n"
 
 
-def _is_command(words: str) -> bool:
-    return (
-        words.split()[0] in ("sudo", "cat", "dmesg", "nvidia-smi", "lspci", "systemctl", "tail", "python", "ls", "df", "ip", "ulimit") and " and " not in words
-    )
+def _is_command(text: str) -> bool:
+    return text.split()[0] in ("sudo", "cat", "dmesg", "nvidia-smi", "lspci", "systemctl", "tail", "python", "ls", "df", "ip", "ulimit") and " and " not in text
 
 
-def _sentence(words: str) -> str:
-    text = _text(words)
+def _sentence(text: str) -> str:
+    text = _text(text)
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _text(words: str) -> str:
-    return " ".join(str(words).split()).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")
+def _text(text: str) -> str:
+    return " ".join(str(text).split()).replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_")

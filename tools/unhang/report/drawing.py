@@ -158,5 +158,5 @@ def matrix(topology: Topology) -> Matrix:
 def _square(pair: Pair, x: float, y: float) -> Square:
     way = f"NV{pair.nvlinks}" if pair.nvlinks else _PATH_WORDS.get(pair.topology, "?")
     state = "bad" if pair.broken else "ok" if pair.status == "ok" else "unread"
-    said = {"bad": f"cannot reach each other: {visible(pair.status, 60)}", "ok": "reach each other", "unread": "not read"}[state]
-    return Square(x, y, "✕" if state == "bad" else way, f"GPU {pair.a} and GPU {pair.b}, {way}: {said}", state)
+    text = {"bad": f"cannot reach each other: {visible(pair.status, 60)}", "ok": "reach each other", "unread": "not read"}[state]
+    return Square(x, y, "✕" if state == "bad" else way, f"GPU {pair.a} and GPU {pair.b}, {way}: {text}", state)

@@ -67,15 +67,15 @@ class Unread:
 def fold_items(labels: Iterable[str]) -> str:
     """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in a number of those left out."""
     numbers: dict[str, list[int]] = {}
-    words: list[str] = []
+    others: list[str] = []
     for label in sorted(set(labels)):
         head, _, tail = label.rpartition(" ")
         if head and len(tail) <= _LONGEST_NUMBER and tail.isascii() and tail.isdigit() and str(int(tail)) == tail:
             numbers.setdefault(head, []).append(int(tail))
         elif label:
-            words.append(visible(label, 120))
+            others.append(visible(label, 120))
     folded = [f"{visible(head, 120)} {RangeSet.fromlist([str(n) for n in found])}" for head, found in numbers.items()]
-    described = folded + words
+    described = folded + others
     return ", ".join(described) if len(described) <= 8 else ", ".join(described[:8]) + f" and {len(described) - 8} more"
 
 

@@ -40,10 +40,10 @@ def command_lines(text: str, width: int) -> list[str]:
     return lines
 
 
-def _with_values(words: Sequence[str]) -> list[str]:
+def _with_values(parts: Sequence[str]) -> list[str]:
     """An option and its value as one word, so that they stay on one line."""
     joined: list[str] = []
-    for word in words:
+    for word in parts:
         if joined and joined[-1].startswith("-") and " " not in joined[-1] and not word.startswith("-"):
             joined[-1] += f" {word}"
         else:
@@ -53,12 +53,12 @@ def _with_values(words: Sequence[str]) -> list[str]:
 
 def _words(text: str) -> list[str]:
     """Split at blanks outside quotes."""
-    words, quote = [""], ""
+    parts, quote = [""], ""
     for letter in text:
         if letter in "'\"" and quote in ("", letter):
             quote = "" if quote else letter
         if letter == " " and not quote:
-            words.append("")
+            parts.append("")
         else:
-            words[-1] += letter
-    return words
+            parts[-1] += letter
+    return parts

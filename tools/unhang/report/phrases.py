@@ -212,8 +212,8 @@ def fact_name(path: str) -> str:
     """A fact as docs/facts.md calls it: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`, `number of gpus.devices.processes of GPU 0`."""
     gpu = _OF_GPU.search(path)
     bare, _, filtered = _PLACE.sub("", path).partition(" | ")
-    words = f"number of {bare}" if filtered == "length" else f"{bare} ({filtered})" if filtered else bare
-    return f"{words} of GPU {gpu[1]}" if gpu else words
+    name = f"number of {bare}" if filtered == "length" else f"{bare} ({filtered})" if filtered else bare
+    return f"{name} of GPU {gpu[1]}" if gpu else name
 
 
 def situations(finding: Mapping[str, Any]) -> list[str]:

@@ -53,8 +53,8 @@ def read_findings(run_dir: Path, beside: Path | None = None) -> dict[str, Any]:
         raise Unreadable(f"expected what the judge found at {path}, found nothing; next: unhang judge {run_dir}")
     found = _read_json(path)
     if not isinstance(found, dict) or found.get("schema") != "unhang/findings/1":
-        said = found.get("schema") if isinstance(found, dict) else type(found).__name__
-        raise Unreadable(f"expected schema unhang/findings/1 in {path}, found {visible(said, 80)!r}; next: unhang judge {run_dir}")
+        schema = found.get("schema") if isinstance(found, dict) else type(found).__name__
+        raise Unreadable(f"expected schema unhang/findings/1 in {path}, found {visible(schema, 80)!r}; next: unhang judge {run_dir}")
     if "causes" not in found:
         raise Unreadable(f"expected causes in {path}, found none: an older unhang judged this run; next: unhang judge {run_dir}")
     return found

@@ -67,8 +67,8 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
     described = phrases.node_verdicts(findings) or phrases.NO_NODES
     lines += [("", f"only {visible(findings['filter'], 300)}", "")] if findings.get("filter") else []
     lines += [("", "", ""), *(("", part, "bold") for part in _wrapped(described, width))]
-    for verdict, words in SERVICE.items():
-        ending = f": {words}" if width >= NARROW else ""
+    for verdict, advice in SERVICE.items():
+        ending = f": {advice}" if width >= NARROW else ""
         if verdicts[verdict]:
             lines.append((verdict, shortened(fold_hosts(verdicts[verdict]), width - LABEL - 2 - len(ending)) + ending, VERDICT_STYLES[verdict]))
     lines += [("", part, "") for part in _wrapped(_best(findings["causes"]), width) if part]

@@ -141,8 +141,8 @@ def timeline(one: SmokeResult) -> Timeline | None:
         tip = f"{visible(phase.name, 60)}: {phase.status}, {_seconds(lasted)} from {_seconds(begun)} on" + "".join(
             f"; {visible(name, 60)} {_seconds(seconds)}" for name, seconds in steps[:4]
         )
-        said = f"✕ {visible(phase.status, 20)}, {summary}" if kind == "bad" else summary
-        bars.append(Bar(_short(phase.name, 16), LABEL + begun / total * BARS, place * STEP + 2, max(2.0, lasted / total * BARS), kind, said, tip))
+        label = f"✕ {visible(phase.status, 20)}, {summary}" if kind == "bad" else summary
+        bars.append(Bar(_short(phase.name, 16), LABEL + begun / total * BARS, place * STEP + 2, max(2.0, lasted / total * BARS), kind, label, tip))
         begun += lasted
     return Timeline(LABEL + BARS + AFTER, len(bars) * STEP + 4, LABEL + BARS + 12, tuple(bars))
 

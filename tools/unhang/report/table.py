@@ -152,8 +152,8 @@ def _pasted(commands: Sequence[str], width: int) -> list[RenderableType]:
 
 
 def _found(fold: Fold) -> str:
-    said = visible(fold.example.get("found") or "-")
-    return f"{said} (and {fold.size - 1:,} more alike)" if fold.others else said
+    found = visible(fold.example.get("found") or "-")
+    return f"{found} (and {fold.size - 1:,} more alike)" if fold.others else found
 
 
 def _unknown(unread: list[Unread], longest: int) -> list[RenderableType]:

@@ -27,24 +27,24 @@ def split_list(value: object, name: str, allowed: Collection[str] | None = None,
 
 
 def split_commands(value: object, name: str) -> list[list[str]]:
-    """Commands, each a list of words. One that is a text is split as a shell does. Raises UserError naming the variable."""
+    """Commands, each a list of arguments. One that is a text is split as a shell does. Raises UserError naming the variable."""
     if value is None:
         value = []
     if isinstance(value, str):
         value = split_list(value, name, may_be_empty=True)
     if not isinstance(value, Sequence):
         raise UserError(f"{name}: expected a list of commands, found {value!r}")
-    return [_words(one, name) for one in value]
+    return [_argv(one, name) for one in value]
 
 
-def _words(command: object, name: str) -> list[str]:
+def _argv(command: object, name: str) -> list[str]:
     try:
-        words = shlex.split(command) if isinstance(command, str) else command
+        argv = shlex.split(command) if isinstance(command, str) else command
     except ValueError as problem:
         raise UserError(f"{name}: expected a command, found {command!r}: {problem}") from None
-    if not isinstance(words, Sequence) or not words or not all(isinstance(word, str) for word in words):
-        raise UserError(f"{name}: expected a command as a list of words, found {command!r}")
-    return [str(word) for word in words]
+    if not isinstance(argv, Sequence) or not argv or not all(isinstance(word, str) for word in argv):
+        raise UserError(f"{name}: expected a command as a list of arguments, found {command!r}")
+    return [str(word) for word in argv]
 
 
 def list_of_rows(value: object, name: str) -> list[dict[str, Any]]:

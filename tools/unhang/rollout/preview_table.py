@@ -98,7 +98,7 @@ def _counts(rows: Sequence[Row]) -> str:
     refused = [row for row in rows if refuses(row)]
     changed = [row for row in rows if changes(row) and not refuses(row)]
     parts = [(len(refused), "refuse something"), (len(changed), "would change"), (len(rows) - len(refused) - len(changed), "need no change")]
-    return ", ".join(f"{number:,} {words}" for number, words in parts if number) or "none"
+    return ", ".join(f"{number:,} {label}" for number, label in parts if number) or "none"
 
 
 def _reboots(rows: Sequence[Row]) -> str:

@@ -245,8 +245,8 @@ def risen_counters(end: Event, host: str, rates: Rates, workers: Mapping[int, Ev
     evidence = {"host": host, "counters": look["moved"], "counted_s": look["counted_s"], "peers": look["peers"]}
     found = []
     for rise in outstanding([evidence], rates):
-        words = rise.name.split()
-        place = int(words[1]) if words[0] == "GPU" and words[1].isdigit() else None
+        parts = rise.name.split()
+        place = int(parts[1]) if parts[0] == "GPU" and parts[1].isdigit() else None
         found.append(failure(worker_of(place, end, workers), "counter", f"{rise.text} in {look['counted_s']:.0f} s"))
     return found
 

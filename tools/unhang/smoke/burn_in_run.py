@@ -48,9 +48,9 @@ def parse_burn_drill(text: str) -> dict[str, Any]:
 
 def run_burn_in(plan: Mapping[str, Any], payload: Path, on_event: Callable[[str, Event], None]) -> list[Event]:
     """All events of a burn-in here, to its end. plan: of the payload."""
-    words = [sys.executable, str(payload), "node", "--plan", json.dumps({**plan, "watch_stdin": True})]
+    argv = [sys.executable, str(payload), "node", "--plan", json.dumps({**plan, "watch_stdin": True})]
     agent = subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
     )  # fmt: skip
     deadline = time.monotonic() + float(plan["duration_s"]) + BEYOND_S
@@ -61,7 +61,7 @@ def run_burn_in(plan: Mapping[str, Any], payload: Path, on_event: Callable[[str,
             end_process(agent)
     events = parse_burn_in(output.split(b"\n"))
     if not any(event["e"] in ENDS for event in events):
-        said = errors.decode("utf-8", "replace").strip().splitlines()
-        why = f"the burn-in's agent ended with code {agent.returncode}" + (f": {said[-1][:300]}" if said else "")
+        lines = errors.decode("utf-8", "replace").strip().splitlines()
+        why = f"the burn-in's agent ended with code {agent.returncode}" + (f": {lines[-1][:300]}" if lines else "")
         events.append({"e": "refused", "reasons": [why]})
     return events

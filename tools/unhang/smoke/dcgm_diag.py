@@ -80,9 +80,9 @@ def dcgm_notes(dcgm: Mapping[str, Any] | None) -> list[str]:
         return []
     found = [f"dcgmi diag, level {dcgm['level']}: {dcgm['verdict']}" + (f": {dcgm['problem']}" if dcgm["problem"] else "")]
     found += [f"its denylist: {dcgm['denylist']}"] if dcgm["denylist"] else []
-    for status, words in ((SKIP, "skipped"), (NOT_RUN, "did not run")):
+    for status, result in ((SKIP, "skipped"), (NOT_RUN, "did not run")):
         names = dict.fromkeys(row["test"] for row in _of(dcgm, status))
-        found += [f"dcgmi diag {words} {', '.join(names)}: they proved nothing"] if names else []
+        found += [f"dcgmi diag {result} {', '.join(names)}: they proved nothing"] if names else []
     return [*found, *dict.fromkeys(_describe(row) for row in _of(dcgm, WARN))]
 
 

@@ -43,7 +43,7 @@ def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str
         for host in [] if reason else others:
             way = _way(surveys[host], address)
             reason = way.problem and f"{host} {way.problem}"
-            reason = reason or _no_way_back(surveys[first], surveys[host], way.interface, address, host)
+            reason = reason or _no_route_back(surveys[first], surveys[host], way.interface, address, host)
             if reason:
                 break
             ways[host], routed = way.interface, routed + way.gateway
@@ -159,7 +159,7 @@ def _network(text: Any, version: int) -> ipaddress.IPv4Network | ipaddress.IPv6N
     return network if network.version == version else None
 
 
-def _no_way_back(first: Mapping[str, Any], other: Mapping[str, Any], interface: str, address: Address, host: str) -> str | None:
+def _no_route_back(first: Mapping[str, Any], other: Mapping[str, Any], interface: str, address: Address, host: str) -> str | None:
     """Why what `other` sends from this interface would not be answered."""
     sources = [place.ip for name, _, _, places in _interfaces(other) if name == interface for place in places]
     sources = [source for source in sources if source.version == address.version and not source.is_link_local]

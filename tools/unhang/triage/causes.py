@@ -17,7 +17,7 @@ from unhang.judge.run_input import natural
 from unhang.triage.actions import Setting, command
 from unhang.triage.found import Found
 from unhang.triage.grouping import Explaining, Share, shares_of
-from unhang.triage.remedies import INVENTORY, Merged, Wish, merge_wishes
+from unhang.triage.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
 from unhang.triage.role_needs import NEEDS, is_told, reaches, untold_text
 
 VERDICTS = ("critical", "error", "warning", "unread", "healthy")
@@ -123,9 +123,9 @@ def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> d
         note = nodes.get(host)
         key = (note.policy_key if note else 0, tuple(root.rule for root in roots if root.remedy.get("policy")))
         if key not in known:
-            wishes = list(dict.fromkeys(root.rule for root in roots if root.remedy.get("policy")))
             proposals = {root.rule: root.remedy["policy"] for root in roots if root.remedy.get("policy")}
-            known[key] = merge_wishes([*(Wish(rule, proposals[rule]) for rule in wishes), *([Wish(INVENTORY, note.policy)] if note and note.policy else [])])
+            requests = [PolicyRequest(rule, policy) for rule, policy in proposals.items()]
+            known[key] = merge_requests([*requests, *([PolicyRequest(INVENTORY, note.policy)] if note and note.policy else [])])
         merged[host] = known[key]
     return merged
 
@@ -198,17 +198,17 @@ def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
 def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promised]) -> list[str]:
     """What somebody has to do, in the words of most nodes first: why the role refuses the node, and what the rule says, else what a plan says of it."""
     root = shares[0].root
-    said = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
+    instructions = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
     wanted = root.remedy.get("role")
     if not wanted or kind.role is not None:
-        return [text for text, _ in said.most_common(MOST_PERSONS)]
+        return [text for text, _ in instructions.most_common(MOST_PERSONS)]
     plans = [promised[share.host] for share in shares if share.host in promised]
     refusals = Counter(text for one in plans for rule, text in one.turned_down if rule == root.rule)
-    if not said and not refusals:
-        said.update(text for one in plans for rule, text in one.person if rule == root.rule)
-        if not said and wanted in NEEDS:
-            said[untold_text(wanted)] += 1
-    return [text for text, _ in (*refusals.most_common(), *said.most_common())][:MOST_PERSONS]
+    if not instructions and not refusals:
+        instructions.update(text for one in plans for rule, text in one.person if rule == root.rule)
+        if not instructions and wanted in NEEDS:
+            instructions[untold_text(wanted)] += 1
+    return [text for text, _ in (*refusals.most_common(), *instructions.most_common())][:MOST_PERSONS]
 
 
 def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote], promised: Mapping[str, Promised]) -> dict[str, Any]:

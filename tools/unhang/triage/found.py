@@ -30,7 +30,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         if entry.verdict != "fail":
             continue
         row, judged = entry.rule.row, entry.judged
-        remedy = {**row["remedy"], "person": entry.words["remedy.person"]} if "remedy.person" in entry.words else row["remedy"]
+        remedy = {**row["remedy"], "person": entry.texts["remedy.person"]} if "remedy.person" in entry.texts else row["remedy"]
         grouped = isinstance(judged, GroupJudged)
         hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
         apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()

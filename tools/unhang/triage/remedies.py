@@ -1,4 +1,4 @@
-"""Remedies of one node made one: a policy that satisfies all of them, or the conflict said with the reason of each side and what decides."""
+"""Remedies of one node made one: a policy that satisfies all of them, or the conflict reported with the reason of each side and what decides."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 from unhang.schemas.shapes import Shape, policy_shape
 from unhang_node.versions.compare import compare_versions, holds
 
-INVENTORY = "unhang_policy"  # whose wish the inventory's own policy is
+INVENTORY = "unhang_policy"  # whose request the inventory's own policy is
 UNLIMITED = -1
 _BOUNDS = ("min", "version", "max")
 
 
-class Wish(NamedTuple):
+class PolicyRequest(NamedTuple):
     """What one rule, or the inventory, wants of the policy. because: a rule's id, or INVENTORY."""
 
     because: str
@@ -22,34 +22,34 @@ class Wish(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """policy: satisfies every wish that is in no conflict. conflicts: [{key, sides: [{wants, because}], decides}]."""
+    """policy: satisfies every request that is in no conflict. conflicts: [{key, sides: [{wants, because}], decides}]."""
 
     policy: dict[str, Any]
     conflicts: list[dict[str, Any]]
 
 
-def merge_wishes(wishes: Sequence[Wish]) -> Merged:
-    """The rules' wishes as one policy; the inventory's own policy limits it and is not part of it. The more severe rule stands first."""
+def merge_requests(requests: Sequence[PolicyRequest]) -> Merged:
+    """The rules' requests as one policy; the inventory's own policy limits it and is not part of it. The more severe rule stands first."""
     keys: dict[tuple[str, ...], list[tuple[Any, str]]] = {}
-    for wish in wishes:
-        for path, value in _flat(wish.policy):
-            keys.setdefault(path, []).append((value, wish.because))
+    for request in requests:
+        for path, value in _flat(request.policy):
+            keys.setdefault(path, []).append((value, request.because))
     asked = {path: wanted for path, wanted in keys.items() if any(because != INVENTORY for _, because in wanted)}
     conflicts: list[dict[str, Any]] = []
-    settled: dict[tuple[str, ...], tuple[Any, str]] = {}
+    agreed: dict[tuple[str, ...], tuple[Any, str]] = {}
     for path, wanted in keys.items():
-        best = _settled(path, wanted)
+        best = _agreed(path, wanted)
         if best is not None:
-            settled[path] = best
+            agreed[path] = best
         elif path in asked:
             conflicts.append(_conflict(path[0], [(path, value, because) for value, because in wanted]))
-    apart = list(_bounds(settled, {path[0] for path in asked} - {str(one["key"]) for one in conflicts}))
+    apart = list(_bounds(agreed, {path[0] for path in asked} - {str(one["key"]) for one in conflicts}))
     undecided = {(str(one["key"]), bound) for one in apart for bound in _BOUNDS}
     conflicts += apart
     policy: dict[str, Any] = {}
     for path in asked:
-        if path in settled and path not in undecided:
-            _put(policy, path, settled[path][0])
+        if path in agreed and path not in undecided:
+            _put(policy, path, agreed[path][0])
     return Merged(policy, conflicts)
 
 
@@ -67,7 +67,7 @@ def _put(policy: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     policy[path[-1]] = value
 
 
-def _settled(path: tuple[str, ...], wanted: Sequence[tuple[Any, str]]) -> tuple[Any, str] | None:
+def _agreed(path: tuple[str, ...], wanted: Sequence[tuple[Any, str]]) -> tuple[Any, str] | None:
     """The one value that satisfies all, and who wants it; None when there is none."""
     best = wanted[0]
     for value, because in wanted[1:]:
@@ -84,11 +84,11 @@ def _settled(path: tuple[str, ...], wanted: Sequence[tuple[Any, str]]) -> tuple[
     return best
 
 
-def _bounds(settled: Mapping[tuple[str, ...], tuple[Any, str]], parts: set[str]) -> Iterator[dict[str, Any]]:
+def _bounds(agreed: Mapping[tuple[str, ...], tuple[Any, str]], parts: set[str]) -> Iterator[dict[str, Any]]:
     """Conflicts between an exact version, a lower bound and an upper bound of one part of the policy."""
     for part in sorted(parts):
         for low, high in (("min", "version"), ("version", "max"), ("min", "max")):
-            left, right = settled.get((part, low)), settled.get((part, high))
+            left, right = agreed.get((part, low)), agreed.get((part, high))
             if left and right and _holds((part, low), left[0], ">", right[0]):
                 yield _conflict(part, [((part, low), *left), ((part, high), *right)])
                 break

@@ -160,7 +160,7 @@ def make_config(rootfs: str, loader: Loader) -> None:
     """Has grub.cfg made anew. Raises OSError, ValueError with what the tool said."""
     if loader.way != "menu":
         return
-    command = next((list(words) for words in MKCONFIG if _which(rootfs, words[0])), None)
+    command = next((list(argv) for argv in MKCONFIG if _which(rootfs, argv[0])), None)
     if command is None:
         raise NotPossible("expected update-grub or grub2-mkconfig on the node, found neither")
     run_command(rootfs, command if len(command) == 1 else [*command, loader.folder + "/grub.cfg"])

@@ -55,9 +55,9 @@ def why_fell_back(rootfs: str) -> str:
     record = read_record(rootfs)
     if record.get("why"):
         return str(record["why"])
-    said = read_text_or_none(place_of(rootfs, FELL_BACK))
-    if said and record.get("release") and record["release"] in said:
-        return said.strip()
+    text = read_text_or_none(place_of(rootfs, FELL_BACK))
+    if text and record.get("release") and record["release"] in text:
+        return text.strip()
     running, tried, old = kernels.running_release(rootfs), record.get("release"), record.get("old_release")
     if tried and old and running not in (tried, old):
         return f"the node came back on {running}, which is neither {tried} nor {old}: somebody or something else chose it; the next boot takes {old}"

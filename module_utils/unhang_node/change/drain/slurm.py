@@ -172,8 +172,8 @@ def _call(argv: "Sequence[str]") -> str:
     if result.timed_out:
         raise SlurmAway(f"{argv[0]} gave no answer within {CALL_DEADLINE_S:g} s")
     if result.code:
-        words = result.last_words or "it printed nothing"
-        if _AWAY.search(words):
-            raise SlurmAway(words)
-        raise ValueError(f"{' '.join(argv)[:200]}: ended with {result.code}: {words}")
+        message = result.last_words or "it printed nothing"
+        if _AWAY.search(message):
+            raise SlurmAway(message)
+        raise ValueError(f"{' '.join(argv)[:200]}: ended with {result.code}: {message}")
     return result.stdout

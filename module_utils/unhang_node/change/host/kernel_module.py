@@ -69,12 +69,12 @@ def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str]
         if path in (options_path(names[0]),):
             continue
         for number, line in enumerate(root.text(path, 1 << 20).split("\n"), 1):
-            words = line.partition("#")[0].split()
-            if len(words) < 2 or not any(same(words[1], name) for name in names):
+            fields = line.partition("#")[0].split()
+            if len(fields) < 2 or not any(same(fields[1], name) for name in names):
                 continue
-            if at_boot and words[0] == "blacklist":
+            if at_boot and fields[0] == "blacklist":
                 rows.append((path, number, line))
-            pairs = [word.partition("=") for word in words[2:]] if words[0] == "options" else []
+            pairs = [word.partition("=") for word in fields[2:]] if fields[0] == "options" else []
             wrong = [key for key, _equals, value in pairs if key in parameters and value != parameters[key]]
             if wrong and len(pairs) == 1 and not line.rstrip().endswith("\\"):
                 rows.append((path, number, line))
@@ -124,7 +124,7 @@ def why_not_load() -> str | None:
 
 
 def load(name: str) -> None:
-    """Raises ValueError with modprobe's words."""
+    """Raises ValueError with modprobe's message."""
     output_of(["modprobe", name])
     if not is_loaded(name):
         raise ValueError(f"modprobe {name}: expected it among the loaded modules, found it not there")

@@ -91,10 +91,10 @@ def read_conf_lines(rootfs: str, limit: str) -> list[ConfLine]:
         if path == conf_path(limit) or not there(root, path):
             continue
         for number, line in enumerate(root.text(path, 1 << 20).split("\n"), 1):
-            words = line.partition("#")[0].split()
-            if len(words) == 4 and words[2] == row.keyword and words[1] in ("soft", "hard", "-"):
-                value = parse_limit(words[3])
-                found.append((path, number, line, words[0], words[1], value * row.unit if value is not None and value >= 0 else value))
+            fields = line.partition("#")[0].split()
+            if len(fields) == 4 and fields[2] == row.keyword and fields[1] in ("soft", "hard", "-"):
+                value = parse_limit(fields[3])
+                found.append((path, number, line, fields[0], fields[1], value * row.unit if value is not None and value >= 0 else value))
     return found
 
 
@@ -164,8 +164,8 @@ def wanted_drop_in(limit: str, wanted: int, unit: Unit, most: int | None = None)
 
 def systemd_pair(soft: int, hard: int) -> str:
     """systemd's "soft:hard", or the one word where both are one."""
-    words = ["infinity" if value == UNLIMITED else str(value) for value in (soft, hard)]
-    return words[0] if words[0] == words[1] else ":".join(words)
+    pair = ["infinity" if value == UNLIMITED else str(value) for value in (soft, hard)]
+    return pair[0] if pair[0] == pair[1] else ":".join(pair)
 
 
 def wanted_default(rootfs: str, limit: str, wanted: int, most: int | None = None) -> list[str]:

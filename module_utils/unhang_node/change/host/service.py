@@ -53,17 +53,17 @@ def why_not_undone(name: str, before: str) -> str | None:
 
 
 def undo_at_boot(name: str, _before: str) -> None:
-    """Raises ValueError with systemctl's words."""
+    """Raises ValueError with systemctl's message."""
     output_of(["systemctl", "--no-reload", "disable", name])
 
 
 def undo_now(name: str, before: str) -> None:
-    """Starts or stops it, as it was. Raises ValueError with systemctl's words."""
+    """Starts or stops it, as it was. Raises ValueError with systemctl's message."""
     output_of(["systemctl", "start" if before == "active" else "stop", name])
 
 
 def apply_service(name: str, rows: Iterable[tuple[str, str, str]]) -> None:
-    """Raises ValueError with systemctl's words."""
+    """Raises ValueError with systemctl's message."""
     for when, _before, _after in rows:
         output_of(["systemctl", "--no-reload", "enable", name] if when == "at boot" else ["systemctl", "start", name])
     left = plan_service(name)

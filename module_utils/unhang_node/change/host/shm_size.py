@@ -108,7 +108,7 @@ def forget(rootfs: str) -> None:
 
 
 def remount(size: int) -> None:
-    """Raises ValueError with mount's words, or when the size is another afterwards."""
+    """Raises ValueError with mount's message, or when the size is another afterwards."""
     try:
         output_of(["mount", "-o", f"remount,size={rounded(size)}", SHM])
     except ProgramFailed as problem:

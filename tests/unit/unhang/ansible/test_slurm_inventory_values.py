@@ -106,14 +106,14 @@ def test_a_switch_that_names_itself_or_one_that_is_not_there_is_no_parent_of_it(
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "message"),
     [
         (["/nowhere/scontrol"], "expected Slurm's scontrol, found no /nowhere/scontrol here"),
         (["sh", "-c", "echo no such cluster >&2; exit 1"], "found code 1: no such cluster"),
         (["sh", "-c", "sleep 100"], "within 0.5 s, found none: is slurmctld running"),
     ],
 )
-def test_a_scontrol_that_does_not_answer_is_reported_in_a_line(command, words):
-    with pytest.raises(UserError, match=words) as refused:
+def test_a_scontrol_that_does_not_answer_is_reported_in_a_line(command, message):
+    with pytest.raises(UserError, match=message) as refused:
         read_slurm(command, 0.5 if "sleep" in command[-1] else 60)
     assert "\n" not in str(refused.value)

@@ -16,7 +16,7 @@ CHANGED_KEY = f"Failed to connect via ssh: {FRAME}\r\n@    WARNING: REMOTE HOST 
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("text", "line"),
     [
         ("\x1b[31mred\x1b[0m", "[31mred [0m"),
         ("two\nlines\tand a tab", "two lines and a tab"),
@@ -25,8 +25,8 @@ CHANGED_KEY = f"Failed to connect via ssh: {FRAME}\r\n@    WARNING: REMOTE HOST 
         ("mail ops@example.org @once", "mail ops@example.org @once"),
     ],
 )
-def test_words_become_one_line_that_a_terminal_can_show(words, line):
-    assert clean(words) == line
+def test_words_become_one_line_that_a_terminal_can_show(text, line):
+    assert clean(text) == line
 
 
 def test_a_long_line_is_cut_and_shows_it():

@@ -6,7 +6,7 @@ import pytest
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, example_node
-from unhang.judge.node_rules import judge_rule, node_world, words
+from unhang.judge.node_rules import finding_texts, judge_rule, node_world
 from unhang_node.versions.compare import compare_versions
 
 CATALOGUE = load_catalogue()
@@ -22,7 +22,7 @@ def findings(today="2026-11-20", **fragment):
     for rule in NODE_RULES:
         for judged in judge_rule(rule, world):
             if judged.verdict == "fail":
-                found[rule.id] = words(rule, world, judged, {})["found"] if rule.for_each is None else ""
+                found[rule.id] = finding_texts(rule, world, judged, {})["found"] if rule.for_each is None else ""
     return found
 
 
@@ -104,7 +104,7 @@ def test_all_features_need_no_older_driver_than_a_start_does():
 
 
 @pytest.mark.parametrize(
-    ("version", "environment", "said", "unsaid"),
+    ("version", "environment", "message", "unsaid"),
     [
         ("570.124.06", torch("2.11.0", "13.0"), {"driver-too-old-for-torch"}, {"driver-below-torch-cuda"}),
         ("535.154.05", torch("2.9.1", "12.8"), {"driver-below-torch-cuda"}, {"driver-too-old-for-torch"}),
@@ -113,9 +113,9 @@ def test_all_features_need_no_older_driver_than_a_start_does():
         ("580.65.06", torch("2.15.0", "13.2"), set(), {"driver-too-old-for-torch", "driver-below-torch-cuda"}),  # 13.2 is in no table yet: nothing is guessed
     ],
 )
-def test_both_floors_of_a_driver_are_reported(version, environment, said, unsaid):
+def test_both_floors_of_a_driver_are_reported(version, environment, message, unsaid):
     found = set(findings(driver=driver(version), torch=environment))
-    assert said <= found and not unsaid & found
+    assert message <= found and not unsaid & found
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_policy_that_pins_an_ended_branch_is_honoured_and_told_what_it_gives_u
 
 
 @pytest.mark.parametrize(
-    ("model", "architecture", "version", "flavour", "said"),
+    ("model", "architecture", "version", "flavour", "message"),
     [
         ("NVIDIA B200", "blackwell", "580.159.04", "proprietary", {"driver-flavour-not-for-gpu"}),
         ("NVIDIA B200", "blackwell", "570.124.06", "open", {"driver-older-than-gpu", "driver-branch-end-of-life"}),
@@ -152,9 +152,9 @@ def test_a_policy_that_pins_an_ended_branch_is_honoured_and_told_what_it_gives_u
         ("NVIDIA Unheard Of", "hopper", "580.159.04", "open", set()),
     ],
 )
-def test_gpus_get_the_flavour_and_the_driver_that_they_need(model, architecture, version, flavour, said):
+def test_gpus_get_the_flavour_and_the_driver_that_they_need(model, architecture, version, flavour, message):
     gpus = {"devices": [{"index": 0, "model": model, "architecture": architecture}]}
-    assert set(findings(driver=driver(version, flavour), gpus=gpus)) == said
+    assert set(findings(driver=driver(version, flavour), gpus=gpus)) == message
 
 
 def test_old_gpus_are_not_led_beyond_their_last_branch_and_cuda():

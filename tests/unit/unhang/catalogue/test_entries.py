@@ -26,7 +26,7 @@ def test_an_entry_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"why": None}, "why"),
         ({"known_to": "rank"}, "known_to"),
@@ -37,14 +37,14 @@ def test_an_entry_is_read(tmp_path):
         ({"incidents": ["not an id"]}, "incidents"),
     ],
 )
-def test_an_entry_with_a_fault_is_named_with_file_line_and_place(tmp_path, change, words):
+def test_an_entry_with_a_fault_is_named_with_file_line_and_place(tmp_path, change, message):
     row = {key: value for key, value in {**ENTRY, **change}.items() if value is not None}
     catalogue = loaded(tmp_path, row)
     assert catalogue.entries == ()
     (fault,) = catalogue.faults
     assert fault.startswith(f"{tmp_path / 'own.yml'}:")
     assert "entry entry-own" in fault
-    assert words in fault
+    assert message in fault
 
 
 def test_an_id_is_used_once_by_rules_and_entries_together(tmp_path):

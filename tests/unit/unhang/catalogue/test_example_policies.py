@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from healthy_nodes import a100_roce, h100_infiniband, rtx_4090_workstation, t4_cloud_vm
-from test_healthy_nodes import said
+from test_healthy_nodes import verdicts_on
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -27,21 +27,21 @@ def test_policy_follows_the_schema(name):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_healthy_node_of_its_kind_meets_the_policy(name):
-    assert said(KINDS[name](), ("fail", "unknown"), policy(name)) == set()
+    assert verdicts_on(KINDS[name](), ("fail", "unknown"), policy(name)) == set()
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_node_with_a_gpu_too_few_does_not_meet_it(name):
     document = KINDS[name]()
     document["sections"]["gpus"]["count"] -= 1
-    assert ("policy-gpu-count", "fail") in said(document, ("fail",), policy(name))
+    assert ("policy-gpu-count", "fail") in verdicts_on(document, ("fail",), policy(name))
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_node_with_another_driver_does_not_meet_it(name):
     document = KINDS[name]()
     document["sections"]["driver"]["loaded"]["version"] = "535.154.05"
-    found = {rule for rule, _ in said(document, ("fail",), policy(name))}
+    found = {rule for rule, _ in verdicts_on(document, ("fail",), policy(name))}
     assert {"policy-driver-version", "policy-driver-min"} & found
 
 

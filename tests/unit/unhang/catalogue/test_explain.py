@@ -116,8 +116,8 @@ def test_the_command_prints_text_or_one_json_object(capsys):
 @pytest.mark.parametrize("word", ["acs-on-bare-metall", "xid 9999", "\x1b[31m", "nccl 9.9", "driver 5", "*", "(", "gpu ("])
 def test_the_command_says_in_one_line_that_nothing_is_known(word, capsys):
     assert main(["explain", word]) == 2
-    said = capsys.readouterr().err
-    assert "nothing is known of" in said and "\x1b" not in said and len(said.splitlines()) == 1
+    errors = capsys.readouterr().err
+    assert "nothing is known of" in errors and "\x1b" not in errors and len(errors.splitlines()) == 1
 
 
 def test_a_users_own_rules_are_explained_too(tmp_path, capsys):

@@ -68,7 +68,7 @@ def words_of(rule, examples):
         node = example_node(fragment, f"node{place + 1}")
         add_votes(ballot, [node.host], compare_node(rule, node_world(node, VIEW)))
     judged = judge_group(rule, ballot, {}, VIEW)
-    return judged, judged.words
+    return judged, judged.texts
 
 
 @pytest.mark.parametrize("rule_id", sorted(GROUP))
@@ -76,21 +76,21 @@ def test_half_and_half_is_a_finding_that_blames_nobody(rule_id):
     """Two nodes that differ: neither is named as the odd one."""
     rule = GROUP[rule_id]
     example = rule.row["examples"]["match"][0]
-    judged, words = words_of(rule, [example[0], example[-1]])
+    judged, texts = words_of(rule, [example[0], example[-1]])
     if judged.verdict != "fail":
-        judged, words = words_of(rule, example[:2])
+        judged, texts = words_of(rule, example[:2])
     assert judged.verdict == "fail"
     assert judged.comparison["majority"] is None
-    assert "not known" not in words["expected"] + words["found"]
-    assert "other than most" not in words["found"]
+    assert "not known" not in texts["expected"] + texts["found"]
+    assert "other than most" not in texts["found"]
 
 
 @pytest.mark.parametrize("rule_id", sorted(GROUP))
 def test_majority_names_the_one_that_differs(rule_id):
     rule = GROUP[rule_id]
     example = rule.row["examples"]["match"][0]
-    judged, words = words_of(rule, [example[0], example[0], example[-1]])
+    judged, texts = words_of(rule, [example[0], example[0], example[-1]])
     if judged.verdict != "fail":
-        judged, words = words_of(rule, [example[0], example[0], example[1]])
+        judged, texts = words_of(rule, [example[0], example[0], example[1]])
     assert judged.hosts == ("node3",)
-    assert "not known" not in words["expected"] + words["found"]
+    assert "not known" not in texts["expected"] + texts["found"]

@@ -24,7 +24,7 @@ VIEW = catalogue_view(CATALOGUE.tables, tuple(rule.id for rule in CATALOGUE.rule
 LOUD = ("critical", "error", "warning")
 
 
-def said(document, verdicts, policy=None):
+def verdicts_on(document, verdicts, policy=None):
     """{(rule, verdict)} of node rules above info."""
     node = NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"]))
     loud = [rule for rule in CATALOGUE.rules if rule.scope == "node" and rule.severity in LOUD]
@@ -52,7 +52,7 @@ def test_facts_of_a_healthy_node_are_such_as_the_collector_gives(kind):
 
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_nothing_above_info_is_found_on_a_healthy_node_and_nothing_is_left_open(kind):
-    assert said(HEALTHY[kind](), ("fail", "unknown")) == set()
+    assert verdicts_on(HEALTHY[kind](), ("fail", "unknown")) == set()
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -70,7 +70,7 @@ def test_facts_of_the_real_machines_fit_the_schema(read):
 
 @pytest.mark.parametrize("read", [real_8xh200, real_4xh200, one_file_8xh200])
 def test_nothing_above_info_is_found_on_the_real_machines(read):
-    assert said(read(), ("fail",)) == set()
+    assert verdicts_on(read(), ("fail",)) == set()
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -78,12 +78,12 @@ def test_nothing_above_info_is_found_on_a_public_machine_but_what_is_true_of_it(
     persistence = {("gpu-persistence-off", "fail")} if MACHINES[name].get("persistence") is False and MACHINES[name]["count"] > 1 else set()
     document = public_node(name)
     assert list(check_schema(document, read_schema("node-facts-1"))) == []
-    assert said(document, ("fail", "unknown")) == persistence
+    assert verdicts_on(document, ("fail", "unknown")) == persistence
 
 
 def test_only_what_the_recording_lacks_is_left_open_on_the_real_machine():
     """The recording of the 8xH200 holds no PCI identities, by which NVSwitches are known."""
-    assert said(real_8xh200(), ("unknown",)) == {("fabric-manager-not-running", "unknown")}
+    assert verdicts_on(real_8xh200(), ("unknown",)) == {("fabric-manager-not-running", "unknown")}
 
 
 @pytest.mark.parametrize("kind", HEALTHY)
@@ -92,4 +92,4 @@ def test_the_same_nodes_are_not_silent_when_something_is_wrong_with_them(kind):
     document = HEALTHY[kind]()
     document["sections"]["kernel"]["reboot_required"] = True
     document["sections"]["kernel"]["reboot_reasons"] = ["linux-image"]
-    assert ("kernel-reboot-required", "fail") in said(document, ("fail",))
+    assert ("kernel-reboot-required", "fail") in verdicts_on(document, ("fail",))

@@ -29,7 +29,7 @@ def harmed(table, row):
         return changed(node, {"settings": {row["setting"]: next(iter(row["values"]), "another")}})
     if table == "driver_parameter_norms":
         return changed(node, {"facts": {f"driver.parameters.{row['parameter']}": "another"}})
-    return changed(node, {"facts": {"kernel.cmdline": f"ro quiet iommu=pt {row['words'][-1]}"}})
+    return changed(node, {"facts": {"kernel.cmdline": f"ro quiet iommu=pt {row['parameters'][-1]}"}})
 
 
 def shown(document, table):

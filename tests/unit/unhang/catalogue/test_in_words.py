@@ -17,7 +17,7 @@ OF_EXPRESSIONS = re.compile(r"\btables\.|\bitem\b|selectattr|rejectattr|\||\{\{|
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "sentence"),
     [
         ({"applies": "gpus.count > 1", "when": "not interconnect.acs_enabled"}, "gpus.count is more than 1, and interconnect.acs_enabled is no"),
         ({"when": "driver.loaded.version is version('580.65', '<')"}, "driver.loaded.version is older than 580.65"),
@@ -43,28 +43,28 @@ OF_EXPRESSIONS = re.compile(r"\btables\.|\bitem\b|selectattr|rejectattr|\||\{\{|
         ({"when": "gpus.devices | map('pprint') | list"}, None),
     ],
 )  # fmt: skip
-def test_a_condition_is_a_sentence(row, words):
-    assert condition(row, CATALOGUE.tables) == words
+def test_a_condition_is_a_sentence(row, sentence):
+    assert condition(row, CATALOGUE.tables) == sentence
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "sentence"),
     [
         ("NCCL {{ item.version }} at {{ item.path }}", "NCCL <version> at <path>"),
         ("{{ driver.loaded.version }}{{ ', held' if driver.held else '' }}", "<driver.loaded.version>"),
         ("{{ item.codes | pprint }} of it", "… of it"),
     ],
 )
-def test_a_text_says_what_a_node_fills_in(text, words):
-    assert template(text, CATALOGUE.tables) == words
+def test_a_text_says_what_a_node_fills_in(text, sentence):
+    assert template(text, CATALOGUE.tables) == sentence
 
 
 def test_each_rule_is_explained_in_words_and_none_of_them_is_of_its_expressions():
     topics = [next(one for one in explain(CATALOGUE, rule.id) if one.kind == "rule") for rule in CATALOGUE.rules]
     shown = [{name: text for name, text in topic.lines if name in ("looks at", "found when", "expected", "reported as", "remedy")} for topic in topics]
-    assert [topic.id for topic, words in zip(topics, shown, strict=True) if len(words) != 5 or not all(words.values())] == []
-    assert [(topic.id, text) for topic, words in zip(topics, shown, strict=True) for text in words.values() if OF_EXPRESSIONS.search(text)] == []
-    assert [topic.id for topic, words in zip(topics, shown, strict=True) if words["found when"] == TOO_LONG] == []
+    assert [topic.id for topic, texts in zip(topics, shown, strict=True) if len(texts) != 5 or not all(texts.values())] == []
+    assert [(topic.id, text) for topic, texts in zip(topics, shown, strict=True) for text in texts.values() if OF_EXPRESSIONS.search(text)] == []
+    assert [topic.id for topic, texts in zip(topics, shown, strict=True) if texts["found when"] == TOO_LONG] == []
 
 
 @pytest.mark.parametrize("rule", [rule for rule in CATALOGUE.rules if "found_when" in rule.row], ids=lambda rule: rule.id)

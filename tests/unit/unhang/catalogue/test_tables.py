@@ -41,7 +41,7 @@ def test_a_row_with_all_its_fields_is_taken(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"eol": "2026-02-30"}, "535: eol: '2026-02-30' is no date; write it as 2026-12-31"),
         ({"eol": "June 2026"}, "535: eol: 'June 2026' is no date"),
@@ -58,10 +58,10 @@ def test_a_row_with_all_its_fields_is_taken(tmp_path):
         ({"eof": "2026-01-01"}, "535: eof: unknown field (did you mean eol?); the table has branch, eol"),
     ],
 )
-def test_a_row_that_departs_from_its_fields_is_reported_with_its_line_and_left_out(tmp_path, change, words):
+def test_a_row_that_departs_from_its_fields_is_reported_with_its_line_and_left_out(tmp_path, change, message):
     catalogue = written(tmp_path, {**ROW, **change}, {**ROW, "branch": "580"})
     (fault,) = catalogue.faults
-    assert words in fault
+    assert message in fault
     assert fault.startswith(f"{tmp_path}/own.yml:")
     assert list(catalogue.tables["own"]) == ["580"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.examples import catalogue_view, example_node
-from unhang.judge.node_rules import judge_rule, node_world, words
+from unhang.judge.node_rules import finding_texts, judge_rule, node_world
 
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "node"}
@@ -19,7 +19,7 @@ def findings_of(rule, example):
     items = {}
     if rule.for_each is not None:
         items = {item.path: item for item in world.items(rule.for_each.evaluate(world)) if hasattr(item, "path")}
-    return [words(rule, world, one, items) for one in failed]
+    return [finding_texts(rule, world, one, items) for one in failed]
 
 
 @pytest.mark.parametrize("rule_id", sorted(RULES))

@@ -99,8 +99,8 @@ def test_hosts_that_are_too_many_for_a_line_stand_in_the_runs_own_folder_and_not
 
 @pytest.mark.parametrize("form", ["table", "name", "json", "html"])
 def test_a_quiet_report_prints_nothing_and_writes_the_file_that_it_was_given(folder, tmp_path, capsys, form):
-    said, quiet = tmp_path / "said", tmp_path / "quiet"
-    printed = shown(capsys, "report", folder, "-o", form, "--out", said, code=1)
-    assert printed == (f"{said}\n" if form == "html" else "")
+    written, quiet = tmp_path / "written", tmp_path / "quiet"
+    printed = shown(capsys, "report", folder, "-o", form, "--out", written, code=1)
+    assert printed == (f"{written}\n" if form == "html" else "")
     assert shown(capsys, "report", folder, "-o", form, "--out", quiet, "-q", code=1) == ""
-    assert quiet.read_bytes() == said.read_bytes() != b""
+    assert quiet.read_bytes() == written.read_bytes() != b""

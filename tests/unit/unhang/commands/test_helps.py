@@ -32,9 +32,9 @@ def test_every_example_of_a_help_is_taken_by_the_parsers(name):
     assert any(f"unhang {name}" in example for example in examples)
     for example in examples:
         for part in re.split(r" \| |[<>]\(|\) | > ", example):
-            words = shlex.split(part.strip(" )"))
-            if words[:1] == ["unhang"]:
-                command_and_parser(words[1])[1].parse_args(words[2:])
+            argv = shlex.split(part.strip(" )"))
+            if argv[:1] == ["unhang"]:
+                command_and_parser(argv[1])[1].parse_args(argv[2:])
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -67,7 +67,7 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
 
 
 @pytest.mark.parametrize(
-    ("words", "meant"),
+    ("argv", "meant"),
     [
         (["adit"], "did you mean audit?"),
         (["--versoin"], "did you mean --version?"),
@@ -78,9 +78,9 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["completion", "bsh"], "did you mean bash?"),
     ],
 )
-def test_what_was_mistyped_is_named_as_it_was_meant(words, meant, capsys):
+def test_what_was_mistyped_is_named_as_it_was_meant(argv, meant, capsys):
     try:
-        code = main(words)
+        code = main(argv)
     except SystemExit as ended:
         code = ended.code
     assert code == 2
@@ -88,9 +88,9 @@ def test_what_was_mistyped_is_named_as_it_was_meant(words, meant, capsys):
 
 
 def test_help_is_a_word_too(capsys):
-    for words in (["help", "plan"], ["plan", "--help"]):
+    for argv in (["help", "plan"], ["plan", "--help"]):
         with pytest.raises(SystemExit) as ended:
-            main(words)
+            main(argv)
         assert ended.value.code == 0
         assert capsys.readouterr().out.startswith("usage: unhang plan")
     with pytest.raises(SystemExit) as ended:

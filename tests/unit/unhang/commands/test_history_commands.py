@@ -34,40 +34,40 @@ def stored(tmp_path_factory):
 
 
 @pytest.fixture
-def said(stored, capsys):
+def command(stored, capsys):
     """Runs a command on it: (exit code, standard output, standard error)."""
 
-    def run(*words):
-        code = cli.main([*words, "--db", stored[0]])
+    def run(*arguments):
+        code = cli.main([*arguments, "--db", stored[0]])
         return code, *capsys.readouterr()
 
     return run
 
 
-def test_a_table_says_what_changed_and_ends_with_one_for_what_is_new(said, stored):
-    code, out, errors = said("diff")
+def test_a_table_says_what_changed_and_ends_with_one_for_what_is_new(command, stored):
+    code, out, errors = command("diff")
     assert (code, errors) == (1, "")
     assert "NEW         error: gpu2: What worse says [worse]" in out
     assert "RESOLVED    error: gpu1: What bad says [bad]" in out
     assert "FACT        gpu[1-2] (2 nodes): driver.loaded.version: 535.154.05 -> 580" in out
-    assert said("diff", stored[2], stored[1])[1] == out  # the earlier one is the earlier one
+    assert command("diff", stored[2], stored[1])[1] == out  # the earlier one is the earlier one
 
 
-@pytest.mark.parametrize("words", [("diff",), ("history",), ("history", "worse"), ("history", NASTY), ("runs",), ("diff", "-o", "name"), ("diff", "-o", "csv")])
-def test_nothing_that_a_node_says_reaches_the_terminal_as_a_command(said, words):
-    _, out, errors = said(*words)
+@pytest.mark.parametrize("argv", [("diff",), ("history",), ("history", "worse"), ("history", NASTY), ("runs",), ("diff", "-o", "name"), ("diff", "-o", "csv")])
+def test_nothing_that_a_node_says_reaches_the_terminal_as_a_command(command, argv):
+    _, out, errors = command(*argv)
     assert "\x1b" not in out + errors and "\u202e" not in out + errors
 
 
-def test_other_formats_say_the_same(said):
-    rows = json.loads(said("diff", "-o", "json")[1])
-    assert [json.loads(line) for line in said("diff", "-o", "jsonl")[1].splitlines()] == rows
+def test_other_formats_say_the_same(command):
+    rows = json.loads(command("diff", "-o", "json")[1])
+    assert [json.loads(line) for line in command("diff", "-o", "jsonl")[1].splitlines()] == rows
     assert {row["change"] for row in rows} == {"new", "resolved", "fact"}
-    table = list(csv.DictReader(io.StringIO(said("diff", "-o", "csv")[1])))
+    table = list(csv.DictReader(io.StringIO(command("diff", "-o", "csv")[1])))
     assert [row["change"] for row in table] == [row["change"] for row in rows]
     assert next(row for row in table if row["now"] == "580")["hosts"] == "gpu1 gpu2"
-    assert set(said("diff", "-o", "name")[1].split()) == {"gpu1", "gpu2", "n\\x1b[2J\\u202ee"}
-    assert said("diff", "-q")[:2] == (1, "")
+    assert set(command("diff", "-o", "name")[1].split()) == {"gpu1", "gpu2", "n\\x1b[2J\\u202ee"}
+    assert command("diff", "-q")[:2] == (1, "")
 
 
 @pytest.mark.parametrize(
@@ -75,32 +75,32 @@ def test_other_formats_say_the_same(said):
     [(("--host", "gpu1"), {"bad"}, True, 0), (("--rule", "wor*"), {"worse"}, False, 1), (("--severity", "critical"), set(), False, 0),
      (("--host", "gpu[1-2]"), {"bad", "worse"}, True, 1)],
 )  # fmt: skip
-def test_filters_narrow_what_is_shown_and_what_counts(said, filters, rules, facts_too, code):
-    found, out, _ = said("diff", "-o", "json", *filters)
+def test_filters_narrow_what_is_shown_and_what_counts(command, filters, rules, facts_too, code):
+    found, out, _ = command("diff", "-o", "json", *filters)
     rows = json.loads(out)
     assert (found, {row["rule"] for row in rows if row["rule"]}, any(row["fact"] for row in rows)) == (code, rules, facts_too)
 
 
-def test_fail_on_says_what_is_bad_enough(said):
-    assert [said("diff", "--fail-on", severity)[0] for severity in ("critical", "error", "info")] == [0, 1, 1]
+def test_fail_on_says_what_is_bad_enough(command):
+    assert [command("diff", "--fail-on", severity)[0] for severity in ("critical", "error", "info")] == [0, 1, 1]
 
 
-def test_a_rule_says_since_when_and_what_came_with_it(said):
-    code, out, _ = said("history", "worse")
+def test_a_rule_says_since_when_and_what_came_with_it(command):
+    code, out, _ = command("history", "worse")
     assert code == 0
     assert "with it changed driver.loaded.version: 535.154.05 -> 580 (on 1 of 1 node, and on 1 node without the finding)" in " ".join(out.split())
 
 
-def test_a_node_says_what_happened_to_it(said):
-    text = " ".join(said("history", "gpu2")[1].split())
+def test_a_node_says_what_happened_to_it(command):
+    text = " ".join(command("history", "gpu2")[1].split())
     assert "fact: driver.loaded.version: 535.154.05 -> 580" in text and "new: error: What worse says [worse]" in text and "gpu2: 1 finding now" in text
-    assert {row["kind"] for row in json.loads(said("history", "gpu2", "-o", "json")[1])} == {"event", "holds"}
+    assert {row["kind"] for row in json.loads(command("history", "gpu2", "-o", "json")[1])} == {"event", "holds"}
 
 
-def test_runs_are_listed_with_their_counts(said, stored):
-    assert said("runs", "-o", "name")[1].split() == list(stored[1:])
-    assert said("runs", "-n", "1", "-o", "name")[1].split() == [stored[2]]
-    assert said("runs")[1].splitlines()[1].split()[:4] == [stored[1], "2026-11-20", "00:01", "3"]
+def test_runs_are_listed_with_their_counts(command, stored):
+    assert command("runs", "-o", "name")[1].split() == list(stored[1:])
+    assert command("runs", "-n", "1", "-o", "name")[1].split() == [stored[2]]
+    assert command("runs")[1].splitlines()[1].split()[:4] == [stored[1], "2026-11-20", "00:01", "3"]
 
 
 @pytest.mark.parametrize(
@@ -118,14 +118,14 @@ def test_runs_of_two_inventories_can_be_told_apart(tmp_path, capsys, given, show
 
 
 @pytest.mark.parametrize(
-    ("words", "reported"),
+    ("argv", "reported"),
     [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"), "list them with: unhang runs"),
      (("diff", "--since", "soon"), "--since: expected yesterday"), (("diff", "a", "b", "c"), "expected two runs, found 3"),
      (("runs", "--apply"), "expected --prune beside --apply"), (("runs", "--prune"), "found neither"),
      (("diff", "--severity", "bad"), "--severity: expected one of")],
 )  # fmt: skip
-def test_a_mistake_is_one_line_that_says_what_to_do(said, words, reported):
-    code, out, errors = said(*words)
+def test_a_mistake_is_one_line_that_says_what_to_do(command, argv, reported):
+    code, out, errors = command(*argv)
     assert (code, out, errors.count("\n")) == (2, "", 1) and reported in errors
 
 
@@ -143,9 +143,9 @@ def test_a_history_that_is_off_is_said(monkeypatch, capsys):
 
 def test_a_run_folder_can_be_added(tmp_path, capsys):
     run = Fleet(tmp_path).run({"a": facts()})
-    words = ["runs", "--db", str(tmp_path / "h.db"), "-o", "name", "--add", str(run)]
-    assert [cli.main(words), capsys.readouterr()] == [0, (f"{run.name}\n", f"unhang: {run.name}: stored\n")]
-    assert [cli.main(words), capsys.readouterr().err] == [0, f"unhang: {run.name}: the history has it already\n"]
+    argv = ["runs", "--db", str(tmp_path / "h.db"), "-o", "name", "--add", str(run)]
+    assert [cli.main(argv), capsys.readouterr()] == [0, (f"{run.name}\n", f"unhang: {run.name}: stored\n")]
+    assert [cli.main(argv), capsys.readouterr().err] == [0, f"unhang: {run.name}: the history has it already\n"]
 
 
 def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(tmp_path, monkeypatch, capsys):
@@ -157,12 +157,12 @@ def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(tmp_pa
     (tmp_path / "runs" / "latest").symlink_to(runs[4].name)
     (tmp_path / "runs" / "link").symlink_to(runs[2].name)
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
-    words = ["runs", "--prune", "--keep", "0", "--older-than", "2026-11-05"]
-    assert cli.main(words) == 0
+    argv = ["runs", "--prune", "--keep", "0", "--older-than", "2026-11-05"]
+    assert cli.main(argv) == 0
     shown, reported = capsys.readouterr()
     assert shown.split() == [str(runs[2]), str(runs[3])] and "2 run folders would be removed" in reported
     assert all(run.is_dir() for run in runs)
-    assert cli.main([*words, "--apply"]) == 0
+    assert cli.main([*argv, "--apply"]) == 0
     assert [run.is_dir() for run in runs] == [True, True, False, False, True]
 
 

@@ -47,8 +47,8 @@ def fleet(tmp_path):
 def diff(tmp_path, capsys):
     """`unhang diff` on it: (exit code, standard error)."""
 
-    def run(*words):
-        code = cli.main(["diff", "-q", *words, "--db", str(tmp_path / "history.db")])
+    def run(*argv):
+        code = cli.main(["diff", "-q", *argv, "--db", str(tmp_path / "history.db")])
         return code, capsys.readouterr().err
 
     return run
@@ -82,7 +82,7 @@ class Server:
                     self.send_header(name, value)
                 self.end_headers()
 
-            def log_message(self, *words):
+            def log_message(self, *arguments):
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
@@ -151,8 +151,8 @@ def test_a_webhook_that_does_not_answer_is_given_up(webhook):
 
 
 def test_a_webhook_that_nobody_serves_is_said_without_its_address():
-    said = post("http://127.0.0.1:1/services/S3CRET", NEWS)
-    assert said == "expected an answer, found Connection refused"
+    output = post("http://127.0.0.1:1/services/S3CRET", NEWS)
+    assert output == "expected an answer, found Connection refused"
 
 
 def test_a_hook_that_does_not_end_is_killed_with_what_it_started(tmp_path):
@@ -174,8 +174,8 @@ def is_alive(process):
 
 
 def test_a_hook_that_fails_says_its_last_line_with_secrets_masked():
-    said = call(["sh", "-c", "echo first; echo token=abcdef123456 refused >&2; exit 7"], NEWS)
-    assert said == "expected exit code 0, found 7: token=<secret> refused"
+    output = call(["sh", "-c", "echo first; echo token=abcdef123456 refused >&2; exit 7"], NEWS)
+    assert output == "expected exit code 0, found 7: token=<secret> refused"
 
 
 def test_a_hook_that_prints_without_end_is_bounded_and_one_that_reads_nothing_is_no_fault():
@@ -189,12 +189,12 @@ def test_no_shell_reads_a_hooks_words(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words", [("--webhook", "ftp://x/S3CRET"), ("--webhook", "file:///etc/passwd"), ("--webhook", "@/nonexistent"), ("--hook", "'"), ("--hook", "")]
+    "argv", [("--webhook", "ftp://x/S3CRET"), ("--webhook", "file:///etc/passwd"), ("--webhook", "@/nonexistent"), ("--hook", "'"), ("--hook", "")]
 )
-def test_an_option_that_is_none_is_refused_before_anything_is_done(fleet, diff, words):
+def test_an_option_that_is_none_is_refused_before_anything_is_done(fleet, diff, argv):
     fleet()
-    code, errors = diff(*words)
-    assert code == 2 and errors.startswith(f"unhang: {words[0]}: expected") and "S3CRET" not in errors
+    code, errors = diff(*argv)
+    assert code == 2 and errors.startswith(f"unhang: {argv[0]}: expected") and "S3CRET" not in errors
 
 
 def test_secrets_in_what_was_found_are_masked_and_a_message_has_an_end():

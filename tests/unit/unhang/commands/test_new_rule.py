@@ -89,7 +89,7 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--new", "own", "--when", "gpus.cuont > 1"], "--when: unknown fact path gpus.cuont (did you mean count?)"),
         (["--new", "own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
@@ -100,9 +100,9 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
         (["--new", "Own Rule", "--when", "gpus.count > 1"], "--new: expected small letters"),
     ],
 )
-def test_a_mistake_is_reported_in_one_line(capsys, arguments, words):
+def test_a_mistake_is_reported_in_one_line(capsys, arguments, message):
     assert main(["catalogue", *arguments]) == 2
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_condition_that_never_holds_has_no_example_and_says_so(capsys):

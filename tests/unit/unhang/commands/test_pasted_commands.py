@@ -133,7 +133,7 @@ def test_what_cannot_be_planned_for_is_refused_in_one_line(tmp_path, capsys, arg
     folder = write_fleet(tmp_path / RUN, FEW)
     (folder / "plan.json").write_text("{}")
     assert main([word.format(run=folder) for word in argv]) == 2
-    said = capsys.readouterr().err
-    assert problem in said
-    assert len(said.splitlines()) == 1
+    errors = capsys.readouterr().err
+    assert problem in errors
+    assert len(errors.splitlines()) == 1
     assert (folder / "plan.json").read_text() == "{}"

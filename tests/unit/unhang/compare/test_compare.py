@@ -141,11 +141,11 @@ def test_csv_names_and_a_part_of_the_facts(compared):
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("productoin", "did you mean production?"), ("prod[1-9]", "found 'prod2'"), ("20990101T000000Z", "expected a run folder")]
+    ("word", "message"), [("productoin", "did you mean production?"), ("prod[1-9]", "found 'prod2'"), ("20990101T000000Z", "expected a run folder")]
 )
-def test_a_side_that_there_is_not_is_refused_by_name(compared, word, said):
+def test_a_side_that_there_is_not_is_refused_by_name(compared, word, message):
     code, out, errors = compared([node()], [node()])("development", word)
-    assert (code, out) == (2, "") and said in errors and errors.count("\n") == 1
+    assert (code, out) == (2, "") and message in errors and errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("text", ["{", '{"schema": 1}', '{"sections": 3}', "no environment", "\x00\x01"])

@@ -88,15 +88,15 @@ def test_collective_in_a_branch_of_one_rank_is_found_in_the_code_that_is_shown(a
     assert _says(answer(f"{HANGS}{branch}\n        if step % 10 == 0:\n{call}\n"), "stands in a branch that one rank takes alone") == shown
 
 
-@pytest.mark.parametrize(("told", "cause"), [
+@pytest.mark.parametrize(("line", "cause"), [
     ("# reporter: the same job with the MPI alltoall runs to the end\n", "nccl_bug"),
     ("# reporter: it works with gloo\n", "nccl_bug"),
     ("# reporter: with gloo it hangs too\n", "rank_desync_app"),
     ("", "rank_desync_app"),
 ])  # fmt: skip
-def test_job_that_runs_over_another_library_calls_the_same_on_all_ranks(answer, told, cause):
+def test_job_that_runs_over_another_library_calls_the_same_on_all_ranks(answer, line, cause):
     stall = "W stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting\n"
-    assert _first(answer(HANGS + told + STEPS + stall)) == cause
+    assert _first(answer(HANGS + line + STEPS + stall)) == cause
 
 
 @pytest.mark.parametrize(("log", "shown"), [

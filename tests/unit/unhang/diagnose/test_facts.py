@@ -119,7 +119,7 @@ def test_fabric_manager_that_has_nothing_to_do_is_harmless(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("line", "kind", "words"),
+    ("line", "kind", "message"),
     [
         ("You are using an old version of the checkpointing format that is deprecated", "harmless", "nothing to do with a hang"),
         ("export NCCL_TIMEOUT=1200000", "folklore", "init_process_group"),
@@ -135,9 +135,9 @@ def test_fabric_manager_that_has_nothing_to_do_is_harmless(tmp_path):
         ("watch -n1 cat /proc/interrupts", "folklore", "py-spy"),
     ],
 )
-def test_advice_of_the_write_ups_is_known_with_its_replacement(tmp_path, line, kind, words):
+def test_advice_of_the_write_ups_is_known_with_its_replacement(tmp_path, line, kind, message):
     remarks = diagnosis(tmp_path, line + "\n")["remarks"]
-    assert any(one["kind"] == kind and words in f"{one['says']} {one['instead']}" for one in remarks)
+    assert any(one["kind"] == kind and message in f"{one['says']} {one['instead']}" for one in remarks)
 
 
 @pytest.mark.parametrize("name", ["torch", "lightning", "accelerate", "deepspeed", "megatron", "transformers"])

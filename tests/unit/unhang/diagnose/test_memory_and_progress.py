@@ -122,5 +122,5 @@ def test_rank_that_alone_has_no_watchdog_line_late_in_a_job_is_the_one_that_did_
     )
     (tmp_path / "job.log").write_text(waits, encoding="utf-8")
     causes = diagnose([str(tmp_path / "job.log")])["causes"]
-    told = [line["says"] for cause in causes for line in cause["evidence"] if "reported nothing while all" in line["says"]]
-    assert bool(told) == named and (not named or causes[0]["cause"] == "slow_rank_or_io")
+    reported = [line["says"] for cause in causes for line in cause["evidence"] if "reported nothing while all" in line["says"]]
+    assert bool(reported) == named and (not named or causes[0]["cause"] == "slow_rank_or_io")

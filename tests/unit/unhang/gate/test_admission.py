@@ -139,8 +139,8 @@ def signed_by_somebody_else(path, tmp_path):
 
 def with_a_signature_for_another_purpose(path, tmp_path):
     found = parse_admission(path.read_text())
-    words = ["ssh-keygen", "-Y", "sign", "-n", "file", "-f", str(tmp_path / "gate_key")]
-    armoured = subprocess.run(words, input=found["line"], capture_output=True, text=True, check=True).stdout
+    argv = ["ssh-keygen", "-Y", "sign", "-n", "file", "-f", str(tmp_path / "gate_key")]
+    armoured = subprocess.run(argv, input=found["line"], capture_output=True, text=True, check=True).stdout
     path.write_text(admission_file(found["line"], armoured, found["key"]))
 
 
@@ -197,20 +197,20 @@ def other(sections):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (driver, "driver: admitted "), (swapped, "GPUs: admitted GPU-"), (vbios, "vbios of GPU-"),
         (firmware, "firmware of mlx5_0: admitted 28.39.1002, found 28.40"),
         (lost_nic, "RDMA devices: admitted mlx5_0, found none"), (other, "found other facts in limits"),
     ],
 )  # fmt: skip
-def test_what_changed_since_is_named_with_both_values(gated, capsys, tmp_path, change, words):
+def test_what_changed_since_is_named_with_both_values(gated, capsys, tmp_path, change, message):
     path, facts = signed(gated), facts_of()
     change(facts["sections"])
     (tmp_path / "facts.json").write_text(json.dumps(facts))
     code, state, why = verified(capsys, path, gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json")
     assert (code, state) == (1, "changed")
-    assert words in why[0]
+    assert message in why[0]
 
 
 def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
@@ -223,7 +223,7 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("record", "key", "words"),
+    ("record", "key", "message"),
     [
         ("nowhere", "gate_key.pub", "expected an admission record at"),
         ("gate_key.pub", "gate_key.pub", "expected a line with an admission record, found none"),
@@ -232,10 +232,10 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
         ("gate_key.pub", "gate_key_without", "expected the gate's public key at"),
     ],
 )
-def test_what_cannot_be_read_is_one_line_and_exit_code_2(gated, capsys, tmp_path, record, key, words):
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(gated, capsys, tmp_path, record, key, message):
     assert main(["verify", str(tmp_path / record), "--key", str(tmp_path / key)]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert words in line
+    assert message in line
 
 
 def test_a_private_key_given_for_the_public_one_is_not_read_as_one(gated, capsys, tmp_path):
@@ -261,6 +261,6 @@ def test_a_day_that_is_no_date_is_refused_and_decides_nothing(gated, day, capsys
 def test_facts_that_are_no_document_are_refused_and_compared_with_nothing(gated, tmp_path, sections, capsys):
     (tmp_path / "facts.json").write_text(json.dumps({**facts_of(), "sections": sections}))
     assert main(["verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--facts", str(tmp_path / "facts.json")]) == 2
-    said = capsys.readouterr().err
-    assert f"{tmp_path / 'facts.json'}: facts.sections" in said
-    assert "fault of unhang" not in said
+    errors = capsys.readouterr().err
+    assert f"{tmp_path / 'facts.json'}: facts.sections" in errors
+    assert "fault of unhang" not in errors

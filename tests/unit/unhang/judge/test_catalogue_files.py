@@ -44,7 +44,7 @@ def test_a_good_file_is_loaded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "words"),
+    ("old", "new", "line", "message"),
     [
         ("    title: A rule", "    title: A rule\n    sympotms: []", 4, "rule a-rule: sympotms: unknown key (did you mean symptoms?); allowed are id, title"),
         ("    title: A rule\n", "", 2, "the key title is missing"),
@@ -69,16 +69,16 @@ def test_a_good_file_is_loaded(tmp_path):
         ("- id: a-rule", "- id: A Rule", 2, "id: found 'A Rule'; allowed is what matches"),
     ],
 )
-def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, words):
+def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, message):
     assert old in ROW
     (fault,) = faults_of(tmp_path, ROW.replace(old, new, 1))
     assert fault.startswith(f"{tmp_path / 'own.yml'}:{line}: ")
-    assert words in fault
+    assert message in fault
     assert "\n" not in fault
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("rules: [\n", ":2: YAML: "),
         ("rules:\n  - id: x\n bad: y\n", ":3: YAML: "),
@@ -96,9 +96,9 @@ def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, words
         ("rules: [" + "1," * 200_001 + "]", "holds more than 200000 values"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_file_of_rules_is_refused_in_one_line(tmp_path, text, words):
+def test_a_file_that_is_no_file_of_rules_is_refused_in_one_line(tmp_path, text, message):
     found = faults_of(tmp_path, text)
-    assert words in found[0]
+    assert message in found[0]
     assert all("\n" not in fault for fault in found)
 
 
@@ -120,10 +120,10 @@ def test_a_row_at_fault_leaves_its_neighbours_alone(tmp_path):
     assert len(catalogue.faults) == 2
 
 
-@pytest.mark.parametrize(("name", "words"), [("nowhere", "no such folder"), ("empty", "holds no .yml file")])
-def test_a_folder_without_rules_is_reported(tmp_path, name, words):
+@pytest.mark.parametrize(("name", "message"), [("nowhere", "no such folder"), ("empty", "holds no .yml file")])
+def test_a_folder_without_rules_is_reported(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
-    assert words in load_catalogue([tmp_path / name], built_in=False).faults[0]
+    assert message in load_catalogue([tmp_path / name], built_in=False).faults[0]
 
 
 @pytest.mark.parametrize("built_in", [False, True])

@@ -28,7 +28,7 @@ def test_the_order_and_the_spacing_of_keys_do_not_matter(indent):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"gpus": {"probe": OK, "count": "8"}}, "facts.sections.gpus.count: Expected int"),
         (
@@ -45,15 +45,15 @@ def test_the_order_and_the_spacing_of_keys_do_not_matter(indent):
         ({"gpus": 5}, "facts.sections.gpus: Expected object"),
     ],
 )
-def test_a_wrong_type_is_named_with_its_path(change, words):
+def test_a_wrong_type_is_named_with_its_path(change, message):
     with pytest.raises(InvalidNode) as problem:
         decode_node(encoded(node("a1", {**sections(), **change})))
-    assert words in str(problem.value)
+    assert message in str(problem.value)
     assert "\n" not in str(problem.value)
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
         (b"", "no valid JSON"),
         (b"{", "no valid JSON"),
@@ -74,10 +74,10 @@ def test_a_wrong_type_is_named_with_its_path(change, words):
         (b" " * (MAX_NODE_BYTES + 1), "bytes long, at most"),
     ],
 )
-def test_a_file_that_is_no_node_document_says_why(data, words):
+def test_a_file_that_is_no_node_document_says_why(data, message):
     with pytest.raises(InvalidNode) as problem:
         decode_node(data)
-    assert words in str(problem.value)
+    assert message in str(problem.value)
     assert str(problem.value).isprintable()
     assert len(str(problem.value)) < 500
 

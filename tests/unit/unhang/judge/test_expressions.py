@@ -80,7 +80,7 @@ def test_an_expression_yields_its_value(source, value):
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "message"),
     [
         ("gpus.cuont > 1", "unknown fact path gpus.cuont (did you mean count?)"),
         ("driver.loaded.verison is version('1')", "unknown fact path driver.loaded.verison (did you mean version?)"),
@@ -124,10 +124,10 @@ def test_an_expression_yields_its_value(source, value):
         ("true or " * 800 + "true", "characters long"),
     ],
 )
-def test_what_is_refused_is_refused_with_the_place_and_a_hint(source, words):
+def test_what_is_refused_is_refused_with_the_place_and_a_hint(source, message):
     with pytest.raises(ExpressionError) as problem:
         compile_expression(source, node_names(TABLES))
-    assert words in str(problem.value)
+    assert message in str(problem.value)
     assert "\n" not in str(problem.value)
 
 

@@ -13,7 +13,7 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
 
 
 @pytest.mark.parametrize(
-    ("policy", "words"),
+    ("policy", "message"),
     [
         ({"drvier": {}}, "drvier: unknown key (did you mean driver?); allowed are driver, kernel"),
         ({"driver": {"verison": "1"}}, "driver.verison: unknown key (did you mean version?); allowed are version, min"),
@@ -43,9 +43,9 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
         ({"driver": {"min": "595.45.04", "max": "580.999.99"}}, "driver.min: '595.45.04' is above driver.max"),
     ],
 )
-def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, words):
+def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, message):
     found = [one_line(one) for one in policy_faults(policy)]
-    assert words in found[0]
+    assert message in found[0]
     assert "\n" not in found[0]
 
 
@@ -88,7 +88,7 @@ def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("driver:\n  verison: '1'\n", ":2: driver.verison: unknown key (did you mean version?)"),
         ("groups:\n  gpu:\n    kernel:\n      min: none\n", ":4: groups.gpu.kernel.min: 'none' is not a kernel version"),
@@ -102,13 +102,13 @@ def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
         ("thresholds: {temperature_c: 1:30.5}\n", ":1: '1:30.5' would be read as another number"),
     ],
 )
-def test_a_policy_file_at_fault_is_reported_with_file_and_line(tmp_path, text, words):
+def test_a_policy_file_at_fault_is_reported_with_file_and_line(tmp_path, text, message):
     path = tmp_path / "policy.yml"
     path.write_text(text)
     with pytest.raises(UserError) as problem:
         load_policy(path)
     assert str(problem.value).startswith(f"{path}")
-    assert words in str(problem.value)
+    assert message in str(problem.value)
 
 
 def test_a_policy_file_that_is_not_there_is_reported(tmp_path):

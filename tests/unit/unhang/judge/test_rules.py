@@ -6,7 +6,7 @@ import pytest
 from judge_cases import OK, rule, sections
 
 from unhang.judge.examples import catalogue_view, check_examples, example_node, verdict_of
-from unhang.judge.node_rules import judge_rule, node_world, words
+from unhang.judge.node_rules import finding_texts, judge_rule, node_world
 from unhang.judge.rules import RuleError, compile_rule
 
 VIEW = catalogue_view()
@@ -94,7 +94,7 @@ def test_texts_quote_facts_items_and_policy():
     world = node_world(example_node({**sections(), "policy": {"gpu": {"count": 8}}}), VIEW)
     failed = next(one for one in judge_rule(compiled, world) if one.verdict == "fail")
     items = {one.path: one for one in world.items(compiled.for_each.evaluate(world))}
-    assert words(compiled, world, failed, items) == {"expected": "8 GPUs", "found": "GPU-1 of NVIDIA RTX 3090", "remedy.person": "look"}
+    assert finding_texts(compiled, world, failed, items) == {"expected": "8 GPUs", "found": "GPU-1 of NVIDIA RTX 3090", "remedy.person": "look"}
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_an_event_without_a_code_leaves_its_bursts_undecided():
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "message"),
     [
         ("gpus.devices | bursts(180) | length", "needs a list of events of the kernel log"),
         ("gpus.count | bursts(180) | length", "needs a list of events"),
@@ -68,8 +68,8 @@ def test_an_event_without_a_code_leaves_its_bursts_undecided():
         ("([79] | rows_of(tables.xids) | first).meanign", "did you mean meaning?"),
     ],
 )
-def test_what_the_filters_cannot_take_is_refused(source, words):
-    with pytest.raises(ExpressionError, match=words.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?")):
+def test_what_the_filters_cannot_take_is_refused(source, message):
+    with pytest.raises(ExpressionError, match=message.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?")):
         compile_expression(source, node_names(TABLES))
 
 

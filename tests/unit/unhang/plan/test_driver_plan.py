@@ -55,9 +55,9 @@ def test_where_sources_are_known_the_old_family_leaves_as_a_whole_and_the_librar
 
 def test_a_part_of_the_old_family_that_is_left_is_reason_enough():
     there = rows({**TESLA_535, "libcuda1": "550.163.01-2"})
-    settled = case(changes={"driver.packages": there, "driver.loaded.version": "535.274.02"})
-    left = {"libcuda1": {**settled.installed["libcuda1"], "source": "nvidia-graphics-drivers"}}
-    plan = plan_driver(dataclasses.replace(settled, installed={**settled.installed, **left}))
+    finished = case(changes={"driver.packages": there, "driver.loaded.version": "535.274.02"})
+    left = {"libcuda1": {**finished.installed["libcuda1"], "source": "nvidia-graphics-drivers"}}
+    plan = plan_driver(dataclasses.replace(finished, installed={**finished.installed, **left}))
     assert (plan["action"], plan["remove"], plan["remove_sources"]) == ("install", [], ["nvidia-graphics-drivers"])
 
 
@@ -70,9 +70,9 @@ def test_a_newer_branch_under_the_same_name_is_not_taken_for_a_lower_bound():
 
 def test_what_the_families_share_is_no_reason_to_change_anything_again():
     there = rows({**TESLA_535, "nvidia-egl-common": "550.163.01-2"})
-    settled = case(changes={"driver.packages": there, "driver.loaded.version": "535.274.02"})
-    shared = {name: {**row, "source": "nvidia-graphics-drivers"} for name, row in settled.installed.items() if name == "nvidia-egl-common"}
-    plan = plan_driver(dataclasses.replace(settled, installed={**settled.installed, **shared}))
+    finished = case(changes={"driver.packages": there, "driver.loaded.version": "535.274.02"})
+    shared = {name: {**row, "source": "nvidia-graphics-drivers"} for name, row in finished.installed.items() if name == "nvidia-egl-common"}
+    plan = plan_driver(dataclasses.replace(finished, installed={**finished.installed, **shared}))
     assert (plan["action"], plan["remove"], plan["remove_sources"]) == ("none", [], [])
 
 
@@ -94,8 +94,8 @@ def test_ready_built_modules_of_the_wanted_flavour_stay():
 
 
 def test_a_node_that_is_as_it_should_be_gets_nothing_to_do():
-    settled = {"driver.packages": rows(TESLA_535), "driver.loaded.version": "535.274.02"}
-    plan = plan_driver(case(changes=settled))
+    finished = {"driver.packages": rows(TESLA_535), "driver.loaded.version": "535.274.02"}
+    plan = plan_driver(case(changes=finished))
     assert (plan["action"], plan["remove"], plan["refusals"], plan["needs_reboot"]) == ("none", [], [], False)
     assert plan["pin"]["stanzas"] == [{"package": "src:nvidia-graphics-drivers-tesla-535", "version": TESLA}]
 

@@ -127,9 +127,9 @@ def test_its_neighbour_is_changed(node):
 
 @pytest.mark.parametrize("node", [row[2] for row in REFUSED if row[0] in ("driver-owner", "stateless-image", "no-headers", "secure-boot", "gpus-in-use")])
 def test_what_forbids_a_change_does_not_forbid_to_leave_things_as_they_are(node):
-    settled = {"driver": {"version": "550.163.01"}}
-    assert plan_driver(case(**{**node, "policy": settled}))["action"] == "none"
-    assert plan_driver(case(**{**node, "policy": settled}))["refusals"] == []
+    finished = {"driver": {"version": "550.163.01"}}
+    assert plan_driver(case(**{**node, "policy": finished}))["action"] == "none"
+    assert plan_driver(case(**{**node, "policy": finished}))["refusals"] == []
 
 
 def test_nobody_is_nobody():

@@ -127,10 +127,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_node_whose_kernel_cannot_be_tried_safely_is_refused_with_the_reason(name):
-    more, trial, said = REFUSED[name]
+    more, trial, problem = REFUSED[name]
     sections = facts("6.1.0-55-amd64", **more)
     plan = plan_kernel(inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, sections=sections, trial=trial))
-    assert said in plan["problems"][0]
+    assert problem in plan["problems"][0]
 
 
 def test_a_kernel_that_fell_back_is_tried_again_when_that_is_asked_for():
@@ -179,12 +179,12 @@ AFTER = [
 ]
 
 
-@pytest.mark.parametrize(("more", "said"), AFTER)
-def test_after_the_boot_everything_of_before_has_to_be_there(more, said):
+@pytest.mark.parametrize(("more", "problems"), AFTER)
+def test_after_the_boot_everything_of_before_has_to_be_there(more, problems):
     sections = facts("6.1.0-56-amd64", **{"gpus__devices": [{"uuid": "GPU-0"}, {"uuid": "GPU-1"}], "kernel__out_of_tree": ["nvidia"], **more})
     faults = faults_after(KernelInputs(sections, {}), {"release": "6.1.0-56-amd64", "modules": ["nvidia"], "gpus": ["GPU-0", "GPU-1"]})
-    assert len(faults) == len(said)
-    assert all(words in fault for words, fault in zip(said, faults, strict=True))
+    assert len(faults) == len(problems)
+    assert all(part in fault for part, fault in zip(problems, faults, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -66,13 +66,13 @@ def known():
     return read_known()
 
 
-def plan(network, policy, *, nccl="2.27.5", torch=(), wishes=None, host="gpu001", today="2026-11-20", allow_debug=False, profiles=PROFILES):
+def plan(network, policy, *, nccl="2.27.5", torch=(), desired=None, host="gpu001", today="2026-11-20", allow_debug=False, profiles=PROFILES):
     sections = {
         "network": network,
         "nccl": {"libraries": [{"version": nccl}] if nccl else []},
         "torch": {"environments": [{"torch": version} for version in torch]},
     }
-    return plan_settings(Node(host, ("training",), sections, today), policy, profiles, known(), wishes or DesiredState(), allow_debug)
+    return plan_settings(Node(host, ("training",), sections, today), policy, profiles, known(), desired or DesiredState(), allow_debug)
 
 
 def of_profile(name, network, **more):
@@ -121,15 +121,15 @@ def test_ports_whose_gids_stand_at_different_places_are_refused():
 
 
 def test_infiniband_takes_active_ports_of_the_fastest_rate_and_tells_what_it_left_out():
-    found = of_profile("infiniband", INFINIBAND, wishes=DesiredState(network="10.1.0.0/16"))
+    found = of_profile("infiniband", INFINIBAND, desired=DesiredState(network="10.1.0.0/16"))
     assert found["conf"] == {"NCCL_IB_HCA": "=mlx5_0:1,mlx5_1:1", "NCCL_SOCKET_IFNAME": "=bond0"}
     assert any("mlx5_2:1 (100 Gbit/s)" in note for note in found["notes"])
 
 
 def test_named_hcas_are_taken_and_one_that_is_down_is_refused():
-    wishes = DesiredState(network="10.1.0.0/16", hcas=("mlx5_2",))
-    assert of_profile("infiniband", INFINIBAND, wishes=wishes)["conf"]["NCCL_IB_HCA"] == "=mlx5_2:1"
-    (problem,) = of_profile("infiniband", INFINIBAND, wishes=DesiredState(network="10.1.0.0/16", hcas=("mlx5_3",)))["problems"]
+    desired = DesiredState(network="10.1.0.0/16", hcas=("mlx5_2",))
+    assert of_profile("infiniband", INFINIBAND, desired=desired)["conf"]["NCCL_IB_HCA"] == "=mlx5_2:1"
+    (problem,) = of_profile("infiniband", INFINIBAND, desired=DesiredState(network="10.1.0.0/16", hcas=("mlx5_3",)))["problems"]
     assert "mlx5_3" in problem
 
 
@@ -141,8 +141,8 @@ def test_an_interface_that_the_facts_do_not_decide_is_asked_for():
 
 def test_the_policys_interfaces_are_taken_by_their_exact_names():
     policy = {"nccl": {"profile": "tcp"}, "network": {"interfaces": ["bond0"]}}
-    assert plan(TWO_CARDS, policy, wishes=DesiredState(interfaces=("bond0",)))["conf"]["NCCL_SOCKET_IFNAME"] == "=bond0"
-    (problem,) = plan(TWO_CARDS, policy, wishes=DesiredState(interfaces=("eth0",)))["problems"]
+    assert plan(TWO_CARDS, policy, desired=DesiredState(interfaces=("bond0",)))["conf"]["NCCL_SOCKET_IFNAME"] == "=bond0"
+    (problem,) = plan(TWO_CARDS, policy, desired=DesiredState(interfaces=("eth0",)))["problems"]
     assert "eth0" in problem
 
 

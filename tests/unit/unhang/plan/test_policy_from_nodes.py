@@ -45,8 +45,8 @@ def policy(capsys, *arguments):
     """(exit code, standard output, standard error) of `unhang policy`."""
     capsys.readouterr()
     code = main(["policy", *map(str, arguments)])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
 @pytest.mark.parametrize("platform", [a100_roce, h100_infiniband, l40s_ethernet, rtx_4090_workstation, t4_cloud_vm])
@@ -136,7 +136,7 @@ def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["--from", "RUN", "--limit", "gpu009"], "expected hosts of"),
         (["--from", "RUN"], "found gpu002 without facts"),
@@ -145,12 +145,12 @@ def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
         (["--from", "RUN", "--smoke", "RUN/run.json"], "expected unhang/smoke/1"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_writes_nothing(tmp_path, capsys, arguments, words):
+def test_what_cannot_be_done_is_said_and_writes_nothing(tmp_path, capsys, arguments, message):
     folder = run_of(tmp_path / "run", {"gpu001": H200, "gpu002": None})
     before = sorted(path.name for path in folder.rglob("*"))
     code, out, errors = policy(capsys, *[word.replace("RUN", str(folder)) for word in arguments])
     assert (code, out) == (2, "")
-    assert words in errors
+    assert message in errors
     assert sorted(path.name for path in folder.rglob("*")) == before
 
 
@@ -162,7 +162,7 @@ def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys,
     damage(bad)
     folder = run_of(tmp_path / "20261120T175745Z-c128066de5", {"gpu001": H200, "gpu002": bad})
     assert main(["policy", "--from", str(folder)]) == 2
-    out, said = capsys.readouterr()
+    out, printed = capsys.readouterr()
     assert out == ""
-    assert "gpu002: " in said and "choose others with --limit" in said
-    assert "fault of unhang" not in said
+    assert "gpu002: " in printed and "choose others with --limit" in printed
+    assert "fault of unhang" not in printed

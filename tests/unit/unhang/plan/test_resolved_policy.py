@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from unhang.plan.resolved_policy import resolve_policy
-from unhang.triage.remedies import Wish
+from unhang.triage.remedies import PolicyRequest
 
 
 def merged(policy, *proposals):
-    return resolve_policy(policy, [Wish(f"rule-{number}", one) for number, one in enumerate(proposals, 1)])
+    return resolve_policy(policy, [PolicyRequest(f"rule-{number}", one) for number, one in enumerate(proposals, 1)])
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_what_is_left_is_looked_at_again():
 
 def test_nothing_given_is_changed():
     policy = {"driver": {"min": "535.1"}}
-    resolve_policy(policy, [Wish("a", {"driver": {"min": "580.65.06"}})])
+    resolve_policy(policy, [PolicyRequest("a", {"driver": {"min": "580.65.06"}})])
     assert policy == {"driver": {"min": "535.1"}}

@@ -60,7 +60,7 @@ class Page(HTMLParser):
             self.texts.append(data)
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return " ".join(" ".join(self.texts).split())
 
 
@@ -123,11 +123,11 @@ def test_every_link_inside_the_page_leads_somewhere_and_no_id_is_given_twice(fiv
 def test_the_page_says_what_where_and_what_to_do(five):
     findings = five_situations.fleet()[0]["findings"]
     for finding in findings:
-        assert finding["rule"] in five.said
+        assert finding["rule"] in five.text
         if finding["verdict"] == "fail":
-            assert finding["title"] in five.said
-            assert finding["expected"] in five.said
-    for words in (
+            assert finding["title"] in five.text
+            assert finding["expected"] in five.text
+    for text in (
         "dev[01-08] (8 nodes)",
         "gpu004: GPU 5",
         "apply role gpu_driver with driver.version: 535.154.05",
@@ -137,7 +137,7 @@ def test_the_page_says_what_where_and_what_to_do(five):
         "9 critical findings and 20 lesser on 24 of 27 nodes",
         "17 of 18 NVLinks active",
     ):
-        assert words in five.said, words
+        assert text in five.text, text
 
 
 def test_a_cause_names_all_its_nodes_also_those_on_which_its_rule_found_it_in_other_words():
@@ -146,7 +146,7 @@ def test_a_cause_names_all_its_nodes_also_those_on_which_its_rule_found_it_in_ot
         fleets.finding("deadlock", host, "critical", "A driver deadlocks", "e", f"loaded on {gpus}", **same) for host, gpus in (("n1", 2), ("n2", 2), ("n3", 8))
     ]
     page = page_of(fleets.document(findings, {"ok": 3}), [])
-    assert page.said.index("n[1-2] (2 nodes)") < page.said.index("n3") < page.said.index("Expected")
+    assert page.text.index("n[1-2] (2 nodes)") < page.text.index("n3") < page.text.index("Expected")
 
 
 def test_a_set_of_nodes_ends_a_line_after_a_comma_alone():
@@ -160,7 +160,7 @@ def test_a_set_of_nodes_ends_a_line_after_a_comma_alone():
 
 def test_nodes_are_counted_as_on_the_terminal(five):
     line = next(line for line in render_screen(five_situations.fleet()[0], 100).splitlines() if line.startswith("27 nodes: "))
-    assert line in five.said
+    assert line in five.text
 
 
 def test_every_node_has_a_cell_with_a_shape_and_a_row(five):
@@ -250,8 +250,8 @@ def test_what_a_cause_accounts_for_stands_folded_under_it_with_one_command():
     page = page_of(fleets.document(findings, {"ok": 2}, explains=explains), [fleets.node(host, [], {}) for host in ("n1", "n2")])
     articles = [(attrs["id"], "nested" in (attrs["class"] or "")) for tag, attrs in page.elements if tag == "article"]
     assert articles == [("f1", False), ("f2", False), ("f3", True)]
-    assert "It accounts for 1 more finding" in page.said
-    assert page.said.count("Run unhang explain xid-fatal") == 1
+    assert "It accounts for 1 more finding" in page.text
+    assert page.text.count("Run unhang explain xid-fatal") == 1
     rows = {attrs["id"]: attrs["data-n"] for tag, attrs in page.elements if tag == "tr" and "data-n" in attrs}
     assert sorted(len((numbers or "").split()) for numbers in rows.values()) == [1, 2]
 
@@ -259,17 +259,17 @@ def test_what_a_cause_accounts_for_stands_folded_under_it_with_one_command():
 def test_a_policy_that_two_causes_want_is_merged_into_one_answer():
     asked = [("one", {"driver": {"min": "535.1"}}), ("two", {"driver": {"min": "580.65.06"}})]
     findings = [fleets.finding(rule, "n1", "error", rule, "e", "f", remedy={"role": "gpu_driver", "policy": policy}) for rule, policy in asked]
-    said = page_of(fleets.document(findings, {"ok": 1}), [fleets.node("n1", [], {})]).said
-    assert said.count("apply role gpu_driver with driver.min: 580.65.06") >= 2
-    assert "driver.min: 535.1" not in said
+    text = page_of(fleets.document(findings, {"ok": 1}), [fleets.node("n1", [], {})]).text
+    assert text.count("apply role gpu_driver with driver.min: 580.65.06") >= 2
+    assert "driver.min: 535.1" not in text
 
 
 def test_a_command_that_would_be_cut_is_not_shown():
     hosts = [f"a-node-with-a-long-name-{number * 7:05d}.example.org" for number in range(900)]
     findings = [fleets.finding("r", host, "error", "t", "e", "f", remedy={"role": "gpu_binding"}) for host in hosts]
-    said = page_of(fleets.document(findings, {"ok": 900}), [fleets.node(host, [], {}) for host in hosts]).said
-    assert "unhang remediate" not in said
-    assert "the command with all its hosts stands in findings.json" in said
+    text = page_of(fleets.document(findings, {"ok": 900}), [fleets.node(host, [], {}) for host in hosts]).text
+    assert "unhang remediate" not in text
+    assert "the command with all its hosts stands in findings.json" in text
 
 
 def test_a_large_fleet_is_sorted_by_harm_of_its_groups_and_by_rack():
@@ -320,37 +320,37 @@ def test_topologies_are_drawn_for_troubled_nodes_and_one_of_each_group(five):
 
 
 @pytest.mark.parametrize(
-    ("findings", "nodes", "words"),
+    ("findings", "nodes", "text"),
     [
         (fleets.document([], {}), [], "No nodes: the inventory or the limit names none"),
         (fleets.document([], {"ok": 1}), [fleets.node("n1", [], {})], "1 node, 87 rules, nothing found"),
         (fleets.document([], {"ok": 1}), [fleets.node("n1", ["all"], {"gpus": {"probe": {"status": "timeout"}}})], "not read: gpus (timeout)"),
     ],
 )
-def test_a_run_without_findings_has_a_page_too(findings, nodes, words):
-    assert words in page_of(findings, nodes).said
+def test_a_run_without_findings_has_a_page_too(findings, nodes, text):
+    assert text in page_of(findings, nodes).text
 
 
 def test_a_host_that_was_never_asked_is_on_the_page(tmp_path):
     folder = fleets.write_run(tmp_path / "run", fleets.document([], {"ok": 1, "missing": 1}), [fleets.node("n1", [], {})])
     (folder / "run.json").write_text((folder / "run.json").read_text().replace('["n1"]', '["n1", "n2"]'))
-    said = Page(render_html(folder)).said
-    assert "n2 never asked: the audit ended before it asked this node" in said
+    text = Page(render_html(folder)).text
+    assert "n2 never asked: the audit ended before it asked this node" in text
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "", "\x00", '{"schema": "unhang/node/1"}', "[" * 100_000])
 def test_a_node_file_that_is_none_costs_only_itself(tmp_path, text):
     folder = fleets.write_run(tmp_path / "run", *five_situations.fleet())
     (folder / "nodes" / "99999.json").write_text(text)
-    assert "dev[01-08] (8 nodes)" in Page(render_html(folder)).said
+    assert "dev[01-08] (8 nodes)" in Page(render_html(folder)).text
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [(None, "unhang judge"), ("{", "expected JSON"), ("[]", "found 'list'"), ('{"schema": "unhang/findings/9"}', "found 'unhang/findings/9'")],
 )
-def test_a_run_that_was_not_judged_says_what_to_type(tmp_path, text, words):
+def test_a_run_that_was_not_judged_says_what_to_type(tmp_path, text, message):
     if text is not None:
         (tmp_path / "findings.json").write_text(text)
-    with pytest.raises(UserError, match=re.escape(words)):
+    with pytest.raises(UserError, match=re.escape(message)):
         render_html(tmp_path)

@@ -97,8 +97,8 @@ def test_hosts_of_a_command_are_what_the_limit_of_the_audit_takes():
 @pytest.mark.parametrize(("rule", "status"), [("node-unreachable", "unreachable"), ("remove-ipc-on", "ok")])
 def test_a_host_whose_name_begins_with_a_dash_is_no_option_of_a_command(hosts, rule, status):
     (cause,) = fleets.document([finding(rule, host, "error") for host in hosts], {status: len(hosts)})["causes"]
-    _, name, *words = shlex.split(cause["command"])
-    given = command_and_parser(name)[1].parse_args(words)
+    _, name, *argv = shlex.split(cause["command"])
+    given = command_and_parser(name)[1].parse_args(argv)
     assert sorted(expand_limit(given.limit if name == "audit" else given.host[0])) == sorted(hosts)
 
 

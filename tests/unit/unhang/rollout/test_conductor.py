@@ -144,7 +144,7 @@ def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
 
 
 @pytest.mark.parametrize(
-    ("begin", "postponed", "stopped", "said"),
+    ("begin", "postponed", "stopped", "message"),
     [
         (["gpu001", "gpu002", "gpu003"], {}, None, "wave 1: 3 nodes to begin, gpu[001-003]"),
         (["gpu001"], {"gpu002": "w"}, None, "wave 1: 1 node to begin, gpu001; put off, for too many nodes of a group are out of service: gpu002"),
@@ -153,8 +153,8 @@ def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
         ([], {}, None, "wave 1: nothing is left to do"),
     ],
 )
-def test_a_wave_is_said_with_its_hosts(begin, postponed, stopped, said):
-    assert wave_line({"wave": "wave 1", "begin": begin, "postponed": postponed, "stopped": stopped}) == said
+def test_a_wave_is_said_with_its_hosts(begin, postponed, stopped, message):
+    assert wave_line({"wave": "wave 1", "begin": begin, "postponed": postponed, "stopped": stopped}) == message
 
 
 def test_the_kind_of_a_node_is_its_hardware_as_it_was_read_last(conductor, tmp_path):

@@ -184,11 +184,11 @@ for number in range(10_000):
 def test_what_was_said_to_be_written_is_there_after_a_kill(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, env=environment) as writer:
-        said = [int(writer.stdout.readline()) for _ in range(20)]
+        reported = [int(writer.stdout.readline()) for _ in range(20)]
         writer.send_signal(signal.SIGKILL)
-        said += [int(line) for line in writer.stdout.read().split()]
+        reported += [int(line) for line in writer.stdout.read().split()]
     written = [entry.token for entry in read_journal(tmp_path).entries if entry.host]
-    assert written[: len(said)] == said
+    assert written[: len(reported)] == reported
     assert begin(tmp_path, AT, {}) == 2
 
 

@@ -72,8 +72,8 @@ def test_a_change_that_shows_no_difference_and_those_of_a_loop_are_changes(previ
 
 
 def test_what_a_role_reports_is_shown(preview):
-    said = [{"file": None, "why": "the driver does not answer"}, {"why": "no daemon"}]
-    found = preview([("a", "gpu_driver", "debug", "ok", {"msg": said}), ("a", "gpu_driver", "debug", "ok", {"msg": said})])
+    reported = [{"file": None, "why": "the driver does not answer"}, {"why": "no daemon"}]
+    found = preview([("a", "gpu_driver", "debug", "ok", {"msg": reported}), ("a", "gpu_driver", "debug", "ok", {"msg": reported})])
     assert found["hosts"][0]["roles"][0]["reports"] == ["the driver does not answer; no daemon"]
     assert "reports: the driver does not answer; no daemon" in render_preview(found)
 

@@ -68,14 +68,14 @@ def test_a_time_is_reported_in_two_units_and_never_below_nothing(seconds, text):
 
 
 def test_plain_lines_tell_of_this_controller_and_not_of_an_earlier_one(tmp_path, plan):
-    recorded, said = Recorded(tmp_path, plan), io.StringIO()
+    recorded, output = Recorded(tmp_path, plan), io.StringIO()
     recorded.begin()
     recorded.through("a")
-    with following(tmp_path, plan, said) as note:
+    with following(tmp_path, plan, output) as note:
         recorded.begin()
         recorded.through("b")
         note("unhang: something else")
-    lines = said.getvalue().splitlines()
+    lines = output.getvalue().splitlines()
     assert "unhang: something else" in lines
     assert [line for line in lines if line.startswith("unhang: a:")] == []
     assert sum(line.startswith("unhang: b: release done") and line.endswith("; released") for line in lines) == 1
@@ -92,21 +92,21 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_has_one_screen_that_is_taken_away_at_the_end(tmp_path, plan, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
-    recorded, said = Recorded(tmp_path, plan), Terminal()
-    with following(tmp_path, plan, said):
+    recorded, output = Recorded(tmp_path, plan), Terminal()
+    with following(tmp_path, plan, output):
         recorded.begin()
         recorded.through("a")
-    shown = said.getvalue()
+    shown = output.getvalue()
     assert "  released       a  1 node\n" in shown
     assert "  to come        b,c  2 nodes\n" in shown
     assert shown.endswith("\x1b[3A\x1b[J")
 
 
 def test_a_journal_that_cannot_be_read_is_named_once(tmp_path, plan):
-    said = io.StringIO()
-    with following(tmp_path, plan, said):
+    output = io.StringIO()
+    with following(tmp_path, plan, output):
         (tmp_path / "journal.jsonl").write_text("nothing\n" + json.dumps({"at": "x"}) + "\n")
-    assert said.getvalue().count("the journal could not be followed: expected at, host, step") == 1
+    assert output.getvalue().count("the journal could not be followed: expected at, host, step") == 1
 
 
 def test_how_long_jobs_are_waited_for_is_the_roles_own_limit():

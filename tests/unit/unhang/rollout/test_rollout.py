@@ -37,7 +37,7 @@ def run(tmp_path):
     return folder, read
 
 
-def said(capsys, *arguments):
+def printed_by(capsys, *arguments):
     assert main(["rollout-step", *map(str, arguments)]) == 0
     return json.loads(capsys.readouterr().out)
 
@@ -45,26 +45,26 @@ def said(capsys, *arguments):
 def test_a_node_is_proved_by_what_the_judge_finds_after_it_was_read_again(run, capsys):
     folder, read = run
     read("CUDA_VISIBLE_DEVICES=0\n")
-    nodes = said(capsys, "begin", folder)["nodes"]
+    nodes = printed_by(capsys, "begin", folder)["nodes"]
     files = [row.pop("baseline") for row in nodes.values()]
     assert nodes == {
         "gpu001": {"status": "ok", "message": "", "refusals": []},
         "gpu002": {"status": "unreachable", "message": "no route to host", "refusals": []},
     }
     before = "--baseline=" + Path(files[0]).read_text()
-    unchanged = said(capsys, before, "prove", folder, "gpu001")
+    unchanged = printed_by(capsys, before, "prove", folder, "gpu001")
     assert not unchanged["healthy"]
     assert unchanged["reasons"][0].startswith(f"left: {PINNED} (error)")
 
     read("# CUDA_VISIBLE_DEVICES=0\n")
-    proof = said(capsys, before, "--about", '{"roles": ["gpu_binding"]}', "prove", folder, "gpu001")
+    proof = printed_by(capsys, before, "--about", '{"roles": ["gpu_binding"]}', "prove", folder, "gpu001")
     assert proof["healthy"]
     assert proof["gone"] == [PINNED]
     written = json.loads((folder / "remediation-gpu001.json").read_text())
     assert written == {"schema": "unhang/remediation/1", "host": "gpu001", "roles": ["gpu_binding"], **proof}
 
     read("", status="unreachable")
-    lost = said(capsys, before, "prove", folder, "gpu001")
+    lost = printed_by(capsys, before, "prove", folder, "gpu001")
     assert not lost["healthy"]
     assert lost["reasons"][0] == "it was not read: unreachable, no route to host"
 
@@ -77,23 +77,23 @@ def test_damage_of_an_unproved_run_stays_damage_when_the_run_is_repeated(run, ca
     """The baseline of the first run is given again: what the second run finds before it acts counts for nothing."""
     folder, read = run
     read("")
-    said(capsys, "begin", folder)
+    printed_by(capsys, "begin", folder)
     kept = before_of(folder)
     read("", without={"gpus": 7})
     for _ in range(2):
-        proof = said(capsys, kept, "prove", folder, "gpu001")
+        proof = printed_by(capsys, kept, "prove", folder, "gpu001")
         assert not proof["healthy"]
         assert any(line.startswith("lost: expected the 8 GPUs of before, found 7") for line in proof["reasons"])
-        assert said(capsys, kept, "lost", folder, "gpu001")["lost"]
-        said(capsys, "begin", folder)
-    assert not any(line.startswith("lost") for line in said(capsys, before_of(folder), "prove", folder, "gpu001")["reasons"])
+        assert printed_by(capsys, kept, "lost", folder, "gpu001")["lost"]
+        printed_by(capsys, "begin", folder)
+    assert not any(line.startswith("lost") for line in printed_by(capsys, before_of(folder), "prove", folder, "gpu001")["reasons"])
 
 
 @pytest.mark.parametrize("severities", ["", "critical,errors", "c,r,i"])
 def test_severities_that_nobody_knows_are_refused(run, capsys, severities):
     folder, read = run
     read("")
-    said(capsys, "begin", folder)
+    printed_by(capsys, "begin", folder)
     assert main(["rollout-step", f"--severities={severities}", before_of(folder), "prove", str(folder), "gpu001"]) == 2
     assert "--severities: expected some of critical" in capsys.readouterr().err
 
@@ -101,7 +101,7 @@ def test_severities_that_nobody_knows_are_refused(run, capsys, severities):
 def test_a_policy_is_refused_with_its_reason_and_mistakes_are_one_line(run, capsys):
     folder, read = run
     read("", policy={"driver": {"versoin": "1"}})
-    (refusal,) = said(capsys, "begin", folder)["nodes"]["gpu001"]["refusals"]
+    (refusal,) = printed_by(capsys, "begin", folder)["nodes"]["gpu001"]["refusals"]
     assert refusal.startswith("The policy cannot be used (policy-not-usable)")
     for arguments in (["begin", folder.parent], ["prove", folder, "gpu001"], [before_of(folder), "prove", folder, "gpu009"]):
         assert main(["rollout-step", *map(str, arguments)]) == 2

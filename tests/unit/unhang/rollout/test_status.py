@@ -151,14 +151,14 @@ def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
     recorded.through("a")
     before = sorted(path.name for path in recorded.folder.iterdir())
     assert main(["remediate", str(recorded.folder), "--status", "--format", form]) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     if form == "json":
-        assert json.loads(said)["schema"] == "unhang/rollout-status/1"
+        assert json.loads(output)["schema"] == "unhang/rollout-status/1"
     elif form == "junit":
-        assert len(ElementTree.fromstring(said).findall("testcase")) == len(HOSTS)
+        assert len(ElementTree.fromstring(output).findall("testcase")) == len(HOSTS)
     else:
-        assert "RELEASED: 1 node, proved healthy and given back" in said
-        assert "-i inventory/mycluster --limit a -e unhang_apply=true -e unhang_state=s1" in said
+        assert "RELEASED: 1 node, proved healthy and given back" in output
+        assert "-i inventory/mycluster --limit a -e unhang_apply=true -e unhang_state=s1" in output
     assert sorted(path.name for path in recorded.folder.iterdir()) == before
 
 

@@ -201,15 +201,15 @@ LINKS = {"GPU-0": {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 5, "p
 
 
 @pytest.mark.parametrize(
-    "transport, at_most, words",
+    "transport, at_most, message",
     [("nvlink", 478.1, "18 NVLinks of 26.6 GB/s"), ("pcie", 31.5, "PCIe 4.0 x16"), ("shm", 31.5, "PCIe 4.0 x16"), ("net", None, "not in the table")],
 )
-def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(transport, at_most, words):
+def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(transport, at_most, message):
     bound = link_bound(transport, [{"e": "nvlink", "pairs": [], "links": LINKS}])
     group = Group("NVIDIA L40S", 2, False, transport)
     [row] = judge_bandwidth(group, [{"op": "all_gather", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}], TABLE, (), bound)
     assert (row["low_gb_s"], row["high_gb_s"], row["verdict"]) == (None, at_most, "not judged")
-    assert words in row["source"]
+    assert message in row["source"]
     assert ("expected at most" in row["source"]) == (at_most is not None)
 
 

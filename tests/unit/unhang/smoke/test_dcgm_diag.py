@@ -65,17 +65,17 @@ def test_every_recorded_answer_is_read_by_a_test():
 
 
 @pytest.mark.parametrize(
-    ("name", "gpu", "words"),
+    ("name", "gpu", "message"),
     [
         ("3-memory-fails", 1, "dcgmi diag: GPU Memory on GPU 1: GPU 1: 3 double bit ECC errors were found"),
         ("4-pcie-fails", 1, "dcgmi diag: pcie on GPU 1: GPU 1 runs at PCIe link width 8, expected 16."),
     ],
 )
-def test_a_gpu_that_fails_is_named_with_dcgms_own_words(name, gpu, words):
+def test_a_gpu_that_fails_is_named_with_dcgms_own_words(name, gpu, message):
     document = burned(recorded(name), 226)
     [one] = document["failures"]
     assert (one["gpu"], one["kind"]) == (gpu, "DCGM")
-    assert one["why"].startswith(words)
+    assert one["why"].startswith(message)
     assert [row["gpu"] for row in document["gpus"] if row["failed"]] == [gpu]
 
 
@@ -100,7 +100,7 @@ def test_a_warning_is_shown_and_fails_nobody():
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "words"),
+    ("answer", "code", "message"),
     [
         ("Error: unable to establish a connection to the specified host: localhost", 255, "its answer is no JSON: Error: unable to establish a connection"),
         ("", 1, "its answer is no JSON: it printed nothing"),
@@ -110,10 +110,10 @@ def test_a_warning_is_shown_and_fails_nobody():
         ({"DCGM Diagnostic": {"test_categories": []}}, None, "it gave no answer in its time and was ended"),
     ],
 )
-def test_what_was_not_made_says_why_and_decides_nothing(answer, code, words):
+def test_what_was_not_made_says_why_and_decides_nothing(answer, code, message):
     document = burned(answer, code)
     assert (document["verdict"], document["dcgm"]["verdict"]) == ("pass", "not made")
-    assert any(note.startswith("dcgmi diag, level 1: not made: " + words) for note in document["notes"]), document["notes"]
+    assert any(note.startswith("dcgmi diag, level 1: not made: " + message) for note in document["notes"]), document["notes"]
 
 
 def test_no_pass_is_read_into_an_answer_that_broke_off_or_uses_other_words():

@@ -48,9 +48,9 @@ def test_a_machine_as_it_is_gets_no_settings():
     assert one_host("gpu1", 8, None).request(request) == request
 
 
-@pytest.mark.parametrize("count, gpus, nproc, words", [(1, EIGHT, None, "at least 2 hosts"), (9, EIGHT, None, "8 GPUs"), (2, EIGHT, 5, "at most 4 ranks")])
-def test_hosts_that_cannot_be_made_are_refused(count, gpus, nproc, words):
-    with pytest.raises(UserError, match=words):
+@pytest.mark.parametrize("count, gpus, nproc, message", [(1, EIGHT, None, "at least 2 hosts"), (9, EIGHT, None, "8 GPUs"), (2, EIGHT, 5, "at most 4 ranks")])
+def test_hosts_that_cannot_be_made_are_refused(count, gpus, nproc, message):
+    with pytest.raises(UserError, match=message):
         several_hosts("gpu1", count, gpus, nproc, None)
 
 

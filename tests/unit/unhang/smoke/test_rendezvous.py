@@ -62,7 +62,7 @@ def test_a_way_there_without_a_way_back_is_refused():
 
 
 @pytest.mark.parametrize(
-    "routes, words",
+    "routes, message",
     [
         ([route("10.0.0.1", "docker0")], "into docker0, which leads to no other node"),
         ([route("10.0.0.1", "eth0", type="unreachable")], "says unreachable"),
@@ -70,8 +70,8 @@ def test_a_way_there_without_a_way_back_is_refused():
         ([route("10.0.0.1/32", "eth0", flags=["linkdown"])], "by eth0, which is down"),
     ],
 )
-def test_a_more_special_route_that_leads_nowhere_is_found(routes, words):
-    with pytest.raises(NoMeeting, match=words):
+def test_a_more_special_route_that_leads_nowhere_is_found(routes, message):
+    with pytest.raises(NoMeeting, match=message):
         chosen(node(1), node(2, (), routes))
 
 

@@ -44,8 +44,8 @@ def test_a_table_is_read_with_wrapped_names_replaced_and_removed_packages():
 
 
 def test_nothing_to_do_is_no_step():
-    said = f"Package nvidia-driver-{NEW}.noarch is already installed.\nDependencies resolved.\nNothing to do.\nComplete!\n"
-    assert parse_transaction(said, {}) == []
+    output = f"Package nvidia-driver-{NEW}.noarch is already installed.\nDependencies resolved.\nNothing to do.\nComplete!\n"
+    assert parse_transaction(output, {}) == []
 
 
 def test_an_epoch_of_zero_is_left_out():

@@ -70,10 +70,10 @@ def test_a_preview_asks_for_the_status_alone(hook):
 
 
 @pytest.mark.parametrize(
-    ("body", "words"), [("echo no such node >&2; exit 1", "found code 1: no such node"), ("sleep 100", "no answer within"), ("kill -9 $$", "code -9")]
+    ("body", "message"), [("echo no such node >&2; exit 1", "found code 1: no such node"), ("sleep 100", "no answer within"), ("kill -9 $$", "code -9")]
 )
-def test_a_hook_that_fails_is_named_with_its_last_words(hook, body, words):
-    with pytest.raises(ValueError, match=words):
+def test_a_hook_that_fails_is_named_with_its_last_words(hook, body, message):
+    with pytest.raises(ValueError, match=message):
         hook("drain", body, call_timeout_s=1 if "sleep" in body else 60)
 
 

@@ -91,8 +91,8 @@ def test_services_are_read_in_order_and_an_alias_counts_once():
         "display-manager.service": stanza("gdm.service", active="inactive"),
         "nvidia-fabricmanager.service": stanza("nvidia-fabricmanager.service", file="disabled"),
     }
-    said = "\n".join(known.get(unit, stanza(unit, "not-found", "inactive", "")) for unit in SERVICES)
-    assert parse_services(said) == [
+    output = "\n".join(known.get(unit, stanza(unit, "not-found", "inactive", "")) for unit in SERVICES)
+    assert parse_services(output) == [
         {"unit": "nvidia-dcgm.service", "active": True, "enabled": True},
         {"unit": "display-manager.service", "active": False, "enabled": True},
         {"unit": "nvidia-fabricmanager.service", "active": True, "enabled": False},

@@ -18,8 +18,8 @@ sys.stdin.read()
 
 
 def test_what_stands_before_the_host_of_a_url_is_masked():
-    code, said = programs.run("/", ["echo", "E: Release file for http://site:s3cret@10.0.0.1/debian/InRelease is expired"])
-    assert (code, said) == (0, "E: Release file for http://********@10.0.0.1/debian/InRelease is expired\n")
+    code, output = programs.run("/", ["echo", "E: Release file for http://site:s3cret@10.0.0.1/debian/InRelease is expired"])
+    assert (code, output) == (0, "E: Release file for http://********@10.0.0.1/debian/InRelease is expired\n")
 
 
 def test_the_folder_of_a_call_that_was_killed_goes_with_the_next_and_one_that_is_in_use_stays(tmp_path):

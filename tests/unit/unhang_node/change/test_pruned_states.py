@@ -13,13 +13,13 @@ CONF = "/etc/nccl.conf"
 STATUS = {"F": "finished", "R": "rolled_back", "O": "open", "X": "failed", "B": "broken"}
 
 
-def states_of(words):
+def states_of(chain):
     """States in order from words such as Fa: status, then the role."""
-    return [{"id": f"{place}{word}", "status": STATUS[word[0]], "role": word[1:], "number": place} for place, word in enumerate(words.split(), 1)]
+    return [{"id": f"{place}{word}", "status": STATUS[word[0]], "role": word[1:], "number": place} for place, word in enumerate(chain.split(), 1)]
 
 
 @pytest.mark.parametrize(
-    "words, keep, pruned",
+    "chain, keep, pruned",
     [
         ("Fa Fb Fc", 3, []),
         ("Fa Fb Fc Fa", 2, ["1Fa", "2Fb"]),
@@ -35,8 +35,8 @@ def states_of(words):
         ("Fa Fb", 1, ["1Fa"]),
     ],
 )
-def test_only_the_oldest_part_of_the_chain_goes_and_what_did_not_end_stays(words, keep, pruned):
-    assert states_to_prune(states_of(words), keep) == pruned
+def test_only_the_oldest_part_of_the_chain_goes_and_what_did_not_end_stays(chain, keep, pruned):
+    assert states_to_prune(states_of(chain), keep) == pruned
 
 
 @pytest.fixture

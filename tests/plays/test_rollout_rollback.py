@@ -1,4 +1,4 @@
-"""Steps of a rollout's way back that go by what the node says, for the controller that began the way back may be dead."""
+"""Steps of a rollout's rollback that go by what the node says, for the controller that began the rollback may be dead."""
 
 from __future__ import annotations
 
