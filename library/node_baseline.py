@@ -33,13 +33,13 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Keep what was found before the roles change anything
+- name: Keep the findings from before the roles change anything
   node_baseline:
     baseline: "{{ found_before }}"
     fencing: "{{ node_change_fencing }}"
   register: before
 
-- name: The node is proved healthy
+- name: Remove the baseline of a node that is proved healthy
   node_baseline:
     state: removed
     fencing: "{{ node_change_fencing }}"

@@ -30,7 +30,7 @@ options:
     type: dict
     required: true
   takes_over:
-    description: Id of the plan's run, when an earlier controller that cannot be asked is over for sure.
+    description: Id of the plan's run, when declare an earlier controller dead and take over its locks.
     type: str
     default: ""
 author: [unhang maintainers (@unhang)]

@@ -40,7 +40,7 @@ author: [unhang maintainers (@unhang)]
 """
 
 EXAMPLES = r"""
-- name: Ask for addresses, routes and GPUs
+- name: Read addresses, routes and GPUs
   smoke_node:
     state: surveyed
     folder: /srv/smoke/20260101T000000

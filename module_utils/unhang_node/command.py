@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 # name, kind, help; as library/gpu_node_info.py has them. Kinds: text, list (comma or repeated), flag, seconds, or a tuple of choices.
 OPTIONS = (
     ("gather_subset", "list", "sections to read, as with Ansible's setup: all, min, names, !names"),
-    ("rootfs", "list", "folders that stand for the node's /; with several, the first that has a path wins"),
-    ("procfs", "text", "folder that stands for /proc"),
-    ("sysfs", "text", "folder that stands for /sys"),
+    ("rootfs", "list", "folders to read as the node's /; the first one that has a path wins"),
+    ("procfs", "text", "folder to read as /proc"),
+    ("sysfs", "text", "folder to read as /sys"),
     ("kernel_log", "text", "a file to read instead of the kernel's log"),
     ("nvml_recording", "text", "a recording of driver answers to read instead of the driver"),
-    ("torch_environments", "list", "Python environments whose torch is read from their files"),
-    ("nccl_roots", "list", "further folders to look for libnccl in"),
-    ("hash_libraries", "flag", "give SHA-256 sums of NCCL libraries (140 ms for 250 MB)"),
-    ("p2p_matrix", ("read", "full"), "what to ask for each pair of GPUs"),
+    ("torch_environments", "list", "Python environments in which to read the version of torch, from files"),
+    ("nccl_roots", "list", "additional folders to search for libnccl"),
+    ("hash_libraries", "flag", "report SHA-256 sums of NCCL libraries (140 ms for 250 MB)"),
+    ("p2p_matrix", ("read", "full"), "queries for each pair of GPUs"),
     ("silence_s", "seconds", "seconds that a single call may take (default 4)"),
-    ("deadline_s", "seconds", "seconds that one source may take while it still gets on (default 15)"),
+    ("deadline_s", "seconds", "seconds that one source may take in total (default 15)"),
     ("first_handle_s", "seconds", "seconds that the driver may take for its first answers"),
 )
 

@@ -141,7 +141,7 @@ def test_the_gate_audits_tests_and_decides_of_a_node_that_proves_nothing(unhang,
     steps = [line for line in done.stderr.splitlines() if line.startswith("unhang: ")]
     assert steps == [
         "unhang: audit",
-        "unhang: judge what the audit saw",
+        "unhang: judge the facts of the audit",
         "unhang: smoke test, each node alone",
         "unhang: smoke test, together",
         "unhang: decide",

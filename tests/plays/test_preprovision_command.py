@@ -38,7 +38,7 @@ def test_nodes_that_prove_nothing_end_with_4_and_the_page_and_json_lie_in_the_ru
     assert "gate       0 pass, 0 fail, 2 not proved" in done.stdout
     steps = [line for line in done.stderr.splitlines() if line.startswith("unhang: ")]
     assert steps == [
-        "unhang: audit", "unhang: judge what the audit saw", "unhang: smoke test, each node alone", "unhang: smoke test, together", "unhang: decide",
+        "unhang: audit", "unhang: judge the facts of the audit", "unhang: smoke test, each node alone", "unhang: smoke test, together", "unhang: decide",
     ]  # fmt: skip
     [folder] = [path for path in pair.runs.iterdir() if (path / "run.json").is_file() and not path.is_symlink()]
     kept = json.loads((folder / "gate.json").read_text())
@@ -114,4 +114,4 @@ def test_a_host_program_is_answered_with_its_own_exit_code_and_only_a_fail_drain
     assert (done.returncode, len(done.stdout.splitlines())) == (failed, 1), done.stderr[-2000:]
     assert done.stdout.startswith("audit: ")
     lazy = preprovision(pair, "gpu002", "--as", program)
-    assert (lazy.returncode, lazy.stdout.startswith("could not look: --as: expected --quick beside it")) == (wrong, True)
+    assert (lazy.returncode, lazy.stdout.startswith("not checked: --as: expected --quick beside it")) == (wrong, True)

@@ -17,7 +17,7 @@ from unhang.commands import COMMANDS
 
 PROJECT = Path(__file__).resolve().parents[2]
 AFTERWARDS = """.SH "EXIT STATUS"
-0 nothing found at or above \\-\\-fail\\-on, 1 findings, 2 could not look.
+0 nothing found at or above \\-\\-fail\\-on, 1 findings, 2 the command failed.
 .SH "SEE ALSO"
 {others}
 """

@@ -10,7 +10,7 @@ code=$?
 case $code in
     0) meaning='nothing found at or above --fail-on' ;;
     1) meaning='there are findings' ;;
-    *) meaning='could not look' ;;
+    *) meaning='the audit failed' ;;
 esac
 printf 'unhang: exit code %s, %s\n' "$code" "$meaning" >&2
 if [ "$code" -le 1 ]; then

@@ -1,7 +1,7 @@
 """The command `unhang`: finds the command's module and hands over.
 
 A command's module is imported when it is asked for, so that `unhang --help` stays quick and a broken command breaks nothing else.
-Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 could not look.
+Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 the command failed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from unhang.text import visible
 
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
-LAST_LINE = "unhang COMMAND --help says more. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 could not look."
+LAST_LINE = "unhang COMMAND --help says more. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 the command failed."
 FIRST_STEPS = """\
 first steps:
-  unhang collect | unhang judge -    look at this machine alone, without Ansible
-  unhang audit -i INVENTORY          look at every node, and say what to do first
-  unhang report -v                   every finding of the last run; -o html: its page
+  unhang collect | unhang judge -    check this machine only, without Ansible
+  unhang audit -i INVENTORY          check every node, and show what to do first
+  unhang report -v                   every finding of the last run; -o html: HTML report
   unhang diagnose job.log            why a job hung, failed or is slow
 """
 INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
@@ -70,7 +70,7 @@ def top_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="unhang",
         usage="unhang COMMAND [options]",
-        description="Finds what makes multi-GPU training hang, over a fleet of nodes.",
+        description="Finds why multi-GPU training hangs on a fleet of nodes.",
         epilog=f"{FIRST_STEPS}\ncommands:\n{listing}\n\n{LAST_LINE}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -19,7 +19,7 @@ type: aggregate
 short_description: Ends ansible-playbook at a point of a rollout
 description: See the module.
 """
-TASKS = {"before": "Begin without evidence", "after": "Write down what came of it"}
+TASKS = {"before": "Begin without evidence", "after": "Record the result"}
 
 
 class CallbackModule(CallbackBase):

@@ -17,7 +17,7 @@ COULD_NOT_LOOK = 2
 
 
 def main(arguments):
-    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 could not look; with --as what that program takes."""
+    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 the node could not be read; with --as the code that the program expects."""
     open_standard_descriptors()
     try:
         chosen = parser().parse_args(arguments)
@@ -27,7 +27,7 @@ def main(arguments):
     try:
         verdict, reason, rows = look(chosen)
     except Exception as problem:  # whatever it is: a check that breaks must not drain a cluster
-        verdict, reason, rows = UNKNOWN, "could not look: {}: {}".format(type(problem).__name__, " ".join(str(problem).split())[:300]), []
+        verdict, reason, rows = UNKNOWN, "not checked: {}: {}".format(type(problem).__name__, " ".join(str(problem).split())[:300]), []
     if chosen.host_program:
         code = give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name()))
         return chosen.fail_code if code and verdict == FAIL else code

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 # name: what it is for
 COMMANDS = {
-    "audit": "look at every node of an inventory and judge what was seen",
+    "audit": "read every node of an inventory and judge the facts",
     "collect": "read this machine and print its facts",
     "judge": "judge a run folder again, off-line",
-    "report": "show a judged run: one screen, table, page, JSON, CSV and more",
+    "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
     "runs": "list the runs of the history; remove old run folders",
-    "diff": "say what changed from one run to another: findings and facts",
-    "compare": "say where two groups, inventories or environments differ",
-    "history": "say when a finding began and what else changed then; what comes and goes",
+    "diff": "show findings and facts that changed between two runs",
+    "compare": "show where two groups, inventories or environments differ",
+    "history": "show when a finding began and what else changed then; list findings that come and go",
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
-    "remediate": "carry a plan out in waves, stop where nodes fail, resume what was interrupted; say where each node stands",
+    "remediate": "apply a plan in waves, stop when nodes fail, resume after an interruption; show the state of each node",
     "playbook": "run one of unhang's playbooks with its configuration, from any folder",
-    "completion": "print the completion of a shell: bash or zsh",
+    "completion": "print the completion script for bash or zsh",
     "catalogue": "list or check the rules and tables",
-    "explain": "say what is known of a rule, Xid, variable, version, GPU or incident, with sources",
-    "smoke": "prove that a group of GPUs can train together, or say who is to blame",
+    "explain": "describe a rule, Xid, variable, version, GPU or incident, with sources",
+    "smoke": "prove that a group of GPUs can train together, or name the faulty one",
     "preprovision": "decide which nodes may join: audit, smoke test alone and together",
     "policy": "write a policy from nodes that are known to be good",
-    "verify": "say of an admission record whether it is the gate's, of this node and still true",
-    "diagnose": "say from logs what happened and what most probably caused it",
-    "lint": "find settings that do nothing, do harm or hide a fault in scripts, before they run",
+    "verify": "check an admission record: its signature, its node, and changes since",
+    "diagnose": "find the most probable cause of a failure in logs",
+    "lint": "find useless, harmful or fault-hiding settings in scripts before they run",
 }
 # What playbooks call; nobody types it, so that no help lists it.
 HIDDEN = {

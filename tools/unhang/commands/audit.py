@@ -32,21 +32,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the audit, and of the judge that follows it."""
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
     parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
-    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes read at a time")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout or of the current folder)")
-    parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the inventory's unhang_policy")
-    parser.add_argument("--rules", action="append", metavar="DIR", help="a folder of further rules")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to read at a time")
+    parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
+    parser.add_argument("--policy", metavar="FILE", help="use this policy instead of the inventory's unhang_policy")
+    parser.add_argument("--rules", action="append", metavar="DIR", help="a folder with additional rules")
     parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: ${SETTING}, or $XDG_STATE_HOME/unhang/history.db; {SETTING}={OFF}: none)")
     add_format(parser)
     add_filters(parser)
     add_fail_on(parser)
     add_hooks(parser)
-    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="the rest goes to ansible-playbook, such as -- -e unhang_node_timeout_s=60 --become")
+    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become")
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings, 2 could not look."""
+    """0 nothing found, 1 findings, 2 the command failed."""
     rules = [Path(one) for one in arguments.rules or []]
     check_rules_and_policy(rules, arguments.policy)
     check_filters(arguments, rules)

@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser, FORMATS, {"name": "ids, one a line"})
     add_quiet(parser)
     add_rule_and_severity(parser, "gpu-gives-no-handle, 'nccl-*'", SEVERITIES)
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
-    parser.add_argument("--stale", metavar="AGE", help="tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit 1 if there are any")
-    parser.add_argument("--check", metavar="DIR", help="check this folder of rules: exit 0, or 1 with file and place of each fault")
+    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
+    parser.add_argument("--stale", metavar="AGE", help="list tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit code 1 if any")
+    parser.add_argument("--check", metavar="DIR", help="check this folder of rules: exit code 0, or 1 with file and line of each fault")
     add_new_arguments(parser)
     add_examples(parser, EXAMPLES)
 

@@ -28,11 +28,11 @@ def add_new_arguments(parser: argparse.ArgumentParser) -> None:
     new.add_argument(
         "--new", metavar="ID", help="print a row for a new rule over a node: condition checked, facts listed, examples found; name the fault, not the fix"
     )
-    new.add_argument("--when", metavar="EXPRESSION", help="with --new: true means that the fault is there, such as 'limits.numa_balancing and gpus.count > 1'")
-    new.add_argument("--applies", metavar="EXPRESSION", help="with --new: where the rule makes sense at all")
-    new.add_argument("--for-each", metavar="LIST", help="with --new: a list in the facts, of which each item is judged as item, such as gpus.devices")
+    new.add_argument("--when", metavar="EXPRESSION", help="with --new: true means a finding, for example 'limits.numa_balancing and gpus.count > 1'")
+    new.add_argument("--applies", metavar="EXPRESSION", help="with --new: the nodes that the rule applies to")
+    new.add_argument("--for-each", metavar="LIST", help="with --new: a list in the facts; the rule judges each element as item, for example gpus.devices")
     new.add_argument(
-        "--healthy", metavar="FILE", help="with --new: facts of a healthy node (unhang collect, or nodes/HOST.json of a run), from which the examples differ"
+        "--healthy", metavar="FILE", help="with --new: facts of a healthy node (unhang collect, or nodes/HOST.json of a run); each example changes one of them"
     )
 
 

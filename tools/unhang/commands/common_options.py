@@ -22,7 +22,7 @@ def add_format_option(parser: argparse.ArgumentParser, formats: Sequence[str], m
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     """--quiet."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; the exit code tells")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; use the exit code")
 
 
 def add_examples(parser: argparse.ArgumentParser, examples: str) -> None:
@@ -33,8 +33,8 @@ def add_examples(parser: argparse.ArgumentParser, examples: str) -> None:
 
 def add_rule_and_severity(parser: argparse.ArgumentParser, example: str, severities: Sequence[str]) -> None:
     """--rule and --severity over rows that have no nodes. example: of a rule's id."""
-    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help=f"only of this rule: {example}; may be given again")
-    parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(severities)}; may be given again")
+    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help=f"only this rule: {example}; repeatable")
+    parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(severities)}; repeatable")
 
 
 def takes(rule: str, severity: str | None, arguments: argparse.Namespace, severities: Sequence[str]) -> bool:

@@ -28,10 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             name, metavar=name.upper(), help="a group or nodes of --run, a run, RUN:GROUP, a file of unhang collect, or a file of what env printed"
         )
-    parser.add_argument("--run", default="latest", metavar="RUN", help="the run whose groups and nodes are meant (default: latest)")
-    parser.add_argument("--fact", action="append", default=[], metavar="FACT", help="only these: driver, 'nccl.settings*'; may be given again")
+    parser.add_argument("--run", default="latest", metavar="RUN", help="the run that contains the groups and nodes (default: latest)")
+    parser.add_argument("--fact", action="append", default=[], metavar="FACT", help="only these: driver, 'nccl.settings*'; repeatable")
     parser.add_argument(
-        "--launch", choices=LAUNCHES, default="slurm", metavar="HOW", help=f"how the job of an environment came about: {', '.join(LAUNCHES)} (default: slurm)"
+        "--launch",
+        choices=LAUNCHES,
+        default="slurm",
+        metavar="HOW",
+        help=f"how the job of the environment file starts: {', '.join(LAUNCHES)} (default: slurm)",
     )
     add_format_option(parser, FORMATS, {"name": "facts that differ, one a line"})
     add_quiet(parser)

@@ -33,15 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILE", nargs="*", help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps; - for standard input"
     )
-    parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id: its findings on the log's hosts count as evidence")
+    parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id; findings on the log's hosts count as evidence")
     add_format_option(parser, ("table", "json", "markdown"))
     add_quiet(parser)
-    parser.add_argument("--redact", action="store_true", help="mask secrets, host names, addresses and users, each always by the same mask")
+    parser.add_argument("--redact", action="store_true", help="mask secrets, host names, addresses and users; equal values get equal masks")
     parser.add_argument(
-        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help=f"exit with 1 from this on: {', '.join(SEVERITIES)} (default: warning)"
+        "--fail-on",
+        choices=SEVERITIES,
+        default="warning",
+        metavar="SEVERITY",
+        help=f"exit with 1 at this severity or above: {', '.join(SEVERITIES)} (default: warning)",
     )
-    parser.add_argument("--score", metavar="DIR", help="diagnose a folder of cases with labels, or of batches of them, and print how many causes were found")
-    parser.add_argument("--leave-one-out", action="store_true", help="with --score: leave out all that was learnt from the logs of a batch while it is scored")
+    parser.add_argument("--score", metavar="DIR", help="diagnose a folder of labelled cases, or of batches of them, and print how many causes were right")
+    parser.add_argument("--leave-one-out", action="store_true", help="with --score: score each batch without the weights learnt from its own logs")
     add_examples(parser, EXAMPLES)
 
 

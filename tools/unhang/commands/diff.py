@@ -34,7 +34,12 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which runs, what of them, and how to show it."""
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="the earlier run and the later one (default: the last two; with one, the last is the later one)")
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="*",
+        help="the earlier and the later run (default: the last two; one RUN is compared with the last)",
+    )
     parser.add_argument("--since", metavar="TIME", help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)")
     parser.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*'")
     parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")

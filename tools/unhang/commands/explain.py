@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
     parser.add_argument("id", nargs="+", metavar="ID", help=words)
     add_format_option(parser, ("table", "json"))
-    parser.add_argument("-v", "--verbose", action="store_true", help="the expressions of a rule too, for who writes one")
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule too")
+    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
     add_examples(parser, EXAMPLES)
 
 

@@ -15,7 +15,7 @@ def add_fail_on(parser: argparse.ArgumentParser) -> None:
     """Adds the option."""
     parser.add_argument(
         "--fail-on", choices=SEVERITIES[::-1], default=DEFAULT, metavar="SEVERITY",
-        help=f"exit with 1 from this severity on: {', '.join(SEVERITIES)} (default: {DEFAULT}); a node that was not read counts as an error",
+        help=f"exit with 1 at this severity or above: {', '.join(SEVERITIES)} (default: {DEFAULT}); a node that was not read counts as an error",
     )  # fmt: skip
 
 

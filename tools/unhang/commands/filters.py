@@ -27,10 +27,10 @@ OPTIONS = ("host", "group", "rule", "severity")
 MAX_LIST_BYTES = 32 << 20
 
 
-def add_filters(parser: argparse.ArgumentParser, title: str = "what is shown, and what counts for the exit code", rule: Sequence[str] = ("--rule",)) -> None:
+def add_filters(parser: argparse.ArgumentParser, title: str = "filters for the output and the exit code", rule: Sequence[str] = ("--rule",)) -> None:
     """Adds the options. Each may be given again, and takes several with commas. title: of their part of the help; rule: names of --rule."""
     group = parser.add_argument_group(title)
-    group.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one a line")
+    group.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line")
     group.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
     group.add_argument(*rule, action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
     group.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")

@@ -41,9 +41,9 @@ class _Answer:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Of what."""
-    parser.add_argument("name", metavar="HOST|RULE", nargs="?", help="a node or a rule; left out: what to keep an eye on")
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="look for findings that come and go in this many runs (default: %(default)s)")
-    parser.add_argument("--days", type=int, default=WAIVER_DAYS, metavar="N", help="tell of waivers that end within this many days (default: %(default)s)")
+    parser.add_argument("name", metavar="HOST|RULE", nargs="?", help="a node or a rule; without it: an overview of findings to watch")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="number of runs to search for findings that come and go (default: %(default)s)")
+    parser.add_argument("--days", type=int, default=WAIVER_DAYS, metavar="N", help="report waivers that end within this many days (default: %(default)s)")
     add_history_options(parser, "nodes; runs, of a node", EXAMPLES)
 
 

@@ -37,9 +37,9 @@ FailedHooks = list[str]  # a line for each hook that failed
 
 def add_hooks(parser: argparse.ArgumentParser) -> None:
     """Adds the options; each may be given again."""
-    shown = parser.add_argument_group("who is told of findings that are new or resolved, from --fail-on on")
+    shown = parser.add_argument_group("notifications of new and resolved findings at or above --fail-on")
     shown.add_argument(
-        "--webhook", action="append", default=[], metavar="URL", help="POST them as JSON; @FILE: the address stands in a file, for it is a secret"
+        "--webhook", action="append", default=[], metavar="URL", help="POST them as JSON to this URL; @FILE reads the URL, which is a secret, from a file"
     )
     shown.add_argument("--hook", action="append", default=[], metavar="COMMAND", help="run this program with them as JSON on standard input (no shell)")
 

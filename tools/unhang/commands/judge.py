@@ -37,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, by which rules and policy, and how to show it."""
     help_text = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
     parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=help_text.replace("%", "%%"))
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder of further rules; may be given again")
-    parser.add_argument("--policy", metavar="FILE", help="judge by this policy instead of the run's own; the findings lie beside the run's")
-    parser.add_argument("--out", metavar="FILE", help="write the findings there, and their page beside it; those of the run stay as they are")
+    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
+    parser.add_argument("--policy", metavar="FILE", help="use this policy instead of the run's own; the findings are written beside the run's")
+    parser.add_argument("--out", metavar="FILE", help="write the findings to this file and the HTML report beside it; the run's own files stay unchanged")
     add_format(parser)
     add_filters(parser)
     add_fail_on(parser)
-    parser.add_argument("--now", metavar="DATE", help="the day that waivers are checked against, such as 2026-12-31 (default: today)")
+    parser.add_argument("--now", metavar="DATE", help="the day to check waivers against, for example 2026-12-31 (default: today)")
     add_examples(parser, EXAMPLES)
 
 

@@ -29,17 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILE", nargs="+", help="shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf, Python; folders too"
     )
-    parser.add_argument("--kind", choices=KINDS, help="read every file as this kind instead of guessing it")
-    parser.add_argument("--nccl", metavar="VERSION", help="the NCCL that the job runs, such as 2.21.5 (default: what the file installs, if it says so)")
-    parser.add_argument("--torch", metavar="VERSION", help="the PyTorch that the job runs, such as 2.4.1")
-    parser.add_argument("--platform", choices=PLATFORMS, help="the cloud: what its own image sets is not remarked")
-    add_format_option(parser, FORMATS, {"name": "files with findings, one a line"})
+    parser.add_argument("--kind", choices=KINDS, help="read every file as this kind, without detection")
+    parser.add_argument("--nccl", metavar="VERSION", help="the job's NCCL version, for example 2.21.5 (default: the version that the file installs, if any)")
+    parser.add_argument("--torch", metavar="VERSION", help="the job's PyTorch version, for example 2.4.1")
+    parser.add_argument("--platform", choices=PLATFORMS, help="the cloud; settings of its own image are not reported")
+    add_format_option(parser, FORMATS, {"name": "files with findings, one per line"})
     add_quiet(parser)
     add_rule_and_severity(parser, "hides-fault, 'pod-*'", SEVERITIES)
     parser.add_argument(
-        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 from this severity on: error, warning (default), info"
+        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 at this severity or above: error, warning (default), info"
     )
-    parser.add_argument("--fix", action="store_true", help="write what has one right answer into the files, and show it as a diff")
+    parser.add_argument("--fix", action="store_true", help="write the fixes that have only one correct form into the files, and show them as a diff")
     parser.add_argument("--diff", action="store_true", help="show what --fix would write, and write nothing")
     add_examples(parser, EXAMPLES)
 

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "unhang playbook NAME [ansible-playbook's options]"
     add_examples(parser, EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="audit, smoke, preprovision, remediate (which previews) or rollback (which previews)")
-    parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="as ansible-playbook takes them: -i, --limit, -e, --become …")
+    parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="options of ansible-playbook: -i, --limit, -e, --become …")
 
 
 def run(arguments: argparse.Namespace) -> int:

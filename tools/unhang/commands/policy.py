@@ -30,15 +30,15 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which nodes, and what about them is accepted."""
-    parser.add_argument("--from", dest="source", metavar="HOSTS|RUN", required=True, help="a run folder or its id; or nodes, which are audited now")
-    parser.add_argument("--limit", metavar="HOSTS", help="of a run, only these: names and node sets (gpu[001-016])")
-    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="where HOSTS are: inventory file or folder (default: this machine)")
-    accept = "write the policy although this critical or error finding speaks against the nodes; may be given again"
+    parser.add_argument("--from", dest="source", metavar="HOSTS|RUN", required=True, help="a run folder or its id; or nodes, which the command audits first")
+    parser.add_argument("--limit", metavar="HOSTS", help="only these nodes of the run: names and node sets (gpu[001-016])")
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder of HOSTS (default: this machine)")
+    accept = "write the policy despite this critical or error finding; repeatable"
     parser.add_argument("--accept", action="append", default=[], metavar="RULE", help=accept)
     parser.add_argument(
-        "--smoke", action="append", default=[], metavar="RESULT", help="a smoke test's result (JSON) on these nodes: what they reached is written down"
+        "--smoke", action="append", default=[], metavar="RESULT", help="the JSON result of a smoke test on these nodes; its bandwidth is added to the policy"
     )
-    parser.add_argument("--out", metavar="FILE", help="write it there, where no file is yet (default: standard output)")
+    parser.add_argument("--out", metavar="FILE", help="write to this file, which must not exist yet (default: standard output)")
     parser.set_defaults(forks=None, ansible=[])
     add_examples(parser, EXAMPLES)
 

@@ -38,7 +38,7 @@ EXAMPLES = """\
 BURN_IN = "Burn-in, each node alone"
 # Banner of a task -> what a person is told when it begins.
 STEPS = {
-    "Judge what the audit saw": "judge what the audit saw",
+    "Judge the facts of the audit": "judge the facts of the audit",
     "Smoke test, each node alone": "smoke test, each node alone",
     BURN_IN: "burn-in, each node alone",
     "Smoke test, together": "smoke test, together",
@@ -54,22 +54,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which nodes, beside which reference, and how to show the outcome."""
     parser.add_argument("hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
-    parser.add_argument("--reference", metavar="HOST", help="a node that is known to be good; it is tested with the others and has to be idle")
-    severities = f"findings of the audit that fail a node, of {', '.join(SEVERITIES)} (default: %(default)s)"
+    parser.add_argument("--reference", metavar="HOST", help="a node that is known to be good; it is tested with the others and must be idle")
+    severities = f"severities of audit findings that fail a node: {', '.join(SEVERITIES)} (default: %(default)s)"
     parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
     parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
-    burn_in = "after its own smoke test keep each node's GPUs at full load for so long (90s, 30m, 2h) and compare every result bit by bit"
+    burn_in = "after its smoke test, run each node's GPUs at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
     parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
-    quick = "the audit alone, what changed since admission among it: no smoke test, no GPU time, no admission record"
+    quick = "run only the audit, which includes changes since admission: no smoke test, no GPU time, no admission record"
     parser.add_argument("--quick", action="store_true", help=quick)
-    answer = "with --quick and one node: answer as this program takes it, with its exit code; only a fail drains"
+    answer = "with --quick and one node: print the answer and use the exit code that this program expects; only a fail drains"
     parser.add_argument("--as", dest="host_program", choices=PROGRAMS, metavar="PROGRAM", help=f"{answer} ({', '.join(PROGRAMS)})")
-    parser.add_argument("--key", metavar="FILE", help="the gate's private key: signs the admission records of nodes that pass; it stays on this machine")
-    parser.add_argument("--days", type=int, metavar="N", default=365, help="how long an admission holds (default: %(default)s)")
-    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
-    parser.add_argument("--out", metavar="DIR", help="folder of the run folders (default: $UNHANG_RUNS, or runs/ of the checkout or of the current folder)")
-    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
+    parser.add_argument("--key", metavar="FILE", help="the gate's private key, which signs the admission records of nodes that pass; it stays on this machine")
+    parser.add_argument("--days", type=int, metavar="N", default=365, help="days until an admission expires (default: %(default)s)")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
+    parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
+    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="option for ansible-playbook, for example --ansible=--become")
     add_format_option(parser, FORMATS)
     add_examples(parser, EXAMPLES)
 
@@ -94,7 +94,7 @@ def answer_host_program(arguments: argparse.Namespace) -> int:
             raise UserError(f"--as: expected one node, found {len(rows)}: {', '.join(row['host'] for row in rows)[:200]}")
         verdict, reason, node = VERDICTS[rows[0]["outcome"]], "; ".join(rows[0]["reasons"]) or "nothing found", rows[0]["host"]
     except UserError as problem:
-        verdict, reason, node = UNKNOWN, f"could not look: {problem}", ""
+        verdict, reason, node = UNKNOWN, f"not checked: {problem}", ""
     return give(answer_for(arguments.host_program, verdict, reason, node))
 
 

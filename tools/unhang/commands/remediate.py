@@ -45,26 +45,26 @@ EVIDENCE = "evidence.json"  # the status at the end of a rollout, for who reads 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which plan, whether to act, and how to show it."""
     latest = run_folder.latest_run()
-    parser.add_argument("plan", metavar="PLAN|RUN", nargs="?", default=latest, help="plan.json, or the run folder (or id) that holds it (default: %(default)s)")
+    parser.add_argument("plan", metavar="PLAN|RUN", nargs="?", default=latest, help="plan.json, or its run folder or id (default: %(default)s)")
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--apply", action="store_true", help="act; without it the roles run in check mode, and nothing is written on any node")
-    add_filters(parser, "plan first, for these findings alone (as unhang plan RUN with the same options)")
-    ways.add_argument("--status", action="store_true", help="start nothing: say where each node stands and what comes next, also after the controller has died")
+    ways.add_argument("--apply", action="store_true", help="apply the plan; without it the roles run in check mode and write nothing on any node")
+    add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
+    ways.add_argument("--status", action="store_true", help="start nothing; show the state of each node and the next step, also after the controller has died")
     parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
-    hands = "whose hands the nodes are in: slurm, kubernetes, command, none (default)"
+    hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none (default)"
     parser.add_argument("--drain", metavar="ADAPTER", choices=("slurm", "kubernetes", "command", "none"), help=hands)
-    most = "nodes behind the canaries, a number or a share, that may end without being proved before nothing new is begun (default: %(default)s)"
+    most = "number or percentage of nodes after the canaries that may fail before the rollout starts no further node (default: %(default)s)"
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
-    parser.add_argument("--no-smoke", action="store_true", help="leave the smoke test out; the journal says so")
-    parser.add_argument("--no-smoke-before", action="store_true", help="leave out the smoke test before the change, which measures and decides nothing")
+    parser.add_argument("--no-smoke", action="store_true", help="skip the smoke test; the journal records this")
+    parser.add_argument("--no-smoke-before", action="store_true", help="skip the smoke test before the change, which only measures")
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
-    parser.add_argument("--take-over", action="store_true", help="an earlier controller that cannot be asked is over for sure")
-    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes asked at a time")
-    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="for ansible-playbook, such as --ansible=--become")
+    parser.add_argument("--take-over", action="store_true", help="declare an earlier controller dead and take over its locks")
+    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
+    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="option for ansible-playbook, for example --ansible=--become")
     parser.add_argument("-v", "--verbose", action="store_true", help="show Ansible's own output while it runs")
     add_quiet(parser)
     preview = "of a preview"
-    meanings = {"wide": f"{preview}: with the lines that would change", "name": f"{preview}: nodes, one a line", "csv": preview, "jsonl": preview}
+    meanings = {"wide": f"{preview}: with the lines that would change", "name": f"{preview}: nodes, one per line", "csv": preview, "jsonl": preview}
     add_format_option(parser, (*PREVIEW_FORMATS, "junit"), {**meanings, "junit": "of a rollout and its status"})
     add_examples(parser, EXAMPLES)
 

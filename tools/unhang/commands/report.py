@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_format(parser)
     add_filters(parser)
-    parser.add_argument("--out", metavar="FILE", help="write there instead; - is standard output; html: RUN/report.html unless told")
-    parser.add_argument("--smoke", action="append", default=[], metavar="FILE", help="html: show this result of a smoke test too; may be given again")
+    parser.add_argument("--out", metavar="FILE", help="write to this file; - is standard output; html: default RUN/report.html")
+    parser.add_argument("--smoke", action="append", default=[], metavar="FILE", help="html: add this smoke test result; repeatable")
     add_fail_on(parser)
     add_examples(parser, EXAMPLES)
 

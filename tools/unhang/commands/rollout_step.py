@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("step", choices=("begin", "lost", "prove"), help="begin: judge the run and its policies; lost: compare hardware; prove: judge again")
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("host", metavar="HOST", nargs="?", default="", help="the host that is compared")
-    parser.add_argument("--rules", action="append", default=[], type=Path, metavar="DIR", help="a folder of further rules; may be given again")
+    parser.add_argument("--rules", action="append", default=[], type=Path, metavar="DIR", help="a folder with additional rules; repeatable")
     parser.add_argument("--severities", default=",".join(SERIOUS), help="severities that keep a node from being healthy")
     parser.add_argument("--baseline", default="null", metavar="JSON", help="the baseline that the node has kept")
     parser.add_argument(

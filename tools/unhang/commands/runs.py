@@ -30,11 +30,11 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """How many, or what to do with run folders."""
-    parser.add_argument("-n", "--newest", type=int, default=SHOWN, metavar="N", help="so many of the newest, 0 for all (default: %(default)s)")
-    parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder too; the order of runs is that of storing them")
-    parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to go; what was found in them stays in the history")
-    parser.add_argument("--keep", type=int, metavar="N", help="with --prune: the newest N stay")
-    parser.add_argument("--older-than", metavar="TIME", help="with --prune: those younger than this stay: 12h, 90d, 8w, or a day such as 2026-11-20")
+    parser.add_argument("-n", "--newest", type=int, default=SHOWN, metavar="N", help="number of newest runs to list, 0 for all (default: %(default)s)")
+    parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder in the history; runs are ordered by storage time")
+    parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to remove; their findings stay in the history")
+    parser.add_argument("--keep", type=int, metavar="N", help="with --prune: keep the newest N")
+    parser.add_argument("--older-than", metavar="TIME", help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20")
     parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
     add_history_options(parser, "ids of runs", EXAMPLES)
 

@@ -34,9 +34,9 @@ LISTS = "limits"  # folder of a run folder: the nodes of a cause, one a line, wh
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Adds the options that say how to show a run."""
-    add_format_option(parser, FORMATS, {"wide": "every finding", "name": "nodes, one a line", "html": "the page"})
-    parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="prometheus: a label of every series, such as cluster=production")
-    parser.add_argument("--per-node", type=_count, default=0, metavar="MOST", help="prometheus: a series for each node too, at most this many, the worst first")
+    add_format_option(parser, FORMATS, {"wide": "every finding", "name": "nodes, one per line", "html": "HTML report"})
+    parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="prometheus: a label for every series: cluster=production")
+    parser.add_argument("--per-node", type=_count, default=0, metavar="MOST", help="prometheus: a series for each of at most this many nodes, the worst first")
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
     help_text = "auto (default: on a terminal, unless NO_COLOR is set), always, never"

@@ -49,56 +49,62 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ranks(parser)
     _add_tests(parser)
     add_format_option(parser, FORMATS)
-    parser.add_argument("--out", metavar="FILE", help="write the JSON result there too")
+    parser.add_argument("--out", metavar="FILE", help="also write the JSON result to this file")
     add_examples(parser, EXAMPLES)
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--local", action="store_true", help="on this machine (default)")
-    as_hosts = "take this machine for N hosts, so that NCCL goes by its network between them (default: one host)"
+    parser.add_argument("--local", action="store_true", help="test this machine (default)")
+    as_hosts = "run as N hosts on this machine, so that NCCL uses its network transport between them (default: one host)"
     parser.add_argument("--as-hosts", type=int, metavar="N", help=as_hosts)
-    burn_in = "instead of the smoke test keep all GPUs of this machine at full load for so long (90s, 30m, 2h) and compare every result bit by bit"
+    burn_in = "instead of the smoke test, run all GPUs of this machine at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
     parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
-    parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="on these nodes: names or node sets, such as gpu[01-08]")
-    parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="what reaches --hosts: ssh (default) or srun")
-    parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="for srun, such as --srun=--partition=gpu --srun=--gres=gpu:8")
-    parser.add_argument("--step-in", metavar="FOLDER", help="write what is to be run next by what lies in a folder, and start nothing (the playbook does)")
-    parser.add_argument("--show-in", metavar="FOLDER", help="show the result in such a folder")
-    parser.add_argument("--user", help="of ssh")
-    parser.add_argument("--ssh-config", metavar="FILE", help="instead of the usual ones")
-    parser.add_argument("--known-hosts", metavar="FILE", help="instead of the usual ones; a key that is not there is refused")
-    parser.add_argument("--identity", metavar="FILE", help="private key of ssh")
-    parser.add_argument("--switch", action="append", default=[], metavar="SWITCH=NODES", help="which nodes hang on one switch, for isolation")
-    parser.add_argument("--inventory", metavar="PATH", help="an inventory whose variable unhang_switch, or groups leaf* and switch*, say so")
-    parser.add_argument("--isolate", action=argparse.BooleanOptionalAction, default=True, help="after a failure of three nodes or more: which of them it is")
-    parser.add_argument("--search-timeout", type=float, metavar="SECONDS", default=1200.0, help="for experiments and isolation (default: %(default)s)")
+    parser.add_argument("--hosts", action="append", default=[], metavar="NODES", help="test these nodes: names or node sets, for example gpu[01-08]")
+    parser.add_argument("--launcher", choices=("fabric", "slurm"), default="fabric", help="how to start on --hosts: fabric is ssh (default), slurm is srun")
+    parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="option for srun, for example --srun=--partition=gpu --srun=--gres=gpu:8")
+    parser.add_argument("--step-in", metavar="FOLDER", help="read a session's folder, write its next step, and start nothing (the playbook starts it)")
+    parser.add_argument("--show-in", metavar="FOLDER", help="show the result of a session's folder")
+    parser.add_argument("--user", help="user name for ssh")
+    parser.add_argument("--ssh-config", metavar="FILE", help="configuration file for ssh instead of the default ones")
+    parser.add_argument("--known-hosts", metavar="FILE", help="known_hosts file for ssh instead of the default ones; unknown keys are refused")
+    parser.add_argument("--identity", metavar="FILE", help="private key for ssh")
+    parser.add_argument("--switch", action="append", default=[], metavar="SWITCH=NODES", help="the nodes of one switch, for isolation")
+    parser.add_argument("--inventory", metavar="PATH", help="an inventory that names the switches: variable unhang_switch, or groups leaf* and switch*")
+    parser.add_argument("--isolate", action=argparse.BooleanOptionalAction, default=True, help="after a failure of three or more nodes, find the faulty one")
+    parser.add_argument("--search-timeout", type=float, metavar="SECONDS", default=1200.0, help="time for experiments and isolation (default: %(default)s)")
 
 
 def _add_ranks(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nproc", type=int, metavar="N", help="ranks per node (default: one per GPU; 2 without GPUs)")
-    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="default: nccl where there are GPUs")
-    parser.add_argument("--phases", metavar="NAMES", help=f"only these, or +NAME beside the usual ones: {', '.join(planning.PHASES)}")
+    parser.add_argument("--backend", choices=("auto", "nccl", "gloo"), default="auto", help="auto (default): nccl on nodes with GPUs, else gloo")
+    parser.add_argument("--phases", metavar="NAMES", help=f"only these phases, or +NAME in addition to the default ones: {', '.join(planning.PHASES)}")
     parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch")
-    parser.add_argument("--container-image", metavar="IMAGE", help="run in this image; --python is then one of the image")
-    parser.add_argument("--container-runtime", choices=RUNTIMES, help="default: docker; under Slurm pyxis")
-    parser.add_argument("--container-option", action="append", default=[], metavar="OPTION", help="for it, such as --container-option=--device=/dev/infiniband")
-    parser.add_argument("--port", type=int, metavar="PORT", help="of the rendezvous (default: a free one)")
+    parser.add_argument("--container-image", metavar="IMAGE", help="run in this image; --python is then a path in the image")
+    parser.add_argument("--container-runtime", choices=RUNTIMES, help="program that runs the image (default: docker; under Slurm: pyxis)")
+    parser.add_argument(
+        "--container-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="option for the runtime: --container-option=--device=/dev/infiniband",
+    )
+    parser.add_argument("--port", type=int, metavar="PORT", help="port of the rendezvous (default: a free port)")
 
 
 def _add_tests(parser: argparse.ArgumentParser) -> None:
-    stalled = "one collective that takes longer has stalled (default: 10, more for large messages)"
+    stalled = "time after which a collective counts as stalled (default: 10, more for large messages)"
     parser.add_argument("--step-timeout", type=float, metavar="SECONDS", help=stalled)
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=planning.TOTAL_TIMEOUT_S, help="for the whole run (default: %(default)s)")
-    parser.add_argument("--max-size", metavar="SIZE", help="largest message, such as 64M (default: what memory allows)")
-    parser.add_argument("--sizes", metavar="SIZE,...", help="messages of the bandwidth phase (default: 1M,32M,256M,1G; without GPUs 64K,1M,8M)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", default=planning.TOTAL_TIMEOUT_S, help="time for the whole test (default: %(default)s)")
+    parser.add_argument("--max-size", metavar="SIZE", help="largest message, for example 64M (default: as memory allows)")
+    parser.add_argument("--sizes", metavar="SIZE,...", help="message sizes of the bandwidth phase (default: 1M,32M,256M,1G; without GPUs 64K,1M,8M)")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a setting for all ranks")
     parser.add_argument("--rank-env", action="append", default=[], metavar="RANK:NAME=VALUE", help="a setting for one rank")
-    drill = f"a planned fault ({', '.join(planning.FAULTS)}) of a RANK, a HOST, HOST+HOST together, or groups of *N nodes and more"
+    drill = f"a fault to cause on purpose ({', '.join(planning.FAULTS)}) for a RANK, a HOST, HOST+HOST together, or every group of at least *N nodes"
     parser.add_argument("--drill", action="append", default=[], metavar="WHO:FAULT[:PHASE]", help=drill)
-    parser.add_argument("--experiments", action=argparse.BooleanOptionalAction, default=True, help="after a failure: what change of settings cures it")
-    earlier = "results (JSON) of earlier runs, or folders of them: what this fleet has reached"
+    parser.add_argument("--experiments", action=argparse.BooleanOptionalAction, default=True, help="after a failure, search for a setting that avoids it")
+    earlier = "JSON results of earlier tests, or folders of them, to compare the bandwidth with"
     parser.add_argument("--baseline", action="append", default=[], metavar="PATH", help=earlier)
-    measured = "a policy whose key bandwidth says what these nodes reached (unhang policy --smoke writes it)"
+    measured = "a policy whose key bandwidth sets the expected bandwidth (unhang policy --smoke writes it)"
     parser.add_argument("--policy", metavar="FILE", help=measured)
     parser.add_argument("--policy-bandwidth", metavar="JSON", help=argparse.SUPPRESS)  # the same key as the playbook knows it
 

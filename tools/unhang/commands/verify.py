@@ -26,10 +26,10 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which record, whose key, and of which node it should be."""
     parser.add_argument("record", metavar="RECORD", type=Path, help="RUN/admission/HOST, or /etc/unhang/admission of a node")
-    parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the gate's public key, as the controller keeps it and not as the node has it")
-    facts = "facts of the node: runs/ID/nodes/HOST.json, or what unhang collect printed there; without them the record is not compared with the node"
+    parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the gate's public key: use the controller's copy, not the node's")
+    facts = "facts of the node: runs/ID/nodes/HOST.json, or output of unhang collect; without facts the record is not compared with the node"
     parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
-    parser.add_argument("--now", metavar="DATE", help="the day that counts, such as 2026-12-31 (default: today)")
+    parser.add_argument("--now", metavar="DATE", help="the date of the check, for example 2026-12-31 (default: today)")
     add_format_option(parser, ("table", "json"))
     add_quiet(parser)
     add_examples(parser, EXAMPLES)

@@ -1,4 +1,4 @@
-"""What each host program is answered: a verdict in, exit code and output out. Only a fail drains; unknown and "could not look" never do.
+"""What each host program is answered: a verdict in, exit code and output out. Only a fail drains; unknown and "not checked" never do.
 
 The quick check on the node (unhang-quick.pyz) has this module too, so it is written for Python 3.8 and the standard library.
 """
