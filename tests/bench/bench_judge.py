@@ -1,6 +1,6 @@
 """Judges 10,000 node documents of about 50 KB, all different in their samples, and prints a row of docs/benchmarks.md.
 
-    python tests/bench/bench_judge.py [--nodes N] [--rules N] [--all-differ]
+    python tests/bench/bench_judge.py [--nodes N] [--rules N] [--all-differ] [--in-turn]
 
 The documents are written to a temporary folder (500 MB) and go with it. CPU and memory are those of the child that judges.
 """
@@ -18,16 +18,18 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "module_utils"), str(ROOT / "tests" / "support")]
 
+from unhang.judge import judging  # noqa: E402
 from unhang.judge.compiled_catalogue import Catalogue, load_catalogue  # noqa: E402
-from unhang.judge.documents import Remembered, decode_node  # noqa: E402
+from unhang.judge.documents import NodeDocument, Remembered, decode_node  # noqa: E402
 from unhang.judge.judging import judge_run  # noqa: E402
 from unhang.judge.rules import compile_rule  # noqa: E402
-from unhang.judge.run_input import read_run_input  # noqa: E402
+from unhang.judge.run_input import RunInput, read_run_input  # noqa: E402
 from unhang.schemas.shapes import Shape, fact_shapes  # noqa: E402
 from unhang.triage.run_judging import conclusion  # noqa: E402
 
@@ -138,6 +140,45 @@ def parsing_s(folder: Path) -> float:
     return time.process_time() - started
 
 
+def in_turn(folder: Path, rules: Catalogue) -> tuple[float, float, float]:
+    """Each document is parsed, then read and judged, in turn, so that other work on the machine slows both alike.
+
+    Gives (seconds of CPU of a parsing, of a node, both medians over the last two thirds of the nodes; what follows once all are judged, × all parsing).
+    """
+    run = read_run_input(folder)
+    parsed, judged, remembered = list[float](), list[float](), Remembered(with_parts=False)
+    read = judging.read_nodes
+
+    def nodes(run: RunInput) -> Iterator[NodeDocument]:
+        ready = read(run)
+        for path in run.files.values():
+            began = time.process_time()
+            decode_node(path.read_bytes(), remembered)
+            parsed.append(time.process_time() - began)
+            began = time.process_time()
+            yield next(ready)
+            judged.append(time.process_time() - began)
+
+    judging.read_nodes = nodes
+    began = time.process_time()
+    try:
+        judge_run(run, rules, "2026-11-20", conclude=conclusion(rules.rules))
+    finally:
+        judging.read_nodes = read
+    rest = time.process_time() - began - sum(parsed) - sum(judged)
+    warm = len(parsed) // 3
+    return median(parsed[warm:]), median(judged[warm:]), rest / sum(parsed)
+
+
+def print_in_turn(folder: Path, catalogues: list[Catalogue]) -> None:
+    """One row for each catalogue."""
+    sys.stdout.write("| rules | parsing, ms a node | judging | × parsing | what follows, × parsing |\n| --- | --- | --- | --- | --- |\n")
+    for rules in catalogues:
+        parsing, judging_s, rest = in_turn(folder, rules)
+        sys.stdout.write(f"| {len(rules.rules)} | {parsing * 1e3:.3f} | {judging_s * 1e3:.3f} | {judging_s / parsing:.2f} | {rest:.2f} |\n")
+        sys.stdout.flush()
+
+
 def measured(folder: Path, count: int) -> dict[str, float]:
     """Judges the run in a child: seconds of CPU, peak memory in MB, evaluations, findings."""
     reader, writer = os.pipe()
@@ -168,9 +209,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10_000)
     parser.add_argument("--rules", type=int, default=0, help="judge against this many rules too, copies of the catalogue's own (default: twice as many)")
     parser.add_argument("--all-differ", action="store_true", help="every node has a configuration of its own, so that none can be looked up")
+    parser.add_argument("--in-turn", action="store_true", help="parse and judge each document in turn, for a machine that is busy with other work")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
         size = write_run(Path(name), options.nodes, options.all_differ)
+        if options.in_turn:
+            own = load_catalogue()
+            print_in_turn(Path(name), [own, multiplied(own, options.rules or 2 * len(own.rules))])
+            return
         parsing = parsing_s(Path(name))
         sys.stdout.write(f"parsing the same documents alone: {parsing:.2f} s of CPU\n\n")
         columns = ("judge", "rules", "CPU s", "× parsing", "wall s", "peak MB", "evaluations", "findings", "unknown")

@@ -56,9 +56,9 @@ class Signed:
         return known
 
 
-def known_of(parts: Sequence[BundleVerdicts | Open]) -> Known:
-    """What each bundle says of nodes that are alike, put together."""
+def known_of(parts: Sequence[BundleVerdicts | Open], sections: Any) -> Known:
+    """What each bundle says of nodes that are alike, put together. sections: of the first of them: a function that cannot tell there is not asked again."""
     opens = [one for one in parts if isinstance(one, Open)]
-    told = [one for one in opens if one.functions]
-    left = [one for one in opens if not one.functions]
+    told = [one for one in opens if one.functions and one.passes(sections)]
+    left = [one for one in opens if one not in told]
     return Known([one for one in parts if not isinstance(one, Open)], told, left, sum(len(one.functions) for one in told))

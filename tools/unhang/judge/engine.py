@@ -127,7 +127,7 @@ class Engine:
             vector = [*self._vectors.vector(slices), *self._other_values(node, policy_key)]
             steady = [bundle.judge(vector, world, self._evaluator) for bundle in self._steady]
             own = [bundle.standing(vector, node, world, self._evaluator) for bundle in self._own]
-            known = self._signed.put(key, known_of([*steady, *own]))
+            known = self._signed.put(key, known_of([*steady, *own], node.sections))
         return known.judge(node, world, self._evaluator, again)
 
     def _forget(self) -> None:

@@ -35,6 +35,7 @@ class _Seen:
     hits: int = 0
     misses: int = 0
     given_up: bool = False
+    last: tuple[bytes, Any] = (b"", None)  # what was found last; no part is empty
 
     def of(self, raw: Any) -> tuple[bytes | None, Any, int]:
         """(its bytes where they may come again, its value, its length). The bytes are the same object for each node that has them."""
@@ -43,21 +44,22 @@ class _Seen:
         data = bytes(raw)
         lasted = _LASTED.match(data)
         key = data if lasted is None else data[: lasted.start(2)] + data[lasted.end(2) :]
-        found = self.known.get(key)
+        found = self.last if key == self.last[0] else self.known.get(key)  # comparing with those of the node before is cheaper than hashing
         if found is not None:
             self.hits += 1
+            self.last = found
             return found[0], found[1] if lasted is None else _with_duration(found[1], lasted), len(data)
         value = self.decode(data)
         self.misses += 1
         if self.misses >= TRIED and 4 * self.hits < self.misses:
             self.known.clear()
-            self.given_up = True
+            self.last, self.given_up = (b"", None), True
             return None, value, len(data)
         if self.size + len(key) > MOST_BYTES:
             self.known.clear()
             self.size = 0
         self.size += len(key)
-        self.known[key] = key, value
+        self.last = self.known[key] = key, value
         return key, value, len(data)
 
 

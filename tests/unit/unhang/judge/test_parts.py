@@ -113,6 +113,7 @@ def test_a_part_keeps_so_many_bytes_and_no_more(monkeypatch):
     for number in range(10_000):
         found.of(json.dumps({"a": number // 3, "b": "x" * 50}).encode())
         assert found.size == sum(map(len, found.known)) <= 1000
+        assert len(found.last[0]) <= 1000
 
 
 def test_items_of_sections_that_fall_into_parts_have_no_names_of_their_own():
