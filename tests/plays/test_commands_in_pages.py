@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import json
 import os
 import re
 import shlex
@@ -37,6 +38,21 @@ RUN_ELSEWHERE = {
     "smoke": "tests/torch/test_local.py",
     "playbook": "tests/plays/test_installed_wheel.py",
 }
+# Of the commands that act, those that are not run here, by what stands in them: why not, and which test does. First match counts.
+NOT_RUN_HERE = (
+    ("unhang audit .*--webhook", "sends to an address", "tests/unit/unhang/commands/test_hooks.py"),
+    ("unhang audit$", "reads this machine, whatever it is", "tests/plays/test_audit_play.py"),
+    ("unhang remediate", "plays every role of a plan over its nodes, preview and all", "tests/plays/test_remediate_command.py"),
+    ("unhang preprovision", "admits nodes with GPUs", "tests/plays/test_preprovision_command.py"),
+    ("unhang verify", "needs the record of an admission and its key", "tests/plays/test_installed_wheel.py"),
+    ("unhang smoke .*--launcher slurm", "needs a Slurm", "tests/torch/test_slurm.py"),
+    ("unhang smoke .*--hosts", "needs nodes with torch", "tests/nodes/test_smoke.py"),
+    ("unhang smoke", "needs torch", "tests/torch/test_local.py"),
+    (".*playbook (?:playbooks/)?remediate", "plays a role on a node, preview and all", "tests/nodes/test_remediate_on_nodes.py"),
+    (".*playbook (?:playbooks/)?rollback", "rolls a node back", "tests/nodes/test_remediate_on_nodes.py"),
+    (".*playbook (?:playbooks/)?preprovision", "admits nodes with GPUs", "tests/plays/test_preprovision_command.py"),
+    (".*playbook (?:playbooks/)?smoke", "needs nodes with torch", "tests/nodes/test_smoke_play.py"),
+)
 # Programs of others, and ours that are built first: who runs them.
 OTHERS = {
     **dict.fromkeys(("ansible", "ansible-inventory", "ansible-doc"), "Ansible's own"),
@@ -235,6 +251,43 @@ def is_here(folder, word):
     """Whether a path of a command is one that was made here; a word that is no path always is."""
     looks = "/" in word or word.endswith((".log", ".json", ".txt"))
     return not looks or "://" in word or (folder / word).exists() or (folder / word).parent.is_dir() or word.startswith("-")
+
+
+def why_not_here(typed):
+    """(why, which test runs it) of a command that acts; None where it is run here."""
+    line = " ".join((typed.program, *typed.argv[1:]))
+    return next(((why, path) for pattern, why, path in NOT_RUN_HERE if re.match(pattern, line)), None)
+
+
+ACTING = [one for one in (*OWN, *PLAYBOOKS) if one.argv[1] not in READS]
+RUN_HERE = sorted({one.argv[1:] for one in ACTING if why_not_here(one) is None})
+
+
+def test_what_acts_is_run_here_or_has_a_reason_and_a_test_that_is_there():
+    assert {argv[0] for argv in RUN_HERE} == {"audit", "collect"}
+    used = {why_not_here(one) for one in ACTING} - {None}
+    assert {(why, path) for _, why, path in NOT_RUN_HERE} == used, "a reason that no command needs"
+    assert [path for _, path in sorted(used) if not (PROJECT / path).is_file()] == []
+
+
+@pytest.mark.parametrize("argv", RUN_HERE, ids=" ".join)
+def test_what_audits_is_run_on_a_node_of_the_recorded_fleet(tmp_path, argv):
+    hook = tmp_path / "page-somebody"
+    hook.write_text(f"#!/bin/sh\ncat > {tmp_path}/told.json\n")
+    hook.chmod(0o755)
+    demo = str(PROJECT / "inventory" / "demo")
+    places = (("inventory/mycluster", demo), ("hosts.yml", demo), ("/usr/local/bin/page-somebody", str(hook)))
+    for example, here in (*places, ("training:!spare", "fsdp01:!spare"), ("gpu[001-016],!gpu007", "gpu[007-008],!gpu007")):
+        argv = [word.replace(example, here) for word in argv]
+    limit = ["--limit", "gpu007"] if argv[0] == "audit" and "--limit" not in argv else []
+    done = unhang(tmp_path, *argv, *limit)
+    assert done.returncode in (0, 1), done.stdout[-500:] + done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    if argv[0] == "collect":
+        assert json.loads(done.stdout)["schema"] == "unhang/node-facts/1"
+        return
+    asked = {"gpu[007-008],!gpu007": "gpu008", "fsdp01:!spare": "fsdp01"}.get(argv[argv.index("--limit") + 1] if "--limit" in argv else "", "gpu007")
+    assert [path.stem for path in (tmp_path / "runs" / "latest" / "nodes").glob("*.json")] == [asked]
 
 
 @pytest.mark.parametrize("argv", sorted({one.argv[1:] for one in OWN if one.argv[1] in READS}), ids=" ".join)
