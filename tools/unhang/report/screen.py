@@ -78,13 +78,13 @@ def _head(findings: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _best(causes: Sequence[Mapping[str, Any]]) -> str:
-    """Which one action mends most."""
+    """Which one action fixes most."""
     best = best_action(causes)
     if best is None:
         return ""
     what = f"role {visible(best.role, 80)}" if best.role else f"what [{visible(best.rules[0], 120)}] asks for"
     of = f" of {len(best.rules)} causes" if len(best.rules) > 1 else ""
-    return f"one action mends most: {what} on {shortened(fold_hosts(best.nodes), LONGEST_NODES)}: {counted(best.findings, 'finding')}{of}"
+    return f"one action fixes most: {what} on {shortened(fold_hosts(best.nodes), LONGEST_NODES)}: {counted(best.findings, 'finding')}{of}"
 
 
 def _foot(findings: Mapping[str, Any], run: str, program: str, planned: bool) -> list[Line]:

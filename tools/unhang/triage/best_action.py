@@ -1,4 +1,4 @@
-"""Which one action mends most of a run: a role over all causes that it repairs, or what a person does about one cause. Values in, values out."""
+"""Which one action fixes most of a run: a role over all causes that it repairs, or what a person does about one cause. Values in, values out."""
 
 from __future__ import annotations
 

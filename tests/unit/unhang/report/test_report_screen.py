@@ -47,7 +47,7 @@ def test_it_says_which_nodes_have_to_leave_service_which_can_wait_and_what_mends
     found = [finding("even", "n1", "critical"), finding("xx", "n2", "warning"), finding("odd", "n3", "error"), finding("odds3", "n2", "error")]
     shown = render_screen(fleets.document([*found, finding("node-unreachable", "n9", "error")], {"ok": 4, "unreachable": 1}), 80)
     assert "\ncritical  n1: keep jobs off now\nerror     n[2-3]: repair next\nunread    n9: look why\n" in shown
-    assert "one action mends most: role host_tuning on n[2-3]: 2 findings of 2 causes" in shown
+    assert "one action fixes most: role host_tuning on n[2-3]: 2 findings of 2 causes" in shown
     narrow = render_screen(fleet(1000, 12, 20, 90), 40)
     assert "keep jobs off now" not in narrow
     assert all(re.fullmatch(r"gpu\d{5}|gpu\[.*|…", one) for one in re.findall(r"^(?:critical|unread)  (\S+?)(?:,|$)", narrow, re.MULTILINE))

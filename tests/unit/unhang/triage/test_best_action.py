@@ -1,4 +1,4 @@
-"""Which one action mends most."""
+"""Which one action fixes most."""
 
 from __future__ import annotations
 
