@@ -95,6 +95,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     progress.wrong_numbers_over_peer_to_peer,
     progress.waited_after_the_end,
     memory.memory_held_by_others,
+    memory.memory_is_the_own_of_one_process,
     memory.processes_hold_equal_parts,
     memory.segments_of_dead_processes,
     memory.large_shared_memory_is_full,

@@ -14,6 +14,7 @@ GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
 SMALL_PART_GIB = 3.0  # any two small models are as alike as that, and do not fill a GPU
 LARGE_PART = 0.15  # of a GPU
+MOST_OF_A_GPU = 0.8
 MANY_SEGMENTS = 4
 LARGE_SHM_GIB = 8.0
 FULL = 95  # per cent
@@ -36,6 +37,14 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
     else:
         yield Evidence("orphan_processes_hold_gpu", STRONG, why, (event,), "memory-held-by-others")
         yield Evidence("oom", -SUPPORTING, why, (event,), "memory-held-by-others")
+
+
+def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
+    """What ran out is told by the error, who took it only by its numbers: here the process that failed holds nearly all of the GPU itself."""
+    own = [event for event in facts.of("oom_budget") if _gib(event, "own") > MOST_OF_A_GPU * _gib(event, "total")]
+    if own:
+        why = f"the process that failed holds {_gib(own[0], 'own'):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
+        yield Evidence("oom", DECISIVE, why, (own[0],), "memory-is-its-own")
 
 
 def _held_by_others_gib(event: Event) -> float | None:

@@ -28,6 +28,7 @@ RESEMBLES = "resembles"  # id of what is believed because solved logs with that 
 SURE_HEALTHY = 0.5
 BESIDE_CLEAR = 0.3  # the part of it that counts where a cause stands clear without it: too little to put another one first
 MOST_BY_WORDS = 3.0  # what words alone add, at most; set by leaving out one batch of logs after the other
+CONSEQUENCES = ("cuda-out-of-memory",)  # says what ran out and not who took it: alone no more than a warning
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers")  # evidence that is itself the sign of a fault
 
 
@@ -152,7 +153,7 @@ def _severity(points: _Points, share: float, top: float, trouble: bool, full: st
     """As severe as its row says only where a line names the fault and little speaks for anything else; all else is a warning at most."""
     if not trouble or points.score < ABOVE_INFO or top - points.score > FAR_BEHIND:
         return "info"
-    is_named = any(one.weight >= WEIGHTS["decisive"] for one in points.for_)
+    is_named = any(one.weight >= WEIGHTS["decisive"] and one.id not in CONSEQUENCES for one in points.for_)
     return full if is_named and points.aloud >= WEIGHTS["decisive"] and share >= SURE else "warning"
 
 

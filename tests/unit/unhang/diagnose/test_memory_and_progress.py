@@ -33,6 +33,13 @@ def test_memory_that_neither_is_free_nor_belongs_to_the_process_is_held_by_other
     assert _causes(tmp_path, f"$ {launch}\n{OOM.format(own=own)}\n")[0] == first
 
 
+@pytest.mark.parametrize(("own", "severity"), [("9.80", "error"), ("7.90", "warning")])
+def test_memory_that_ran_out_is_an_error_only_where_the_process_that_failed_holds_it(tmp_path, own, severity):
+    log = tmp_path / "job.log"
+    log.write_text(f"$ python train.py\n{OOM.format(own=own)}\n", encoding="utf-8")
+    assert [cause["severity"] for cause in diagnose([str(log)])["causes"] if cause["cause"] == "oom"] == [severity]
+
+
 def test_one_process_whose_gpu_is_filled_by_others_is_told_of_them(tmp_path):
     assert "orphan_processes_hold_gpu" in _causes(tmp_path, f"$ python train.py\n{OOM.format(own='2.10')}\n")
 
