@@ -98,7 +98,7 @@ def network_section(interfaces, usable, rdma=()):
     rdma = list(rdma)
     return {
         "probe": probe(*absent("efa", "rdma[*].ats_enabled")), "interfaces": [interface("lo", "127.0.0.1/8", None, None), *interfaces],
-        "usable_interfaces": usable,
+        "usable_interfaces": usable, "shared_subnets": [],
         "has_rdma": bool(rdma), "has_infiniband": any(port["link_layer"] == "infiniband" for one in rdma for port in one["ports"]), "rdma": rdma,
         "peermem": {"loaded": bool(rdma), "module": "nvidia_peermem" if rdma else None, "registered": bool(rdma)},
         "efa": None, "dmabuf": {"possible": True, "why_not": None},
@@ -117,18 +117,23 @@ def limits_section():
     return {
         "probe": probe(), "scopes": [scope("collector"), scope("sshd"), scope("slurmd")], "shm": {"size_bytes": 1 << 39, "used_bytes": 4096},
         "hugepages_total": 0, "numa_balancing": False, "swap_total_bytes": 0, "swap_free_bytes": 0, "memory_available_bytes": 1 << 40, "temp": temp,
-        "remove_ipc": False, "overcommit_memory": 0,
+        "remove_ipc": False, "overcommit_memory": 0, "transparent_hugepages": {"enabled": "madvise", "defrag": "madvise"},
         "sysctls": {"fs.file-max": "9223372036854775807", "net.ipv4.ip_local_port_range": "32768 60999", "net.ipv4.conf.all.arp_ignore": "0"},
     }  # fmt: skip
 
 
 def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
     kind = {"kind": "kvm" if vm else "none", "is_vm": vm, "is_container": False}
+    missing = ["container_runtimes[*].version", *(["cpu.frequency"] if vm else [])]
     return {
-        "probe": probe(*absent("container_runtimes[*].version")), "hostname": "node1", "machine_id": "a" * 32, "boot_id": "b" * 36, "uptime_s": 432000.0,
+        "probe": probe(*absent(*missing)), "hostname": "node1", "machine_id": "a" * 32, "boot_id": "b" * 36, "uptime_s": 432000.0,
         "architecture": "x86_64",
         "os": {"id": "ubuntu", "version_id": "24.04", "codename": "noble", "family": "debian", "pretty_name": "Ubuntu 24.04.3 LTS"},
-        "cpu": {"vendor": cpu, "model": "AMD EPYC 9654" if cpu == "AuthenticAMD" else "Intel(R) Xeon(R) Platinum 8480C", "sockets": numa, "logical_cpus": 128},
+        "cpu": {"vendor": cpu, "model": "AMD EPYC 9654" if cpu == "AuthenticAMD" else "Intel(R) Xeon(R) Platinum 8480C", "sockets": numa, "logical_cpus": 128,
+            "frequency": None if vm else {"driver": "acpi-cpufreq" if cpu == "AuthenticAMD" else "intel_pstate", "governors": ["performance"]},
+            "idle": {"driver": "haltpoll" if vm else "acpi_idle", "governor": "menu", "deepest_state": "C1", "deepest_latency_us": 1}},
+        "name_addresses": [], "clock_source": "kvm-clock" if vm else "tsc", "time": {"daemon": "chronyd", "synchronized": None}, "irqbalance": True,
+        "cgroup": "v2",
         "memory_total_bytes": 2 << 40, "numa_nodes": numa, "virtualization": kind, "container_runtimes": [],
         "kubernetes": {"kubelet": False, "gpu_operator": False},
         "slurm": {"slurmd": slurm, "version": "24.05.2" if slurm else None}, "python": {"path": "/usr/bin/python3.12", "version": "3.12"},

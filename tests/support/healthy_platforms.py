@@ -64,7 +64,8 @@ def b300_infiniband():
 def arm_node():
     node = node_section(slurm=True)
     node.update(architecture="aarch64")
-    node["cpu"].update(vendor="ARM", model="Neoverse-V2", sockets=2, logical_cpus=144)
+    node["cpu"].update(vendor="ARM", model="Neoverse-V2", sockets=2, logical_cpus=144, frequency={"driver": "cppc_cpufreq", "governors": ["performance"]})
+    node.update(clock_source="arch_sys_counter")
     node["dmi"].update(vendor="NVIDIA", product="GB200 NVL")
     return node
 

@@ -12,7 +12,8 @@ from unhang.schemas.shapes import read_schema
 
 MAY_DIFFER = {
     "node.container_runtimes[*].*": "which runtimes there are is compared; versions of single ones by packages",
-    "node.cpu.*": "model and number of CPUs are compared, which tell the rest",
+    "node.cpu.vendor": "part of the model", "node.cpu.sockets": "part of the number of CPUs", "node.name_addresses": "each node's own",
+    "network.shared_subnets": "follows from addresses, which are each node's own; ports-share-a-subnet looks at each node",
     "node.dmi.vendor": "part of the product", "node.dmi.board": "part of the product",
     "node.image.*": "how a node was installed shows in what it has",
     "node.kubernetes.*": "part of what the cluster's own tools roll out", "node.module_key.*": "a key of each node",
@@ -53,7 +54,7 @@ MAY_DIFFER = {
     "network.has_rdma": "part of the devices", "network.has_infiniband": "part of the devices",
     "network.rdma[*].*": "names, firmware, state, rate and kind are compared; addresses, LIDs and slots are each node's own",
     "network.peermem.*": "whether it is loaded is compared", "network.dmabuf.why_not": "whether it is possible is compared",
-    "limits.scopes[*].*": "the limits are compared; where they stand may differ", "limits.swap_total_bytes": "no fault is known that hangs on it",
+    "limits.scopes[*].*": "the limits are compared; where they stand may differ", "limits.swap_total_bytes": "swap-on-kubernetes-node looks at each node",
     "limits.temp[*].*": "build-temp-noexec looks at each node",
     "packages.manager": "part of the system", "packages.installed[*].*": "those that matter are compared by name elsewhere",
     "packages.pins[*].*": "packages-pins-half-set looks at each node", "packages.unattended_upgrades.*": "whether they are on is compared",
@@ -102,6 +103,9 @@ group-numa-nodes-differs: {facts: {node.numa_nodes: 8}}
 group-rdma-names-differ: {facts: {'network.rdma[7].name': mlx5_9}}
 group-nccl-settings-differ: {settings: {NCCL_IB_TC: '106'}}
 group-gpudirect-path-differs: {facts: {network.peermem.loaded: false}}
+group-clock-and-services-differ: {facts: {node.clock_source: hpet}}
+group-cpu-power-differs: {facts: {'node.cpu.frequency.governors': [powersave]}}
+group-huge-pages-differ: {facts: {limits.transparent_hugepages.enabled: never}}
 """)
 """What drifted in silence before: MTU, IOMMU, command line, NVreg, limits, NUMA, names of cards, settings."""
 

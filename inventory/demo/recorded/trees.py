@@ -61,7 +61,12 @@ def system(name: str, version: str, codename: str, release: str, python: str, ex
         "var/tmp/.keep": "",
         "sys/kernel/uevent_seqnum": "4242\n",
         "sys/firmware/acpi/pm_profile": "4\n",
+        "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
         "sys/fs/cgroup/system.slice/ssh.service/cgroup.procs": "700\n",
+        "sys/fs/cgroup/system.slice/chrony.service/cgroup.procs": "650\n",
+        "sys/devices/system/clocksource/clocksource0/current_clocksource": "tsc\n",
+        "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
+        "sys/kernel/mm/transparent_hugepage/defrag": "always defer defer+madvise [madvise] never\n",
     }
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import _socket as socket  # the module beneath socket, which takes 3 ms to import for its enumerations
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 FLAG_UP, FLAG_REJECT = 0x1, 0x200
 NETLINK_HEAD = struct.Struct("=IHHII")  # length, type, flags, sequence, port
 ADDRESS_HEAD = struct.Struct("=BBBBi")  # family, prefix length, flags, scope, interface number
@@ -90,6 +94,20 @@ def match_ipv4(locals_: set[int], routes: list[tuple[str, int, int, bool]]) -> t
         else:
             unclear.append(ipv4_text(number))
     return found, unclear
+
+
+def shared_subnets(interfaces: list[dict[str, Any]]) -> list[str]:
+    """["10.0.0.0/24"] of the IPv4 subnets in which several ports that are up have an address. interfaces: rows of the section network."""
+    members: dict[tuple[int, int], set[str]] = {}
+    for row in interfaces:
+        if row["kind"] not in ("physical", "infiniband") or row["state"] != "up":
+            continue
+        for address in row["addresses"] or []:
+            number, _, bits = address.partition("/")
+            value = ipv4_number(number)
+            if value is not None and bits.isdigit() and 0 < int(bits) < 31:
+                members.setdefault((value >> (32 - int(bits)) << (32 - int(bits)), int(bits)), set()).add(row["name"])
+    return [f"{ipv4_text(network)}/{bits}" for (network, bits), names in sorted(members.items()) if len(names) > 1]
 
 
 def parse_if_inet6(text: str) -> dict[str, list[str]]:

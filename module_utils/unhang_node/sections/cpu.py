@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..parse.values import clean_or_none, parse_cpu_list
+from .host_state import read_frequency, read_idle
 from .reading import integer_if_there
 
 TYPE_CHECKING = False
@@ -24,7 +25,7 @@ def read_cpuinfo(root: Root) -> str:
 
 
 def read_cpu(root: Root, unread: Unread, cpuinfo: str | None) -> dict[str, Any]:
-    """{vendor, model, sockets, logical_cpus}. cpuinfo: the first block of /proc/cpuinfo or None."""
+    """{vendor, model, sockets, logical_cpus, frequency, idle}. cpuinfo: the first block of /proc/cpuinfo or None."""
     values = parse_cpuinfo_block(cpuinfo or "")
     online = unread.attempt("cpu.logical_cpus", read_online_cpus, root)
     return {
@@ -32,6 +33,8 @@ def read_cpu(root: Root, unread: Unread, cpuinfo: str | None) -> dict[str, Any]:
         "model": first_value(values, MODEL_KEYS),
         "sockets": unread.attempt("cpu.sockets", count_sockets, root, online) if online else None,
         "logical_cpus": len(online) if online else None,
+        "frequency": unread.attempt("cpu.frequency", read_frequency, root),
+        "idle": unread.attempt("cpu.idle", read_idle, root),
     }
 
 

@@ -6,6 +6,7 @@ from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.resource_limits import KEYS, parse_limits_conf, parse_proc_limits, parse_systemd_limit
 from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag_word, parse_meminfo, parse_systemd_settings
+from .host_state import read_huge_pages
 from .reading import drop_ins, first_there, line_if_there, read_integer, there
 from .virtualization import container_kind
 
@@ -73,6 +74,7 @@ def read_limits(root: Root, unread: Unread) -> dict[str, Any]:
         "shm": unread.attempt("shm", read_shm, root, mounts),
         "hugepages_total": memory["hugepages_total"],
         "numa_balancing": unread.attempt("numa_balancing", read_numa_balancing, root),
+        "transparent_hugepages": unread.attempt("transparent_hugepages", read_huge_pages, root),
         "sysctls": unread.attempt("sysctls", read_sysctls, root),
         "swap_total_bytes": memory["swap_total_bytes"],
         "swap_free_bytes": memory["swap_free_bytes"],

@@ -13,6 +13,7 @@ from ..parse.addresses import (
     parse_local_addresses,
     parse_netlink,
     parse_routes,
+    shared_subnets,
 )
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
@@ -77,6 +78,7 @@ def read_network(root: Root, unread: Unread) -> dict[str, Any]:
     return {
         "interfaces": interfaces,
         "usable_interfaces": None if interfaces is None else [row["name"] for row in interfaces if is_usable(root, row)],
+        "shared_subnets": None if interfaces is None else shared_subnets(interfaces),
         "has_rdma": None if rdma is None else bool(rdma),
         "has_infiniband": None if layers is None else "infiniband" in layers,
         "rdma": rdma,

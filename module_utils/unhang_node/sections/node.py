@@ -10,6 +10,7 @@ from ..parse.mounts import is_network, mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
 from .admission import read_admission
 from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
+from .host_state import read_cgroup, read_clock_source, read_irqbalance, read_name_addresses, read_time
 from .module_key import read_module_key
 from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
 from .virtualization import read_virtualization
@@ -52,8 +53,10 @@ def read_node(root: Root, unread: Unread) -> dict[str, Any]:
     memory = unread.attempt("memory_total_bytes", read_memory, root)
     virtualization = read_virtualization(root, unread, mounts, cpuinfo)
     container = virtualization["is_container"]
+    hostname = unread.attempt("hostname", read_hostname, root)
     return {
-        "hostname": unread.attempt("hostname", read_hostname, root),
+        "hostname": hostname,
+        "name_addresses": unread.attempt("name_addresses", read_name_addresses, root, hostname),
         "machine_id": unread.attempt("machine_id", read_line, root, "/etc/machine-id", 64),
         "boot_id": unread.attempt("boot_id", read_line, root, "/proc/sys/kernel/random/boot_id", 64),
         "uptime_s": unread.attempt("uptime_s", read_uptime, root),
@@ -62,6 +65,10 @@ def read_node(root: Root, unread: Unread) -> dict[str, Any]:
         "cpu": read_cpu(root, unread, cpuinfo),
         "memory_total_bytes": memory,
         "numa_nodes": unread.attempt("numa_nodes", count_numa_nodes, root),
+        "clock_source": unread.attempt("clock_source", read_clock_source, root),
+        "time": unread.attempt("time", read_time, root),
+        "irqbalance": unread.attempt("irqbalance", read_irqbalance, root),
+        "cgroup": unread.attempt("cgroup", read_cgroup, root),
         "virtualization": virtualization,
         "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread),
         "kubernetes": {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from unhang.catalogue.reading import own_folders
 from unhang.errors import UserError
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.draft_values import shape_at
@@ -48,10 +50,10 @@ def print_new_row(arguments: argparse.Namespace) -> int:
     healthy = sections_of(Path(arguments.healthy)) if arguments.healthy else None
     given = {"for_each": arguments.for_each, "applies": arguments.applies, "when": arguments.when}
     row = {"id": arguments.new, "severity": severity, "scope": "node", **{key: value for key, value in given.items() if value is not None}}
-    catalogue = load_catalogue([Path(one) for one in arguments.rules])
-    if taken := next((rule.id for rule in catalogue.rules if rule.id == arguments.new), None):
-        raise UserError(f"--new: the id {taken} is taken; unhang explain {taken} prints it")
-    found = run_limited(lambda mark: _drafted(row, catalogue.tables, healthy), Limits())
+    tables, taken = _tables_and_ids(given.values(), [Path(one) for one in arguments.rules])
+    if arguments.new in taken:
+        raise UserError(f"--new: the id {arguments.new} is taken; unhang explain {arguments.new} prints it")
+    found = run_limited(lambda mark: _drafted(row, tables, healthy), Limits())
     if isinstance(found, str):
         raise UserError(found)
     if not isinstance(found, tuple):
@@ -59,6 +61,15 @@ def print_new_row(arguments: argparse.Namespace) -> int:
     lines, complete = found
     print("\n".join(lines))
     return int(not complete)
+
+
+def _tables_and_ids(expressions: Iterable[str | None], folders: list[Path]) -> tuple[Mapping[str, Any], set[str]]:
+    """(tables, ids of rules). To read and compile the whole catalogue takes seconds: a condition without a table needs the ids of its own rules alone."""
+    if folders or any("tables" in (expression or "") for expression in expressions):
+        catalogue = load_catalogue(folders)
+        return catalogue.tables, {rule.id for rule in catalogue.rules}
+    texts = (path.read_text(encoding="utf-8") for folder in own_folders() for path in sorted(folder.rglob("*.y*ml")))
+    return {}, {name for text in texts for name in re.findall(r"^ +- id: ([a-z0-9-]+)$", text, re.MULTILINE)}
 
 
 def sections_of(path: Path) -> dict[str, Any]:

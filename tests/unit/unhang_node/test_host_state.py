@@ -1,0 +1,150 @@
+"""How the host itself is set: frequencies, idle states, clock source, time daemon, control groups, its name, huge pages."""
+
+from __future__ import annotations
+
+import pytest
+from recorded_roots import copied, facts, unread, write
+
+from unhang_node.parse.addresses import shared_subnets
+from unhang_node.parse.host_state import parse_choice, parse_host_addresses
+
+CPU = "/sys/devices/system/cpu"
+SERVICES = "/sys/fs/cgroup/system.slice"
+
+
+def with_policies(folder, governors):
+    for number, governor in enumerate(governors):
+        write(folder, f"{CPU}/cpufreq/policy{number}/scaling_governor", governor + "\n")
+        write(folder, f"{CPU}/cpufreq/policy{number}/scaling_driver", "acpi-cpufreq\n")
+    return folder
+
+
+def with_idle_states(folder, states):
+    write(folder, CPU + "/cpuidle/current_driver", "intel_idle\n")
+    write(folder, CPU + "/cpuidle/current_governor_ro", "menu\n")
+    for number, (name, latency, disabled) in enumerate(states):
+        for file, text in (("name", name), ("latency", latency), ("disable", disabled)):
+            write(folder, f"{CPU}/cpu0/cpuidle/state{number}/{file}", f"{text}\n")
+    return folder
+
+
+def test_governors_of_all_parts_of_the_node_are_told_once_each(tmp_path):
+    folder = with_policies(copied("h200x8", tmp_path), ["performance"] * 120 + ["schedutil"] * 104)
+    assert facts(folder, "node")["cpu"]["frequency"] == {"driver": "acpi-cpufreq", "governors": ["performance", "schedutil"]}
+
+
+def test_a_machine_that_scales_no_frequencies_says_so(tmp_path):
+    folder = copied("h200x8", tmp_path)
+    assert facts(folder, "node")["cpu"]["frequency"] is None
+    assert unread(folder, "node")["cpu.frequency"]["status"] == "absent"
+
+
+def test_deepest_idle_state_is_the_deepest_that_is_not_switched_off(tmp_path):
+    states = [("POLL", 0, 0), ("C1", 2, 0), ("C1E", 4, 0), ("C6", 290, 1)] + [(f"X{number}", 300, 1) for number in range(4, 11)]
+    idle = facts(with_idle_states(copied("h200x8", tmp_path), states), "node")["cpu"]["idle"]
+    assert idle == {"driver": "intel_idle", "governor": "menu", "deepest_state": "C1E", "deepest_latency_us": 4}
+
+
+def test_clock_source_is_read(tmp_path):
+    folder = copied("h200x8", tmp_path)
+    write(folder, "/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n")
+    assert facts(folder, "node")["clock_source"] == "hpet"
+
+
+@pytest.mark.parametrize(
+    ("units", "synchronized", "wanted"),
+    [
+        (["chronyd"], False, {"daemon": "chronyd", "synchronized": None}),
+        (["systemd-timesyncd"], True, {"daemon": "systemd-timesyncd", "synchronized": True}),
+        (["systemd-timesyncd"], False, {"daemon": "systemd-timesyncd", "synchronized": False}),
+        (["ssh"], False, {"daemon": "none", "synchronized": None}),
+    ],
+)
+def test_time_daemon_is_the_one_that_runs(tmp_path, units, synchronized, wanted):
+    folder = copied("container", tmp_path)
+    (folder / ".dockerenv").unlink()
+    for unit in units:
+        write(folder, f"{SERVICES}/{unit}.service/cgroup.procs", "650\n")
+    if synchronized:
+        write(folder, "/run/systemd/timesync/synchronized", "")
+    assert facts(folder, "node")["time"] == wanted
+
+
+def test_without_systemds_control_groups_nobody_says_whether_a_daemon_runs(tmp_path):
+    folder = copied("container", tmp_path)
+    node = facts(folder, "node")
+    assert (node["time"], node["irqbalance"]) == (None, None)
+    assert unread(folder, "node")["time"]["status"] == "absent"
+
+
+def test_irqbalance_is_seen_by_its_control_group(tmp_path):
+    folder = copied("container", tmp_path)
+    write(folder, f"{SERVICES}/ssh.service/cgroup.procs", "1\n")
+    assert facts(folder, "node")["irqbalance"] is False
+    write(folder, f"{SERVICES}/irqbalance.service/cgroup.procs", "2\n")
+    assert facts(folder, "node")["irqbalance"] is True
+
+
+@pytest.mark.parametrize(
+    ("paths", "wanted"),
+    [(["cgroup.controllers"], "v2"), (["memory/tasks"], "v1"), (["memory/tasks", "unified/cgroup.procs"], "hybrid")],
+)
+def test_control_groups_are_told_by_what_lies_in_their_folder(tmp_path, paths, wanted):
+    folder = copied("container", tmp_path)
+    for path in paths:
+        write(folder, "/sys/fs/cgroup/" + path, "")
+    assert facts(folder, "node")["cgroup"] == wanted
+
+
+def test_addresses_of_the_nodes_own_name_stand_in_its_hosts_file(tmp_path):
+    folder = copied("h200x8", tmp_path)
+    name = facts(folder, "node")["hostname"]
+    write(folder, "/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {name}.example.org {name.upper()} # made by cloud-init\n10.0.0.9 other\n")
+    assert facts(folder, "node")["name_addresses"] == ["127.0.1.1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "wanted"),
+    [
+        ("10.0.0.1 a a.b\n::1 a\n10.0.0.1 a\n", "a", ["10.0.0.1", "::1"]), ("10.0.0.1 a.b\n", "a.b", ["10.0.0.1"]), ("10.0.0.1 a\n", "a.b", ["10.0.0.1"]),
+        ("# 10.0.0.1 a\n", "a", []), ("\x00\n10.0.0.1\n", "a", []),
+    ],
+)  # fmt: skip
+def test_a_hosts_file_is_read_by_short_and_long_names(text, name, wanted):
+    assert parse_host_addresses(text, name) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("always [madvise] never\n", "madvise"), ("never\n", "never"), ("[a] [b]\n", None), ("", None), ("always madvise\n", None), ("[]\n", None)],
+)
+def test_the_chosen_word_of_a_switch(text, wanted):
+    assert parse_choice(text) == wanted
+
+
+def test_transparent_huge_pages_are_read(tmp_path):
+    folder = copied("h200x8", tmp_path)
+    write(folder, "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
+    write(folder, "/sys/kernel/mm/transparent_hugepage/defrag", "always defer [defer+madvise] madvise never\n")
+    assert facts(folder, "limits")["transparent_hugepages"] == {"enabled": "always", "defrag": "defer+madvise"}
+
+
+def port(name, *addresses, kind="physical", state="up"):
+    return {"name": name, "kind": kind, "state": state, "addresses": list(addresses)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        ([port("a", "10.0.0.1/24"), port("b", "10.0.0.2/24")], ["10.0.0.0/24"]),
+        ([port("a", "10.0.0.1/24"), port("b", "10.0.1.2/24")], []),
+        ([port("a", "10.0.0.1/24", "10.0.0.7/24")], []),
+        ([port("a", "10.0.0.1/24"), port("b", "10.0.0.2/24", state="down")], []),
+        ([port("a", "10.0.0.1/24"), port("docker0", "10.0.0.2/24", kind="bridge")], []),
+        ([port("a", "10.0.0.1/32"), port("b", "10.0.0.1/32")], []),
+        ([port("a", "fe80::1/64"), port("b", "fe80::2/64")], []),
+        ([port("a"), {"name": "b", "kind": "physical", "state": "up", "addresses": None}], []),
+    ],
+)
+def test_ports_that_share_a_subnet_are_told_by_it(rows, wanted):
+    assert shared_subnets(rows) == wanted
