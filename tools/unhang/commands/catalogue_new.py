@@ -69,7 +69,7 @@ def _tables_and_ids(expressions: Iterable[str | None], folders: list[Path]) -> t
         catalogue = load_catalogue(folders)
         return catalogue.tables, {rule.id for rule in catalogue.rules}
     texts = (path.read_text(encoding="utf-8") for folder in own_folders() for path in sorted(folder.rglob("*.y*ml")))
-    return {}, {name for text in texts for name in re.findall(r"^ +- id: ([a-z0-9-]+)$", text, re.MULTILINE)}
+    return {}, {name for text in texts for name in re.findall(r"^  - id: ([a-z0-9-]+)$", text, re.MULTILINE)}
 
 
 def sections_of(path: Path) -> dict[str, Any]:
