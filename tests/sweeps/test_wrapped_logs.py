@@ -9,12 +9,11 @@ SAMPLE = every_log()[::9]
 CERTAIN = ("error", "critical")
 # (way, log): why the answer may be another one.
 AFTER, BARS = "after 5,000 lines of training", "progress bars redrawn"
-_ONE_RANK = "all lines are one rank's then: its traceback comes before its own echoes of another process"
+_ONE_RANK = "a traceback without a rank becomes that of rank 3, and other ranks' lines are echoes of it"
 REASONS = {
     ("torch's rank: [rank3]: ", "diagnose_real/spawn-launcher-raises.txt"): _ONE_RANK,
     ("torchrun: [default3]:", "diagnose_real/spawn-launcher-raises.txt"): _ONE_RANK,
     ("srun -l", "diagnose_real/spawn-launcher-raises.txt"): _ONE_RANK,
-    ("cut at 120 columns", "diagnose_batches/6/335-dali-first-epoch-storage/log.txt"): "the longest line has another width: it is not seen that lines were cut",
     ("each line eight times", "diagnose_batches/3/143-mmcv-dvr-extension-stall/log.txt"): "its beginning of a build is no longer among the last lines",
     (BARS, "diagnose_batches/3/143-mmcv-dvr-extension-stall/log.txt"): "a job whose bars move is not building",
     (BARS, "diagnose/healthy/ulimit-and-df.log"): "a job that draws bars has an end to be seen",

@@ -34,7 +34,7 @@ _LAYERS = tuple(
     )
 )
 _DIGITS = re.compile(r"\d")
-_GOES_ON = re.compile(r" ?[^\W_]")
+_GOES_ON = re.compile(r" ?\w")
 _INDENT = re.compile(rb"[ \t]{1,40}")
 _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "@timestamp", "timestamp", "ts")
