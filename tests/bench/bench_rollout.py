@@ -153,7 +153,7 @@ def row(folder: Path, count: int) -> str:
 def main() -> None:
     """Prints a row for each size of a fleet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, nargs="+", default=[10, 40, 400])
+    parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 1000])
     print(f"\n{HEAD}\n|{' --- |' * (HEAD.count('|') - 1)}")  # noqa: T201
     for count in parser.parse_args().nodes:
         with tempfile.TemporaryDirectory(prefix="unhang-bench-rollout-") as name:

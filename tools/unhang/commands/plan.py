@@ -25,6 +25,7 @@ from unhang.plan.planning import FLOOR, MAX_AGE_S, MAX_UNAVAILABLE, PlanOptions,
 from unhang.project import program_as_typed
 from unhang.report.run import read_findings
 from unhang.report.table import terminal_shape
+from unhang.rollout.step_durations import measured_steps
 from unhang.text import ascii_only
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
@@ -83,7 +84,8 @@ def make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, 
     """Plans for the findings that the filters ask for, and writes plan.json. rules: folders of further rules; those of the run unless told."""
     findings = read_findings(folder)
     further = rules or (findings.get("judged_by") or {}).get("rules") or ()
-    plan = plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings)
+    measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
+    plan = plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
     _keep(folder, render_plan(plan))
     return plan
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from unhang.nodeset import fold_hosts, shortened
-from unhang.plan.plan_document import HostPlan, Plan, Wave
+from unhang.plan.plan_document import HostPlan, Plan, StepMinutes, Wave
 from unhang.text import counted, visible
 
 LONGEST_LIST = 400
@@ -152,6 +152,18 @@ def describe_minutes(plan: Plan) -> str:
     total = sum(max(one.minutes_at_least if one.minutes is None else one.minutes for one in wave) for wave in entries)
     whole = all(one.minutes is not None for wave in entries for one in wave)
     return f"{'' if whole else 'at least '}{total:g} minutes for all waves, without waiting for jobs" if total else ""
+
+
+def describe_steps(plan: Plan) -> str:
+    """Where the minutes come from, in a line: "reboot 4.2 (measured here, 12 times), smoke 0.5 (assumed)"; "" where the plan does not say."""
+    return ", ".join(f"{one.step} {_source(one)}" for one in plan.steps)
+
+
+def _source(step: StepMinutes) -> str:
+    if step.minutes is None:
+        return "unknown"
+    source = f"measured here, {counted(step.times, 'time')}" if step.times else "assumed"
+    return f"{step.minutes:g} ({source})"
 
 
 def _jobs(entries: Sequence[HostPlan]) -> str:

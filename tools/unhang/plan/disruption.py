@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unhang.plan.departures import fact, nccl_package, suits_kernel
-from unhang.plan.plan_document import Job, Reboot
+from unhang.plan.plan_document import HostPlan, Job, Reboot, StepMinutes
 
 _VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
 OF_EVERY_NODE = ("frame", "smoke", "smoke")  # lock, save, read, judge, release; and the smoke test alone, before the change and after it
@@ -81,7 +81,7 @@ def jobs(sections: Any) -> list[Job] | None:
 
 
 def minutes(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> float | None:
-    """From measured steps (the catalogue's table remedy_steps); None when one of them was never measured. A rollback is not in it."""
+    """measured: step of the table remedy_steps -> minutes. None when one of them is not known. A rollback is not in it."""
     known = _minutes_of_steps(roles, needed, measured)
     return None if None in known else _sum(known)
 
@@ -92,7 +92,19 @@ def minutes_at_least(roles: Sequence[str], needed: Iterable[Reboot], measured: M
 
 
 def _minutes_of_steps(roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]) -> list[float | None]:
-    return [measured.get(step) for step in (*OF_EVERY_NODE, *roles, *("reboot" for one in needed if one.step != "rollback"))]
+    return [measured.get(step) for step in _steps(roles, needed)]
+
+
+def _steps(roles: Sequence[str], needed: Iterable[Reboot]) -> list[str]:
+    """What the minutes of a node are the sum of."""
+    return [*OF_EVERY_NODE, *roles, *("reboot" for one in needed if one.step != "rollback")]
+
+
+def steps_of(entries: Iterable[HostPlan], known: Mapping[str, StepMinutes]) -> tuple[StepMinutes, ...]:
+    """The steps that these hosts go through, in the order of `known`."""
+    shapes = {(tuple(one.roles), tuple(one.reboots)) for one in entries if one.remedies}
+    taken = {step for roles, needed in shapes for step in _steps(roles, needed)}
+    return tuple(one for step, one in known.items() if step in taken)
 
 
 def _sum(known: Iterable[float | None]) -> float:

@@ -8,15 +8,16 @@ from typing import Any
 
 import msgspec
 
-from unhang.judge.documents import NodeDocument
+from unhang.judge.documents import NodeDocument, part_names
 from unhang.plan.departures import fact, present_in
 from unhang.plan.disruption import jobs, minutes, minutes_at_least, reboots, versions
 from unhang.plan.nccl_known import Known
-from unhang.plan.plan_document import HostPlan, PersonNeeded, Refused, Remedy
+from unhang.plan.plan_document import HostPlan, PersonNeeded, Reboot, Refused, Remedy
+from unhang.plan.planned_facts import json_of, planned_facts
 from unhang.plan.policy_check import PolicyJudge
 from unhang.plan.role_refusals import role_refusals
 from unhang.plan.role_remedies import LOOKED_AT, Reads, RoleRemedies, sort_remedies
-from unhang.schemas.configuration import hash_of_sections
+from unhang.schemas.part_hashes import PartHashes
 from unhang.text import visible
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -30,49 +31,90 @@ class Knowledge:
     known: Known
     judge: PolicyJudge
     measured: Mapping[str, float | None]
-    sorted_before: dict[Any, RoleRemedies] = field(default_factory=dict)  # most nodes of a fleet are alike
-    hashed: dict[Any, dict[bytes, bytes]] = field(default_factory=dict)  # what hash_of_sections remembers
+    planned_before: dict[Any, _Work | None] = field(default_factory=dict)  # most nodes of a fleet are alike
+    sorted_before: dict[Any, RoleRemedies] = field(default_factory=dict)
+    hashes: PartHashes = field(default_factory=lambda: PartHashes(part_names()))
     policies: dict[int, tuple[Mapping[str, Any], bytes]] = field(default_factory=dict)  # id -> the policy, which nodes share, and its JSON
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is to be done on all nodes that are alike, unless the judge refuses their policy."""
+
+    chosen: RoleRemedies
+    remedies: tuple[Remedy, ...]
+    reboots: tuple[Reboot, ...]
+    minutes: float | None
+    minutes_at_least: float
+    refused: tuple[Refused, ...]
+    person: tuple[PersonNeeded, ...]
 
 
 def plan_for_host(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> HostPlan:
     """One host. findings: those of verdict fail that are about it, of groups too."""
-    chosen = _sorted(node, findings, knowledge)
-    reasons = role_refusals(node.sections) if chosen.roles else {}
-    refused = {role: _not_played(role, rules, reasons[role]) for role, rules in chosen.roles.items() if role in reasons}
-    if refused:  # what their findings propose stays out of the policy
-        kept = [one for one in findings if (one["remedy"] or {}).get("role") not in refused]
-        chosen = replace(_sorted(node, kept, knowledge), person=chosen.person)
-    whole = list(_refusals_of_host(node, chosen, knowledge)) if chosen.roles else []
-    roles = {} if whole else chosen.roles
-    needed = reboots(roles, chosen.policy, node.sections) if roles else []
-    found = jobs(node.sections)
+    work, found = _work(node, findings, knowledge), jobs(node.sections)
+    whole = tuple([Refused(line) for line in _refusals_of_host(node, work.chosen, knowledge)]) if work.remedies else ()
     return HostPlan(
         node.host,
         fact(node.sections, "node.boot_id"),
-        hash_of_sections(node.sections, knowledge.hashed) if node.sections is not None else None,
-        tuple(Remedy(role, chosen.policy, rules, *versions(role, chosen.policy, node.sections)) for role, rules in roles.items()),
-        tuple(needed),
+        knowledge.hashes.hash_of(node.sections, node.seen) if node.sections is not None else None,
+        () if whole else work.remedies,
+        () if whole else work.reboots,
         None if found is None else tuple(found),
-        minutes(list(roles), needed, knowledge.measured) if roles else 0.0,
-        tuple(Refused(line) for line in (*whole, *refused.values(), *chosen.refused)),
-        tuple(PersonNeeded(rule, what) for rule, what in chosen.person),
-        minutes_at_least(list(roles), needed, knowledge.measured) if roles else 0.0,
+        0.0 if whole else work.minutes,
+        (*whole, *work.refused) if whole else work.refused,
+        work.person,
+        0.0 if whole else work.minutes_at_least,
     )
 
 
-def _sorted(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> RoleRemedies:
-    """sort_remedies, once for all nodes that are alike in what it looks at. A pin of the inventory that clears a finding is its remedy."""
-    present = present_in(node.sections)
+def _work(node: NodeDocument, findings: Sequence[Mapping[str, Any]], knowledge: Knowledge) -> _Work:
+    """Made once for all nodes that are alike in findings, policy and planned facts, but for those whose policy the judge has to be asked about."""
+    facts = planned_facts(node.sections)
     about = [(one["rule"], one["severity"], one["scope"], [(one.get("where") or {}).get(key) for key in LOOKED_AT], one["remedy"]) for one in findings]
-    key, cleared = (_json_of(node.policy, knowledge), _encode(about), present), frozenset[str]()
+    key = (_json_of(node.policy, knowledge), _encode(about), json_of(facts))
+    known = knowledge.planned_before.get(key)
+    if known is None:
+        known, is_shared = _work_of(node, facts, findings, key, knowledge)
+        if is_shared:
+            knowledge.planned_before[key] = known
+    return known
+
+
+def _work_of(node: NodeDocument, facts: Any, findings: Sequence[Mapping[str, Any]], key: Any, knowledge: Knowledge) -> tuple[_Work, bool]:
+    """(the work, whether it is that of every node of this key)."""
+    chosen, is_shared = _sorted(node, facts, findings, key, knowledge)
+    reasons = role_refusals(facts) if chosen.roles else {}
+    refused = {role: _not_played(role, rules, reasons[role]) for role, rules in chosen.roles.items() if role in reasons}
+    if refused:  # what their findings propose stays out of the policy
+        kept = [one for one in findings if (one["remedy"] or {}).get("role") not in refused]
+        others, is_shared_too = _sorted(node, facts, kept, (key, tuple(refused)), knowledge)
+        chosen, is_shared = replace(others, person=chosen.person), is_shared and is_shared_too
+    roles, policy = list(chosen.roles), chosen.policy
+    needed = reboots(roles, policy, facts) if roles else []
+    work = _Work(
+        chosen,
+        tuple(Remedy(role, policy, rules, *versions(role, policy, facts)) for role, rules in chosen.roles.items()),
+        tuple(needed),
+        minutes(roles, needed, knowledge.measured) if roles else 0.0,
+        minutes_at_least(roles, needed, knowledge.measured) if roles else 0.0,
+        tuple(Refused(line) for line in (*refused.values(), *chosen.refused)),
+        tuple(PersonNeeded(rule, what) for rule, what in chosen.person),
+    )
+    return work, is_shared
+
+
+def _sorted(node: NodeDocument, facts: Any, findings: Sequence[Mapping[str, Any]], key: Any, knowledge: Knowledge) -> tuple[RoleRemedies, bool]:
+    """(sort_remedies, whether it is that of every node of this key). A pin of the inventory that clears a finding is its remedy, and the judge says so."""
+    present, cleared = present_in(facts), frozenset[str]()
     if key not in knowledge.sorted_before:
         knowledge.sorted_before[key] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known)
-    if conflicts := knowledge.sorted_before[key].conflicts:
+    conflicts = knowledge.sorted_before[key].conflicts
+    if conflicts:
         cleared = knowledge.judge.cleared(node.host, node.groups, node.policy, node.sections, conflicts)
     if cleared and (key, cleared) not in knowledge.sorted_before:
         knowledge.sorted_before[key, cleared] = sort_remedies(findings, node.policy, present, knowledge.reads, knowledge.known, cleared)
-    return knowledge.sorted_before[(key, cleared) if cleared else key]
+    return knowledge.sorted_before[(key, cleared) if cleared else key], not conflicts
 
 
 def _json_of(policy: Mapping[str, Any], knowledge: Knowledge) -> bytes:
@@ -89,7 +131,7 @@ def _refusals_of_host(node: NodeDocument, sorted_out: RoleRemedies, knowledge: K
     if node.status != "ok" or node.sections is None:
         yield visible(f"the node was not read: {node.status}, {node.message}; {not_applied}")
         return
-    for one in knowledge.judge.refusals(node.host, node.groups, sorted_out.policy, node.sections):
+    for one in knowledge.judge.refusals(node.host, node.groups, sorted_out.policy, node.sections, node.seen):
         yield visible(f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}; {not_applied}", 2000)
 
 

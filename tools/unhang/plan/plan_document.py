@@ -131,6 +131,18 @@ class HostPlan:
 
 
 @dataclass(frozen=True)
+class StepMinutes:
+    """How long a step of the table remedy_steps takes on one node. times: how often this installation measured it, 0 where the table is all there is.
+
+    minutes: the median of what was measured, else the table's; None for unknown.
+    """
+
+    step: str
+    minutes: float | None
+    times: int = 0
+
+
+@dataclass(frozen=True)
 class Wave:
     """Hosts that may be out of service together."""
 
@@ -145,13 +157,17 @@ class Wave:
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole plan. hosts: each host that has a finding; waves: those of them that have remedies; wave_of: the wave of a host, from 0."""
+    """A whole plan. hosts: each host that has a finding; waves: those of them that have remedies; wave_of: the wave of a host, from 0.
+
+    steps: what its minutes are the sum of.
+    """
 
     run: PlannedRun
     day: str
     limits: PlanLimits
     hosts: tuple[HostPlan, ...] = ()
     waves: tuple[Wave, ...] = ()
+    steps: tuple[StepMinutes, ...] = ()
     by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
     wave_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
@@ -168,7 +184,7 @@ def to_document(plan: Plan) -> dict[str, Any]:
     """As JSON has it, with its digest. Hosts and waves are the plan's own, which the encoder writes as objects: a fleet's are not copied."""
     limits: dict[str, Any] = msgspec.to_builtins(plan.limits)
     limits["except"] = limits.pop("except_")
-    content = {"run": plan.run, "day": plan.day, "limits": limits, "hosts": plan.hosts, "waves": plan.waves}
+    content = {"run": plan.run, "day": plan.day, "limits": limits, "hosts": plan.hosts, "waves": plan.waves, "steps": plan.steps}
     document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
     return {**document, "digest": digest_of(document)}
 
@@ -248,6 +264,7 @@ def _to_plan(document: dict[str, Any]) -> Plan:
         msgspec.convert(limits, PlanLimits),
         msgspec.convert(document["hosts"], tuple[HostPlan, ...]),
         msgspec.convert(document["waves"], tuple[Wave, ...]),
+        msgspec.convert(document.get("steps") or [], tuple[StepMinutes, ...]),
     )
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping
 
-from unhang.plan.description import DescribedWaves, describe_limits, describe_person_rules, describe_persons, describe_refusals, describe_totals, describe_waves
+from unhang.plan.description import (
+    DescribedWaves,
+    describe_limits,
+    describe_person_rules,
+    describe_persons,
+    describe_refusals,
+    describe_steps,
+    describe_totals,
+    describe_waves,
+)
 from unhang.plan.plan_document import Plan
 from unhang.text import visible
 
@@ -22,7 +31,9 @@ def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole
         lines += _waves(waves, width)
     lines += _section("refused", describe_refusals(plan), width)
     lines += _persons(describe_person_rules(plan), width, whole) if whole else _section("for a person", describe_persons(plan), width)
-    lines += _wrapped(describe_totals(plan), "", width) + (["", f"next: {next_step}"] if next_step else [])
+    lines += _wrapped(describe_totals(plan), "", width)
+    lines += _wrapped(f"minutes of steps: {steps}", "", width) if (steps := describe_steps(plan)) else []
+    lines += ["", f"next: {next_step}"] if next_step else []
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

@@ -15,10 +15,10 @@ from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import NodeDocument
 from unhang.judge.run_input import RunInput, natural, read_nodes, read_run_input
 from unhang.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
-from unhang.plan.disruption import kind_of
+from unhang.plan.disruption import kind_of, steps_of
 from unhang.plan.host_plan import Knowledge, plan_for_host
 from unhang.plan.nccl_known import read_known
-from unhang.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun
+from unhang.plan.plan_document import GroupLimit, HostPlan, Plan, PlanLimits, PlannedRun, StepMinutes
 from unhang.plan.policy_check import PolicyJudge
 from unhang.plan.waves import WaveLimits, plan_waves
 from unhang.report.folding import hosts_of
@@ -56,24 +56,29 @@ class _Fleet:
     all_members: dict[str, list[str]] = field(default_factory=dict)
 
 
-def plan_run(folder: Path, rules: Catalogue, options: PlanOptions | None = None, findings: Mapping[str, Any] | None = None) -> Plan:
+def plan_run(
+    folder: Path, rules: Catalogue, options: PlanOptions | None = None, findings: Mapping[str, Any] | None = None, measured: Sequence[StepMinutes] = ()
+) -> Plan:
     """The plan of a run folder. findings: of its findings.json, where they were read already. Raises UserError, OSError.
+
+    measured: how long steps took in this installation's rollouts; the table remedy_steps stands in for the others.
 
     The day is the one that the run was judged on: same findings, same plan.
     """
     gc.disable()  # nothing here is cyclic, and a million small objects make each collection slow
     try:
-        return _plan(folder, rules, options or PlanOptions(), findings or read_findings(folder))
+        return _plan(folder, rules, options or PlanOptions(), findings or read_findings(folder), measured)
     finally:
         gc.enable()
 
 
-def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mapping[str, Any]) -> Plan:
+def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mapping[str, Any], measured: Sequence[StepMinutes]) -> Plan:
     run = read_run_input(folder)
     refuse_another_policy(findings)
     only = known_rules(options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {}))
     about = _by_host(findings["findings"], only)
-    fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
+    steps = step_minutes(measured)
+    fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"], steps))
     hosts = sorted({*run.document["hosts"], *run.files}, key=natural)
     left_out = named_hosts(options.except_, set(hosts), fleet.all_members, "--except")
     planned = [one for one in fleet.entries if one.host not in left_out and (options.hosts is None or one.host in options.hosts)]
@@ -92,7 +97,7 @@ def _plan(folder: Path, rules: Catalogue, options: PlanOptions, findings: Mappin
         tuple(sorted(options.hosts or (), key=natural)),
     )
     waves = plan_waves(kinds, WaveLimits(most, tuple((limited[one.group], frozenset(fleet.members[one.group])) for one in limits.groups)))
-    return Plan(_run(findings), findings["run"]["judged"], limits, entries, tuple(waves))
+    return Plan(_run(findings), findings["run"]["judged"], limits, entries, tuple(waves), steps_of(entries, steps))
 
 
 def refuse_another_policy(findings: Mapping[str, Any]) -> None:
@@ -105,10 +110,16 @@ def refuse_another_policy(findings: Mapping[str, Any]) -> None:
         )
 
 
-def knowledge_of(rules: Catalogue, day: str) -> Knowledge:
-    """What planning a host needs beside it. Raises UserError."""
-    measured = {step: row.get("minutes") for step, row in own_tables.table("remedy_steps").items()}
-    return Knowledge({rule.id: rule.decision_reads for rule in rules.rules}, read_known(), PolicyJudge(rules, day), measured)
+def knowledge_of(rules: Catalogue, day: str, steps: Mapping[str, StepMinutes] | None = None) -> Knowledge:
+    """What planning a host needs beside it. steps: of step_minutes(). Raises UserError."""
+    minutes = {step: one.minutes for step, one in (step_minutes() if steps is None else steps).items()}
+    return Knowledge({rule.id: rule.decision_reads for rule in rules.rules}, read_known(), PolicyJudge(rules, day), minutes)
+
+
+def step_minutes(measured: Sequence[StepMinutes] = ()) -> dict[str, StepMinutes]:
+    """By step: what this installation measured, else what the table remedy_steps assumes."""
+    assumed = {step: StepMinutes(step, row.get("minutes")) for step, row in own_tables.table("remedy_steps").items()}
+    return assumed | {one.step: one for one in measured if one.step in assumed}
 
 
 def _run(findings: Mapping[str, Any]) -> PlannedRun:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from unhang.judge.compiled_catalogue import Catalogue
-from unhang.judge.documents import to_fragment
+from unhang.judge.documents import part_names, to_fragment
 from unhang.judge.engine import Engine
 from unhang.judge.node_rules import CatalogueView, NodeView
 from unhang.judge.policy import one_line, policy_faults, waivers_of
@@ -70,15 +70,21 @@ class PolicyJudge:
         self._clearing: dict[frozenset[str], Engine] = {}
         self._made: dict[Any, dict[str, Any]] = {}
         self._policies: dict[bytes, tuple[int, list[tuple[tuple, str]]]] = {}
+        self._known_objects: dict[int, tuple[Mapping[str, Any], tuple[int, list[tuple[tuple, str]]]]] = {}  # id -> the policy, and what is known of it
+        self._places = {name: part_names().index((name,)) for name in FIELDS}
 
-    def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:
-        """Why the policy is not to be applied to this node; [] for a good one. sections: typed (judge.documents), None for a node that was not read."""
+    def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any, seen: Sequence[bytes | None] = ()) -> list[dict[str, Any]]:
+        """Why the policy is not to be applied to this node; [] for a good one. sections: typed (judge.documents), None for a node that was not read.
+
+        seen: the bytes of its parts, as far as they are known.
+        """
         number, faults = self._known(policy)
         if faults:
             return [_refusal("policy-not-usable", "The policy cannot be used", "one of the schema unhang/policy/1", "; ".join(map(one_line, faults[:5])))]
         if sections is None or not ((policy.get("driver") or {}).keys() & {"version", "flavour"} or (policy.get("kernel") or {}).get("version")):
             return []
-        node = NodeView(host, tuple(groups), policy, "ok", "", "", self._foreseen(sections, policy, number))
+        rest = [None if place in self._places.values() else one for place, one in enumerate(seen)]  # what is foreseen has other bytes
+        node = NodeView(host, tuple(groups), policy, "ok", "", "", self._foreseen(sections, policy, number), tuple(rest))
         engine, found = self._engine(host, groups, policy), []
         for rule_number, judged, texts, _where in engine.judge(node, number).listed:
             rule = engine.rules[rule_number]
@@ -112,9 +118,13 @@ class PolicyJudge:
 
     def _known(self, policy: Mapping[str, Any]) -> tuple[int, list[tuple[tuple, str]]]:
         """The policy's number, and what is wrong with it."""
+        before = self._known_objects.get(id(policy))
+        if before is not None and before[0] is policy:
+            return before[1]
         key = _encode(policy)
         if key not in self._policies:
             self._policies[key] = (len(self._policies), policy_faults(policy))
+        self._known_objects[id(policy)] = (policy, self._policies[key])
         return self._policies[key]
 
     def _engine(self, host: str, groups: Sequence[str], policy: Mapping[str, Any]) -> Engine:

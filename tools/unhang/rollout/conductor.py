@@ -18,6 +18,7 @@ from unhang.rollout import brake, journal, machine
 from unhang.rollout.brake import Limits
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import Standing
+from unhang.rollout.step_durations import keep_durations
 from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Entry, Order, StepResult, Target
 from unhang.rollout.targets import limits_of, target_of, waves_of
 from unhang.run_folder import file_stem, read_node
@@ -110,8 +111,10 @@ class Conductor:
             self._put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
 
     def end(self) -> None:
-        """The playbook has come to its end. Raises UserError, OSError."""
-        self._put(Entry(utc_now(), "", ROLLOUT, DONE, self.epoch))
+        """The playbook has come to its end; how long the steps took is kept for plans to come. Raises UserError, OSError."""
+        at = utc_now()
+        self._put(Entry(at, "", ROLLOUT, DONE, self.epoch))
+        keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
     def ending(self, host: str) -> tuple[bool, str]:
         """(proved, how the host stands in a line)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -17,8 +17,6 @@ from unhang.schemas.shapes import Shape, fact_shapes
 # A row that is there only while a job runs: its libraries, its environment, its container.
 _OF_A_PROCESS = (("origin", "mapped"), ("where", "container"), ("source", "process"))
 _LEFT_OUT = object()
-Known = dict[Any, dict[bytes, bytes]]  # of what -> JSON of a value -> its part of a hash
-MOST_ALIKE = 64  # values of one kind that are remembered: of a list that differs on every node no more are kept
 _INDEX = re.compile(r"\[\d+\]")
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -38,24 +36,12 @@ def config_hash(facts: Mapping[str, Any]) -> str:
     return hash_of_sections(facts.get("sections") or {})
 
 
-def hash_of_sections(sections: Any, known: Known | None = None) -> str:
-    """The same from the sections alone, plain or as the judge's reader types them. Samples are passed over in C: the hashes of a fleet cost little.
-
-    known: remembers between calls what nodes have in common, {} at first; for who hashes many. It changes no hash.
-    """
-    whole = _configuration(sections)
+def hash_of_sections(sections: Any) -> str:
+    """The same from the sections alone, plain or as the judge's reader types them. For many nodes there is part_hashes.PartHashes."""
     pieces: list[bytes] = []
-    for name, section in zip(_field_names(_kind(whole)), astuple(whole), strict=True):
-        if section is None:
-            continue
-        found = _joined(section) if known is None else _alike(known, _kind(section), section, partial(_joined, section, known))
-        if found:
-            pieces += (name, found)
+    for name, section in _sections(sections):
+        pieces += (name.encode(), text_of_section_alone(section))
     return "sha256:" + hashlib.sha256(b"\n".join(pieces)).hexdigest()
-
-
-def _joined(section: Any, known: Known | None = None) -> bytes:
-    return b"\n".join(_pieces(section, known))
 
 
 def section_hashes(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -150,29 +136,19 @@ def _has_any(section: Any) -> bool:
     return any(getattr(section, name) is not None for name in section.__struct_fields__)
 
 
-def _alike(known: Known, of: Any, value: Any, work: Callable[[], bytes]) -> bytes:
-    """What work made of an equal value on another node. of: what the value is of; equal are two of the same JSON."""
-    seen, key = known.setdefault(of, {}), _encode(value)
-    if key not in seen:
-        if len(seen) >= MOST_ALIKE:
-            seen.clear()
-        seen[key] = work()
-    return seen[key]
-
-
-def _pieces(section: Any, known: Known | None = None) -> list[bytes]:
-    """The section's fields that have a value; rows of a list in the order of their text, for the order of reading does not count."""
+def _pieces(section: Any) -> list[bytes]:
+    """The section's fields that have a value, each with its text; rows of a list in the order of theirs, for the order of reading does not count."""
     found: list[bytes] = []
-    kind = _kind(section)
-    for name, value in zip(_field_names(kind), astuple(section), strict=True):
-        if value is None or name == b"probe":
-            continue
-        found.append(name)
-        if type(value) is not list:
-            found.append(_encode(value))
-        elif rows := _rows(value) if known is None else _alike(known, (kind, name), value, partial(_rows, value)):
-            found.append(rows)
+    for name, value in zip(_field_names(_kind(section)), astuple(section), strict=True):
+        if value is not None and name != b"probe":
+            text = _rows(value) if type(value) is list else _encode(value)
+            found += (name, text) if text else (name,)
     return found
+
+
+def text_of_section_alone(section: Any) -> bytes:
+    """What a section of sections_type(), or a structure of some of its fields, adds to a hash; b"" for nothing."""
+    return b"\n".join(_pieces(section))
 
 
 def _rows(value: list[Any]) -> bytes:
@@ -210,11 +186,11 @@ def _kind(value: Any) -> Any:
 
 def _configuration(sections: Any) -> Any:
     """What is configuration in sections, typed."""
-    return msgspec.convert(sections, _sections_type(), from_attributes=True)
+    return msgspec.convert(sections, sections_type(), from_attributes=True)
 
 
 @cache
-def _sections_type() -> type:
+def sections_type() -> type:
     """A structure of all sections that has no field for what is not configuration."""
     return _structure(Shape("object", fact_shapes()), "Configuration")
 

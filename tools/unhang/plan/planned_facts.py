@@ -1,0 +1,39 @@
+"""The facts of a node that its plan is made of, and nothing else: nodes that are equal in them are planned once."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+# Boot id, configuration hash, jobs and the judge of policies look at the whole node; what decides roles, versions and reboots stands here.
+FIELDS = {
+    "node": ("virtualization", "image", "os", "kubernetes"),
+    "kernel": ("release", "out_of_tree", "boot"),
+    "driver": ("loaded", "on_disk", "install_method", "nouveau_loaded"),
+    "fabric_manager": ("version",),
+    "cuda": ("default",),
+    "nccl": ("libraries", "settings"),
+    "interconnect": ("iommu",),
+}
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def planned_facts(sections: Any) -> Any:
+    """A structure of these facts alone, None for a node that was not read. sections: typed (judge.documents); what they hold is shared, not copied."""
+    return None if sections is None else msgspec.convert(sections, _structure(), from_attributes=True)
+
+
+def json_of(facts: Any) -> bytes:
+    """The same bytes for equal facts."""
+    return _encode(facts)
+
+
+@cache
+def _structure() -> Any:
+    sections = []
+    for name, fields in FIELDS.items():
+        section = msgspec.defstruct(f"Planned_{name}", [(field, Any, None) for field in fields], gc=False)
+        sections.append((name, section | None, None))
+    return msgspec.defstruct("PlannedFacts", sections, gc=False)
