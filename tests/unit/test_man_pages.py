@@ -45,4 +45,4 @@ def test_a_page_is_read_without_a_warning_and_keeps_the_lines_of_its_examples(pa
         assert f"\n{part}\n" in text, part
     assert f"{name} - " in text
     if name == "unhang":
-        assert re.search(r"^ +audit +look at every node", text, re.MULTILINE)
+        assert re.search(r"^ +audit +read every node of an inventory", text, re.MULTILINE)

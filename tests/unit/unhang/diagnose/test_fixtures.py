@@ -64,7 +64,7 @@ def test_log_that_cannot_decide_says_what_to_collect_next():
 
 def test_score_counts_hits_misses_and_false_alarms(tmp_path):
     for name, truth, negative, log in (
-        ("a", "oom", False, "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"),
+        ("a", "oom", False, OUT_OF_MEMORY),
         ("b", "shm_too_small", False, "nothing of interest\n"),
         ("c", "healthy", True, "step 1 | loss 2.0\n"),
     ):
@@ -84,6 +84,12 @@ def test_score_that_leaves_one_out_does_not_use_what_was_written_from_the_case_s
     (tmp_path / "a" / "label.yaml").write_text("cause_class: nccl_bug\nurl: https://github.com/NVIDIA/nccl/issues/1637\n")
     assert summary(score_folder(tmp_path, diagnose))["answerable"]["top1"] == 1
     assert summary(score_folder(tmp_path, diagnose, leave_one_out=True))["answerable"]["top1"] == 0
+
+
+OUT_OF_MEMORY = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free. "
+    "Including non-PyTorch memory, this process has 77.80 GiB memory in use.\n"
+)
 
 
 def test_folder_of_batches_is_scored_as_their_cases_together(tmp_path):
