@@ -95,7 +95,7 @@ OUT_OF_MEMORY = (
 def test_folder_of_batches_is_scored_as_their_cases_together(tmp_path):
     for batch, truth in (("1", "oom"), ("2", "disk_full")):
         (tmp_path / batch / "a").mkdir(parents=True)
-        (tmp_path / batch / "a" / "log.txt").write_text("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n")
+        (tmp_path / batch / "a" / "log.txt").write_text(OUT_OF_MEMORY)
         (tmp_path / batch / "a" / "label.yaml").write_text(f"cause_class: {truth}\nanswerable_from_log: 'yes'\n")
     cases = score_folder(tmp_path, diagnose)
     assert [(one.name, one.top1) for one in cases] == [("1/a", True), ("2/a", False)]
