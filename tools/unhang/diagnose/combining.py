@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from unhang.diagnose import address_rules as addresses
+from unhang.diagnose import coordination_rules as coordination
 from unhang.diagnose import failures
 from unhang.diagnose import host_rules as hosts
 from unhang.diagnose import machine_rules as machines
@@ -107,6 +108,13 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     outputs.duplicate_gpu_is_mig,
     outputs.two_nodes_one_rank_zero,
     outputs.driver_below_what_torch_needs,
+    coordination.local_ranks_were_late,
+    coordination.store_of_this_host_is_silent,
+    coordination.proxy_and_nobody_met,
+    coordination.process_stood_still,
+    coordination.one_rank_did_not_come_to_gloo,
+    coordination.every_rank_refused_alike,
+    coordination.rank_left_in_silence,
     addresses.hosts_have_one_address,
     addresses.failed_outside_the_launch,
     addresses.own_name_leads_to_loopback,

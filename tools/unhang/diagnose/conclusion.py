@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from unhang.diagnose.facts import Facts, evidence_of
-from unhang.diagnose.failures import who_failed
+from unhang.diagnose.failures import failed_of_root, who_failed
 from unhang.diagnose.reading import Input
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
@@ -58,9 +58,11 @@ def _without_cause(facts: Facts) -> Conclusion:
             else "something failed, and no cause shows"
         )
         return Conclusion("failure", f"{why}: {first.signature.says}", first, ASK_ALL_RANKS[2:] if first.signature.fact != "crash" else ())
-    reports = [event for name in ("root_cause", "failed_exit", "killed") for event in facts.of(name) if not event.quoted]
+    reports = [event for name in ("root_cause", "failed_exit", "killed", "aborted") for event in facts.of(name) if not event.quoted]
     if reports:
-        exit_code = next((f" with exit code {event.fields['code']}" for event in facts.of("failed_exit")), "")
+        failed = failed_of_root(facts)
+        exits = [failed.exit] if failed else facts.of("failed_exit")
+        exit_code = next((f" with exit code {event.fields['code']}" for event in exits), "")
         why = f"{who_failed(facts, reports[0])} ended{exit_code}, and its own words are not in the log"
         return Conclusion("failure", why, reports[0], ("the traceback of that rank: its own log (torchrun --log-dir, --redirects 3)", *ASK_ALL_RANKS[2:]))
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]

@@ -18,6 +18,9 @@ RETRIED = (
 # Said of adapters that a library looks at and may not use; the exit code of the job tells.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
 NOT_MISSED = ("rdma-provider-not-loaded",)  # libibverbs tries the drivers of all vendors: nothing is missing where adapters are in use
+# Memory that a batch lacked: where the job came to its end all the same, a smaller one was tried.
+SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
+ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one of these no healthy end tells that all was survived
 _ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
 
 
@@ -94,8 +97,20 @@ def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
     worked = max((event.line for event in events if event.signature.fact in WORKS and not event.quoted), default=0)
     ended_well = max((event.line for event in events if event.signature.fact == "exit_zero"), default=0)
     in_use = max((event.line for event in events if event.signature.fact == "net_devices" and event.fields["net"] == "IB"), default=0)
-    passed = {**dict.fromkeys(RETRIED, worked), **dict.fromkeys(PROBED, ended_well), **dict.fromkeys(NOT_MISSED, in_use)}
+    passed = {
+        **dict.fromkeys(SURVIVED, _ended_well_after_all(events)),
+        **dict.fromkeys(RETRIED, worked),
+        **dict.fromkeys(PROBED, ended_well),
+        **dict.fromkeys(NOT_MISSED, in_use),
+    }
     return [event for event in events if event.line > passed.get(event.signature.id, 0)]
+
+
+def _ended_well_after_all(events: Sequence[Event]) -> int:
+    """The line of the last healthy end of a job of which no process ended badly; 0 where there is none."""
+    if any(event.signature.fact in ENDED and not event.quoted for event in events):
+        return 0
+    return max((event.line for event in events if event.signature.fact == "healthy_end" and not event.quoted), default=0)
 
 
 def _timeout(event: Event) -> Timeout:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import NamedTuple
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.weights import WEIGHTS
 
-ENDINGS = ("crash", "host_lost")
-REPORTS = ("root_cause", "failed_exit", "killed", "interrupted")  # what a launcher says of a failure, or how a failed job is swept away
+ENDINGS = ("crash", "host_lost", "task_lost")
+REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")  # what a launcher says of a failure, or how a failed job is swept away
 CRASHES = {"-4", "-5", "-7", "-8", "-11", "132", "133", "135", "136", "139"}  # SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV; by SIGABRT watchdogs end, too
 OF_THE_PROGRAM = {
     "AssertionError", "AttributeError", "ImportError", "IndexError", "KeyError", "ModuleNotFoundError", "NameError", "SyntaxError", "TypeError",
@@ -43,7 +44,7 @@ def rank_was_killed(facts: Facts) -> Iterator[Evidence]:
 
 def failed_by_itself(facts: Facts) -> bool:
     """Whether a process crashed, or raised what only its own program raises, when nobody had waited yet, and no line names a cause."""
-    if facts.timeouts or any(_names_its_cause(event) for event in facts.events):
+    if facts.timeouts or any(names_its_cause(event) for event in facts.events):
         return False
     crashed = any(event.fields["code"] in CRASHES and not event.quoted for event in facts.of("failed_exit"))
     first = facts.first_error
@@ -59,7 +60,7 @@ def killed_first(facts: Facts) -> Event | None:
 
 def first_failure(facts: Facts) -> Event | None:
     """The first process or host that failed by itself; None where an error that tells its cause stands before it, or beside it."""
-    with_cause = [event for event in facts.events if _names_its_cause(event)]
+    with_cause = [event for event in facts.events if names_its_cause(event)]
     places = {(event.file, event.line) for event in with_cause}
     ended = [
         event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
@@ -92,7 +93,8 @@ def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
     return rank is not None and event.prefix.time_s is None and rank not in {one.rank for one in facts.timeouts}
 
 
-def _names_its_cause(event: Event) -> bool:
+def names_its_cause(event: Event) -> bool:
+    """Whether the line is an error that speaks for a cause by itself."""
     signature = event.signature
     spoken = signature.program.startswith("people")
     return signature.kind == "error" and not (event.quoted or event.source or spoken) and bool({"decisive", "strong"} & set(signature.for_.values()))
@@ -133,13 +135,28 @@ def rank_of(event: Event) -> int | None:
 def who_failed(facts: Facts, event: Event) -> str:
     """rank 3 on gpu007, as far as the log tells."""
     rank, host = rank_of(event), event.fields.get("host") or event.prefix.host
-    if rank is None and facts.of("root_cause"):
-        rank = _first_number(facts.of("failed_rank"), "rank")
+    if rank is None and (failed := failed_of_root(facts)):
+        rank = failed.rank
         host = host or next((one.fields.get("host") for one in facts.of("failed_host")), None)
     if event.signature.fact == "host_lost":
         return f"host {host or event.fields.get('address') or '(not named)'}"
+    if event.signature.fact == "task_lost":
+        return f"task {event.fields.get('task') or event.fields.get('named')}"
     return (f"rank {rank}" if rank is not None else "a process") + (f" on {host}" if host else "")
 
 
-def _first_number(events: Sequence[Event], name: str) -> int | None:
-    return next((int(event.fields[name] or 0) for event in events if event.fields.get(name)), None)
+class Failed(NamedTuple):
+    """The process that a launcher names as the first one that failed. exit: the line with its exit code."""
+
+    rank: int
+    exit: Event
+
+
+def failed_of_root(facts: Facts) -> Failed | None:
+    """What torchrun tells below "Root Cause"; those that it lists above were ended after it."""
+    for root in facts.of("root_cause"):
+        below = [event for event in facts.of("failed_rank") if event.file == root.file and event.line > root.line]
+        exits = [event for event in facts.of("failed_exit") if event.file == root.file and below and event.line > below[0].line]
+        if below and exits:
+            return Failed(int(below[0].fields["rank"] or 0), exits[0])
+    return None
