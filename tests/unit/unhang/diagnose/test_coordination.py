@@ -90,6 +90,12 @@ def test_store_on_the_same_host_is_behind_no_firewall(found, host, firewall):
     assert ("firewall_ports" in found(line)[1]) is firewall
 
 
+def test_ranks_missed_by_a_store_on_their_own_host_are_behind_no_firewall(found):
+    line = "torch.distributed.DistNetworkError: The client socket has timed out after 12000ms while trying to connect to ({host}, 47343).\n"
+    assert "firewall_ports" not in found(LATE.format(all=4), line.format(host="127.0.0.1"))[1]
+    assert "firewall_ports" in found(LATE.format(all=4), line.format(host="198.51.100.9"))[1]
+
+
 def test_rank_that_left_without_a_word_is_named_by_number(found):
     first, _, document = found("step 4\n", GONE.format(rank=3), GONE.format(rank=1), REPORT.format(code=77))
     assert first == "rank_failed" and "rank 2 ended first, with exit code 77" in document["causes"][0]["evidence"][0]["says"]
