@@ -79,7 +79,8 @@ def find_wrapping(lines: Sequence[bytes]) -> Wrapping:
     while len(layers) < MOST_LAYERS and (layer := _outermost(sample)):
         layers.append(layer)
         sample = [line for one in sample if (line := layer.sub(b"", one, count=1) if layer.match(one) else one).strip()]
-    return Wrapping(is_json, tuple(layers), _common_indent(sample), columns)
+    found = Wrapping(is_json, tuple(layers), _common_indent(sample), columns)
+    return PLAIN if found == PLAIN else found  # readers ask for PLAIN itself, line by line
 
 
 def _outermost(sample: Sequence[bytes]) -> re.Pattern[bytes] | None:

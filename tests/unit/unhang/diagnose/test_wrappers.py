@@ -52,6 +52,10 @@ def test_what_a_program_prints_itself_stays(lines):
     assert find_wrapping([line.encode() for line in lines]) == PLAIN
 
 
+def test_plain_log_is_wrapped_in_plain_itself_so_that_its_lines_are_read_once():
+    assert find_wrapping([b"step 1 | loss 2.0", b"step 2 | loss 1.9"]) is PLAIN
+
+
 def test_indentation_is_taken_off_only_where_all_lines_have_it():
     assert find_wrapping([b"    a", b"      b", b""]).bare(b"      b") == (b"      b", b"  b")
     assert find_wrapping([b"    a", b"b"]) == PLAIN
