@@ -51,7 +51,7 @@ def played(shared_fleet):
     [
         ("well", "ok", None),
         ("also-well", "ok", None),
-        ("closed", "unreachable", "Connection refused"),
+        ("closed", "unreachable", "127.0.0.1"),
         ("hung", "timeout", "no answer within 8 s"),
         ("no-python", "failed", "expected Python at /nowhere/python3, found none"),
         ("undefined", "failed", "no_such_variable"),
