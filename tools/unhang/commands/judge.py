@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     today = given_day(arguments.now)
     out = _findings_file(folder, arguments)
-    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, promise=Promise)
+    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, promise=lambda catalogue: Promise(catalogue, today))
     if out is not None:
         arguments.run = as_typed(out)
     getattr(arguments, "once_judged", lambda: None)()

@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from unhang.judge.compiled_catalogue import Catalogue
 from unhang.judge.documents import part_names, to_fragment
 from unhang.judge.engine import Engine
+from unhang.judge.expression import Path
 from unhang.judge.node_rules import CatalogueView, NodeView
+from unhang.judge.own_facts import is_own
 from unhang.judge.policy import one_line, policy_faults, waivers_of
 from unhang.judge.rules import Rule, tables_shape
 from unhang.schemas.shapes import fact_shapes
@@ -22,7 +24,8 @@ SERIOUS = ("critical", "error")
 # What foreseen_sections() sets, and what stays as it is beside it. A rule that reads more of these sections compares with what the roles bring along.
 _VERSIONS = (("driver", "loaded", "version"), ("driver", "on_disk", "version"), ("driver", "branch"), ("kernel", "release"))
 SET = frozenset((*_VERSIONS, ("driver", "loaded"), ("driver", "on_disk")))
-STAYS = frozenset((("driver", "loaded", "is_loaded"), ("driver", "loaded", "flavour"), ("driver", "install_method"), ("driver", "gsp_firmware", "enabled")))
+FLAVOUR, RELEASE = ("driver", "loaded", "flavour"), ("kernel", "release")
+STAYS = frozenset((("driver", "loaded", "is_loaded"), FLAVOUR, ("driver", "install_method"), ("driver", "gsp_firmware", "enabled")))
 READ = {"probe": {"status": "ok"}}
 SECTIONS = ("driver", "fabric_manager", "kernel")
 FIELDS = {"driver": ("loaded", "on_disk", "branch"), "kernel": ("release",)}  # that foreseen_sections() sets
@@ -46,8 +49,8 @@ def foreseen_sections(sections: Mapping[str, Any], policy: Mapping[str, Any]) ->
 
 def decides(rule: Rule) -> bool:
     """True for a rule whose verdict on the foreseen node tells of the policy."""
-    if rule.scope != "node" or rule.severity not in SERIOUS:
-        return False
+    if rule.scope != "node" or rule.severity not in SERIOUS or any(map(is_own, rule.decision_reads)):
+        return False  # how long a node has been up, no policy brings
     if rule.decision_reads & SET:
         return is_foreseeable(rule)
     return "role" not in rule.row["remedy"] and any(path[:2] in (("policy", "driver"), ("policy", "kernel")) for path in rule.decision_reads)
@@ -59,19 +62,36 @@ def is_foreseeable(rule: Rule) -> bool:
     return rule.scope == "node" and bool(about) and all(path in SET | STAYS for path in rule.decision_reads if path[0] in SECTIONS)
 
 
+def foreseen_paths(policy: Mapping[str, Any]) -> frozenset[Path]:
+    """The facts that foreseen_sections() changes under this policy."""
+    driver, kernel = policy.get("driver") or {}, policy.get("kernel") or {}
+    paths = {path for path in SET if path[0] == "driver"} if driver.get("version") else set()
+    return frozenset(paths | ({FLAVOUR} if driver.get("flavour") else set()) | ({RELEASE} if kernel.get("version") else set()))
+
+
+def decides_of(rule: Rule, foreseen: frozenset[Path]) -> bool:
+    """Of a rule that decides: whether this policy changes what it reads. What it finds else is there today, and may be what the roles are to mend."""
+    return bool(rule.decision_reads & foreseen) or not rule.decision_reads & SET
+
+
 class PolicyJudge:
-    """Judges the policies of many nodes. What it has judged for one it remembers for all that are alike."""
+    """Judges the policies of many nodes. What it has judged for one it remembers for all that are alike. reads: the facts that decide."""
 
     def __init__(self, catalogue: Catalogue, today: str):
         self._rules = [rule for rule in catalogue.rules if decides(rule)]
+        self.reads = frozenset(path for rule in self._rules for path in rule.decision_reads if path[0] in fact_shapes())
         self._foreseeable = {rule.id: rule for rule in catalogue.rules if is_foreseeable(rule)}
         self._view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
-        self._engines: dict[frozenset[str], Engine] = {}
+        self._engines: dict[Any, Engine] = {}
         self._clearing: dict[frozenset[str], Engine] = {}
         self._made: dict[Any, dict[str, Any]] = {}
         self._policies: dict[bytes, tuple[int, list[tuple[tuple, str]]]] = {}
         self._known_objects: dict[int, tuple[Mapping[str, Any], tuple[int, list[tuple[tuple, str]]]]] = {}  # id -> the policy, and what is known of it
         self._places = {name: part_names().index((name,)) for name in FIELDS}
+
+    def is_usable(self, policy: Mapping[str, Any]) -> bool:
+        """Whether a policy is one of its schema."""
+        return not self._known(policy)[1]
 
     def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any, seen: Sequence[bytes | None] = ()) -> list[dict[str, Any]]:
         """Why the policy is not to be applied to this node; [] for a good one. sections: typed (judge.documents), None for a node that was not read.
@@ -128,11 +148,12 @@ class PolicyJudge:
         return self._policies[key]
 
     def _engine(self, host: str, groups: Sequence[str], policy: Mapping[str, Any]) -> Engine:
-        """One that has not the rules which are waived for this host today."""
+        """One that has the rules which this policy decides, but for those which are waived for this host today."""
         waived = frozenset(one.rule for one in waivers_of(policy) if one.row["until"] >= self._view.today and one.covers(host, groups))
-        if waived not in self._engines:
-            self._engines[waived] = Engine([rule for rule in self._rules if rule.id not in waived], self._view)
-        return self._engines[waived]
+        key = (waived, foreseen_paths(policy))
+        if key not in self._engines:
+            self._engines[key] = Engine([rule for rule in self._rules if rule.id not in waived and decides_of(rule, key[1])], self._view)
+        return self._engines[key]
 
 
 def refusals_of(document: Mapping[str, Any], catalogue: Catalogue, today: str) -> list[dict[str, Any]]:

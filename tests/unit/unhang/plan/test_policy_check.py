@@ -56,6 +56,28 @@ def test_a_fault_that_is_there_today_and_would_be_gone_refuses_nothing():
     assert refused({"driver": {"version": "535.154.05"}}, loaded={**LOADED, "version": "545.23.08"}) == set()
 
 
+@pytest.mark.parametrize(
+    ("policy", "loaded"),
+    [
+        ({"driver": {"flavour": "open", "min": "580.65.06"}}, "545.23.08"),  # the role brings a newer driver
+        ({"kernel": {"version": "6.8.0-85-generic"}, "driver": {"min": "580.65.06"}}, "545.23.08"),
+        ({"driver": {"version": "580.159.04"}, "kernel": {"min": "6.9"}}, "535.154.05"),
+    ],
+)
+def test_what_the_policy_leaves_as_it_is_refuses_nothing_for_a_role_may_mend_it(policy, loaded):
+    kernel = {"probe": {"status": "ok"}, "release": "6.8.0-40-generic"}
+    node = document(policy, loaded={**LOADED, "version": loaded})
+    node["facts"]["sections"]["kernel"] = kernel
+    assert refusals_of(node, CATALOGUE, TODAY) == []
+
+
+def test_how_long_a_node_has_been_up_is_no_fault_of_its_policy():
+    blackwell = {**GPUS, "model": "NVIDIA B200", "devices": [{"index": 0, "uuid": "GPU-0", "architecture": "blackwell"}]}
+    node = document({"driver": {"version": "580.95.05", "flavour": "open"}}, gpus=blackwell)
+    node["facts"]["sections"]["node"] = {"probe": {"status": "ok"}, "uptime_s": 6_000_000}
+    assert refusals_of(node, CATALOGUE, TODAY) == []
+
+
 def test_a_waiver_lets_a_policy_through():
     waiver = {"rule": "driver-545-23-08-p2p-deadlock", "reason": "one GPU per job", "by": "ops", "until": "2027-01-01"}
     assert refused({"driver": {"version": "545.23.08"}, "waivers": [waiver]}) == set()
