@@ -153,8 +153,9 @@ def test_without_root_the_document_is_as_valid():
     assert not [name for name, section in document["sections"].items() if section["probe"]["status"] == "timeout"]
 
 
-@pytest.mark.parametrize("path", COLLECTOR_FILES, ids=lambda path: path.name)
-def test_the_collector_is_written_for_python_3_8(path):
-    tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 8))
-    newer = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("removeprefix", "removesuffix")]
-    assert not newer
+def test_the_collector_is_written_for_python_3_8():
+    assert len(COLLECTOR_FILES) > 100
+    for path in COLLECTOR_FILES:
+        tree = ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 8))
+        newer = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("removeprefix", "removesuffix")]
+        assert not newer, path

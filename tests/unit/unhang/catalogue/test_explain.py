@@ -63,10 +63,9 @@ def test_a_thing_is_found_under_each_way_of_naming_it(word, topic):
     assert topic in ids(word)
 
 
-@pytest.mark.parametrize("rule", CATALOGUE.rules, ids=lambda rule: rule.id)
-def test_every_rule_is_explained_with_sources(rule):
-    topic = next(one for one in explain(CATALOGUE, rule.id) if one.kind == "rule")
-    assert topic.sources and topic.confidence and dict(topic.lines)["expected"]
+def test_every_rule_is_explained_with_sources():
+    topics = {rule.id: next(one for one in explain(CATALOGUE, rule.id) if one.kind == "rule") for rule in CATALOGUE.rules}
+    assert [rule_id for rule_id, topic in topics.items() if not (topic.sources and topic.confidence and dict(topic.lines)["expected"])] == []
 
 
 @pytest.mark.parametrize("row", CATALOGUE.entries, ids=lambda row: row["id"])

@@ -199,14 +199,18 @@ def test_error_in_a_log_that_a_container_runtime_wrapped_in_json_is_an_error(tmp
     assert first_cause(diagnose([str(log)])) == "oom"
 
 
-@pytest.mark.parametrize("signature", load_signatures(), ids=lambda one: one.id)
-def test_line_made_to_run_a_pattern_away_is_answered(signature):
+def seconds_on_endless_lines(signature):
     """Pieces of the row's own example over and over, as long as a line may be. The processor's time counts, which other work does not add to."""
     example = signature.examples["match"][0]
     began_s = time.process_time()
     for piece in (example, example[: len(example) // 2], example + " ", re.sub(r"\d", "9", example) * 3):
         signature.search((piece * (LONGEST_LINE // max(1, len(piece)) + 1))[:LONGEST_LINE])
-    assert time.process_time() - began_s < ENDLESS_S, "a line of this kind takes a pattern that tries every way again and again"
+    return time.process_time() - began_s
+
+
+def test_a_line_made_to_run_a_pattern_away_is_answered():
+    """A pattern that tries every way again and again takes minutes and more."""
+    assert [one.id for one in load_signatures() if seconds_on_endless_lines(one) >= ENDLESS_S] == []
 
 
 @pytest.mark.parametrize(
