@@ -50,6 +50,7 @@ def imports(name: str, tree: ast.Module, package: str) -> set[str]:
 def test_no_import_points_up(top, order):
     layers = {name: height for height, line in enumerate(order.split("|")) for name in line.split()}
 
+    @functools.cache
     def part(module: str) -> str:
         """The package of a module as the order names it."""
         known = [name for name in layers if f"{module}.".startswith(f"{name}.")]

@@ -53,7 +53,8 @@ def test_the_checkout_has_its_runs_whichever_folder_a_command_is_typed_in(elsewh
     for folder, latest in ((checkout, "runs/latest"), (tmp_path, "checkout/runs/latest"), (tmp_path / "here", str(checkout / "runs" / "latest"))):
         monkeypatch.chdir(folder)
         assert latest_run() == latest
-        for named in ([], [ID], ["latest"], [f"runs/{ID}"], ["runs/latest"], [latest]):
+        assert {find_run(named).resolve() for named in (ID, "latest", f"runs/{ID}", "runs/latest", latest)} == {checkout / "runs" / ID}
+        for named in ([], ["latest"]):
             assert main(["report", *named, "-o", "json"]) in (0, 1)
             assert json.loads(capsys.readouterr().out)["run"]["id"] == "r1"
 
