@@ -23,7 +23,6 @@ LINK_ERRORS = {
     "NVML_FI_DEV_NVLINK_ERROR_DL_CRC": "error:2",
 }
 VERSIONS = {MEMORY_V2: "v2"}
-SYSTEM_CALLS = ("nvmlInit", "nvmlSystem", "nvmlShutdown")
 
 
 class RecordedError(Exception):

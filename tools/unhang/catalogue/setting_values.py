@@ -9,7 +9,8 @@ from typing import Any
 from unhang.catalogue import levels
 from unhang_node.versions.compare import compare_versions, holds
 
-_ALGOS = {"RING", "TREE", "COLLNETCHAIN", "COLLNETDIRECT", "COLLNET", "NVLS", "NVLSTREE", "PAT"}
+_ALGOS = {"RING", "TREE", "COLLNETCHAIN", "COLLNETDIRECT", "NVLS", "NVLSTREE", "PAT"}
+_OLD_ALGOS = {"COLLNET"}  # a name that releases before 2.24 take
 _PROTOS = {"LL", "LL128", "SIMPLE"}
 _NAMED = {"NCCL_ALGO": _ALGOS, "NCCL_PROTO": _PROTOS}
 _NO_NUMBERS = {"TRUE", "FALSE", "YES", "NO", "ON", "OFF"}
@@ -39,7 +40,8 @@ def value_fault(name: str, row: Mapping[str, Any], value: str, release: str | No
     if "least" in row or "most" in row:
         return _range_fault(row, value)
     if name in _NAMED:
-        bad = [token for token in names_in(value) if token.upper() not in _NAMED[name]]
+        old = _OLD_ALGOS if release and holds(compare_versions(release, "2.24", "nccl"), "<") is True else set()
+        bad = [token for token in names_in(value) if token.upper() not in _NAMED[name] | old]
         return ValueFault(f"{bad[0]!r} is none of its words; since 2.24 that fails the job", f"one of {', '.join(sorted(_NAMED[name]))}") if bad else None
     if str(row.get("default", "")) in ("0", "1") and value.upper() in _NO_NUMBERS:
         return ValueFault(f"{value!r} is read as a number, which it is not", "0 or 1")

@@ -32,7 +32,6 @@ from unhang.text import visible
 WEBHOOK_S = 15.0
 HOOK_S = 60.0
 MOST_TAIL = 2000  # bytes of what a hook printed that are kept
-FailedHooks = list[str]  # a line for each hook that failed
 
 
 def add_hooks(parser: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from unhang.diagnose.scanning import Event
 from unhang.diagnose.signs import hang_signs
 from unhang.diagnose.weights import WEIGHTS
 
-STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
+STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 _WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
 _NO_WAY = (
     "nccl-connect-no-route",

@@ -16,7 +16,6 @@ from unhang_node.versions.compare import check_version
 
 _KEEP = {"list", "unique", "sort", "known", "intersect", "difference"}
 _TO_NUMBER = {"length", "int", "float", "abs", "round", "sum", "version_part"}
-_TO_TEXT = {"join", "gib", "lower", "upper", "trim", "string", "basename", "dirname", "truncate"}
 _ON_LISTS = {"unique", "sort", "first", "last", "min", "max", "sum", "flatten", "known", "intersect", "difference", "union", "join", "list"}
 _ON_VALUES = {"unique", "sort", "min", "max", "sum", "intersect", "difference", "union", "join"}
 _MOST = {"join": 1, "round": 1, "truncate": 1, "split": 1, "version_part": 1, "intersect": 1, "difference": 1, "union": 1, "expand_names": 1, "trim": 1}

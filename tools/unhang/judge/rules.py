@@ -13,7 +13,6 @@ from unhang.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, fact_shapes, p
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
 ANY_DIFFERENCE = "distinct > 1"  # what a comparison asks when it says nothing else
-CONTEXT = ("host", "groups", "run_status", "message", "policy_error", "today", "rule_ids")
 _ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "release", "module", "field", "key", "file", "line", "pci_address", "code")
 
 

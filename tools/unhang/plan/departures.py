@@ -99,7 +99,6 @@ _DEPARTURES: dict[str, Callable[[Mapping[str, Any], Present], bool]] = {
     "fabric_manager": _fabric,
     "nccl_profile": _nccl,
 }
-_OF_MODULES = ("kernel.dkms", "kernel.installed", "network.peermem")  # what installing a driver builds anew
 _VERSION_FACTS = {
     "kernel": ("kernel.release", "kernel.boot.default_release"),
     "gpu_driver": (

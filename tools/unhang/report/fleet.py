@@ -18,7 +18,7 @@ from unhang.report.run import NodeSummary
 from unhang.text import counted, visible
 
 PANEL_WIDTH = 336
-COLUMNS, STEP_X, STEP_Y, GLYPH = 3, PANEL_WIDTH / 3, 30, 18
+COLUMNS, STEP_X, STEP_Y = 3, PANEL_WIDTH / 3, 30
 MOST_NAMED = 60  # nodes; the map of more has no names in it, and the width of the page
 _UNGROUPED = ("all", "ungrouped")
 # In the order of harm: a node that does not answer stands before one that merely has something wrong.

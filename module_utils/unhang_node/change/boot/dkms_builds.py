@@ -119,14 +119,6 @@ def why_not_built(builds: list[Build], pattern: str, kernel: str, version: str |
     )
 
 
-def has_headers(root: Root, kernel: str) -> bool:
-    """True where the headers are there that a build for the kernel takes."""
-    try:
-        return bool(root.exists(f"/lib/modules/{kernel}/build/Makefile"))
-    except OSError:
-        return False
-
-
 def kernels_of(root: Root) -> list[str]:
     """Kernels that have modules on the node."""
     return _folders(root, "/lib/modules")

@@ -12,7 +12,6 @@ GRUB_DROP_IN = "/etc/default/grub.d/zz-unhang-boot-trial.cfg"
 GRUBENV_BYTES = 1024
 GRUBENV_HEAD = "# GRUB Environment Block\n"
 MENU_TIMEOUT_S = 5
-_PANIC = re.compile(r"(?:^|\s)panic=")
 _NOT_THE_SYSTEM = re.compile(r"recovery|-init-|rescue|memtest", re.I)
 
 
@@ -90,8 +89,3 @@ def without_options(entry: str, options: str) -> str:
 
 def _words_are_there(line: str, options: str) -> bool:
     return line.startswith("options") and line.rstrip().endswith(" " + options)
-
-
-def has_panic(command_line: str) -> bool:
-    """True when the kernel's command line says what a panic does."""
-    return bool(_PANIC.search(command_line))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...mount_table import read_mounts
@@ -17,7 +16,7 @@ from ...process import FOLDERS, output_of
 from ...root import Root
 from ...section import Unread
 from ...sections.boot import CFG_LIMIT_BYTES, GRUB_FOLDERS, LOADER_FOLDERS, read_boot, read_efi_text, read_loader_entries
-from ..files import place_of, read_text_or_none, write_text
+from ..files import place_of
 from .entries import changed_grubenv, entry_of_release
 
 
@@ -164,16 +163,6 @@ def make_config(rootfs: str, loader: Loader) -> None:
     if command is None:
         raise NotPossible("expected update-grub or grub2-mkconfig on the node, found neither")
     run_command(rootfs, command if len(command) == 1 else [*command, loader.folder + "/grub.cfg"])
-
-
-def change_entry(rootfs: str, path: str, change: Callable[[str, str], str], options: str) -> bool:
-    """Rewrites a loader entry's file by change(text, options). True when it changed. Raises OSError."""
-    place = place_of(rootfs, path)
-    text = read_text_or_none(place)
-    if text is None or change(text, options) == text:
-        return False
-    write_text(place, change(text, options))
-    return True
 
 
 def run_command(rootfs: str, argv: list[str]) -> str:

@@ -7,7 +7,6 @@ is, the time since the node's boot says: the clock on the wall may be set by any
 
 from __future__ import annotations
 
-import calendar
 import contextlib
 import fcntl
 import json
@@ -63,11 +62,6 @@ class Overtaken(ValueError):
 def utc_text(seconds: float) -> str:
     """Seconds since the epoch as 2026-11-20T07:00:00Z."""
     return time.strftime(TIME_FORM, time.gmtime(seconds))
-
-
-def utc_seconds(text: str) -> int:
-    """The other way round. Raises ValueError."""
-    return calendar.timegm(time.strptime(text, TIME_FORM))
 
 
 def read_boot_id(rootfs: str) -> str | None:

@@ -78,3 +78,27 @@ def test_the_audits_rules_and_lint_and_policy_agree_on_each_value(name):
         setting = {"name": name, "value": value, "file": "/etc/nccl.conf", "line": 1, "source": "nccl_conf"}
         audit = {verdict_of(RULES[rule], {"nccl": {"settings": [setting]}}, view) for rule in CHECKED}
         assert ("fail" in audit) == (value_fault(name, row, value) is not None), f"{name}={value}: the audit says {audit}"
+
+
+ALGORITHMS = ("Ring", "ring,TREE", "^PAT", "allreduce:NVLSTree;broadcast:Ring", "Ring,CollNet", "CollnetDirect", "Rong", "allreduce:Simple")
+
+
+@pytest.mark.parametrize("value", ALGORITHMS)
+def test_rule_lint_and_policy_agree_on_each_algorithm(value):
+    setting = {"name": "NCCL_ALGO", "value": value, "file": "/etc/nccl.conf", "line": 1, "source": "nccl_conf"}
+    node = {"nccl": {"libraries": [{"path": "/opt/l", "version": "2.27.5"}], "settings": [setting]}}
+    audit = verdict_of(RULES["nccl-algorithm-unknown"], node, catalogue_view(TABLES, tuple(RULES)))
+    assert (audit == "fail") == (value_fault("NCCL_ALGO", TABLES["nccl_variables"]["NCCL_ALGO"], value, "2.27.5") is not None)
+
+
+@pytest.mark.parametrize("value", ["LL", "ll128,Simple", "^LL128", "LL64", "Ring"])
+def test_rule_lint_and_policy_agree_on_each_protocol(value):
+    setting = {"name": "NCCL_PROTO", "value": value, "file": "/etc/nccl.conf", "line": 1, "source": "nccl_conf"}
+    node = {"nccl": {"libraries": [{"path": "/opt/l", "version": "2.27.5"}], "settings": [setting]}}
+    audit = verdict_of(RULES["nccl-algorithm-unknown"], node, catalogue_view(TABLES, tuple(RULES)))
+    assert (audit == "fail") == (value_fault("NCCL_PROTO", TABLES["nccl_variables"]["NCCL_PROTO"], value, "2.27.5") is not None)
+
+
+def test_a_release_before_2_24_takes_the_old_name_of_an_algorithm():
+    row = TABLES["nccl_variables"]["NCCL_ALGO"]
+    assert [value_fault("NCCL_ALGO", row, "CollNet", release) is None for release in ("2.10.3", "2.24.3", None)] == [True, False, False]

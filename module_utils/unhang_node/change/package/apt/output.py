@@ -13,7 +13,6 @@ from ..values import Offers, Step
 
 _INSTALL = re.compile(r"^Inst (\S+)(?: \[([^\]]+)\])? \((\S+)", re.M)
 _REMOVE = re.compile(r"^(?:Remv|Purg) (\S+) \[([^\]]+)\]", re.M)
-_URI = re.compile(r"^'[^']+' (\S+) (\d+)(?: |$)", re.M)
 
 
 def parse_simulation(text: str) -> List[Step]:
@@ -49,11 +48,6 @@ def parse_madison(text: str) -> Offers:
 
 def _newest_first(versions: Iterable[str]) -> List[str]:
     return sorted(versions, key=deb_version_key, reverse=True)
-
-
-def download_bytes(text: str) -> int:
-    """Bytes that `apt-get --print-uris` says will be fetched."""
-    return sum(int(size) for _name, size in _URI.findall(text))
 
 
 def parse_fields(text: str, fields: Sequence[str]) -> List[Dict[str, Optional[str]]]:
