@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from local_fleet import fleet, shared_fleet
+from page_visit import browser
 
-__all__ = ["fleet", "shared_fleet"]
+__all__ = ["browser", "fleet", "shared_fleet"]

@@ -50,7 +50,7 @@ class Tally:
     by_severity: dict[str, int]  # severity -> failures, as totals_by_severity counts them; only those that occur
     verdicts: dict[str, int]  # verdict -> judgements
     rules: int  # rules that were judged
-    blamed: int  # nodes with at least one failure
+    blamed: int  # nodes with a failure above info, which verdicts of nodes do not call healthy; those with one of info where nothing worse was found
 
 
 def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
@@ -58,7 +58,8 @@ def tally(findings: Mapping[str, Any], folds: list[Fold]) -> Tally:
     counts = findings.get("nodes") or {}
     ordered = [status for status in STATUS_WORDS if status in counts] + sorted(status for status in counts if status not in STATUS_WORDS)
     by_severity = findings.get("totals_by_severity") or {}
-    blamed = {host for fold in folds for host in fold.hosts}
+    above = [fold for fold in folds if fold.example.get("severity") != "info"]
+    blamed = {host for fold in above or folds for host in fold.hosts}
     totals = findings.get("totals") or {}
     return Tally(
         nodes=int(findings.get("host_count") or 0),

@@ -163,6 +163,16 @@ def test_nodes_are_counted_as_on_the_terminal(five):
     assert line in five.text
 
 
+def test_the_headline_counts_the_nodes_that_the_terminal_does_not_call_healthy():
+    findings, nodes = large_fleet.fleet(400)
+    healthy, informed = findings["node_verdicts"]["healthy"], {one["host"] for one in findings["findings"] if one["severity"] == "info"}
+    assert informed & {*healthy}  # info alone
+    page = render_page(findings, {}, [summarise_node(node) for node in nodes])
+    assert re.search(r"<h1 id=\"headline\">.* on (\d+) of 400 nodes</span>", page)[1] == str(400 - len(healthy))
+    info = [one for one in findings["findings"] if one["severity"] == "info"]
+    assert f"{len(info)} info findings on {len(informed)} of 400 nodes" in render_page(fleets.document(info, {"ok": 400}), {}, [])
+
+
 def test_every_node_has_a_cell_with_a_shape_and_a_row(five):
     nodes = five_situations.fleet()[1]
     cells = [attrs["href"] for tag, attrs in five.elements if tag == "a" and re.fullmatch(r"#n\d+", attrs.get("href") or "")]

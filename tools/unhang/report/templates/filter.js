@@ -40,12 +40,14 @@ function selection(words, kinds) {
   return { rows: shownRows, cards: shownCards, hosts };
 }
 
+// blamed: as in the headline; a node on which nothing above info was found is healthy, unless nothing else is shown.
 function sums({ rows, cards }) {
-  const bySeverity = {}, blamed = new Set();
+  const bySeverity = {}, shown = Array.from(cards, (number) => model().cards.get(number).severity), blamed = new Set();
+  const counts = (card) => card.severity !== "info" || shown.every((severity) => severity === "info");
   for (const number of cards) {
     const card = model().cards.get(number);
     let count = card.rows.length ? 0 : card.wide;
-    for (const row of card.rows) if (rows.has(row)) { blamed.add(row); count = card.wide || count + row.found.get(number); }
+    for (const row of card.rows) if (rows.has(row)) { if (counts(card)) blamed.add(row); count = card.wide || count + row.found.get(number); }
     if (count) bySeverity[card.severity] = (bySeverity[card.severity] || 0) + count;
   }
   return { bySeverity, blamed };
