@@ -252,7 +252,7 @@ def test_a_full_disk_is_reported_and_the_findings_of_before_stand(run, capsys):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert code == 2
-    assert "File too large" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[-1] == f"unhang: File too large at {run / 'findings.json'}"
     assert (run / "findings.json").read_bytes() == before
     assert [entry.name for entry in run.iterdir() if entry.name.startswith(".")] == []
 

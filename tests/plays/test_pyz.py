@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 import zipfile
@@ -141,6 +142,20 @@ def test_a_full_disk_is_one_line_and_exit_code_2(pyz):
         )
     assert done.returncode == 2
     assert done.stderr == "unhang collect: could not write the document: No space left on device\n"
+
+
+@pytest.mark.parametrize("made", ["/dev/zero", "pipe", "folder"])
+def test_a_recording_that_never_ends_is_refused_by_name_and_costs_no_other_section(pyz, tmp_path, made):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    recording = str(tmp_path / made)
+    options = ["--rootfs", str(PROJECT / "tests" / "fixtures" / "roots" / "h200x8"), "--nvml-recording", recording, "--gather-subset", "!all,gpus,kernel"]
+    limited = f'ulimit -v {2 << 20}; exec "$@"'  # KiB: what reads on and on ends here
+    done = run("sh", "-c", limited, "sh", sys.executable, "-I", "-S", str(pyz), *options, *PATIENT)
+    assert (done.returncode, done.stderr) == (0, "")
+    sections = json.loads(done.stdout)["sections"]
+    assert (sections["gpus"]["probe"]["status"], sections["kernel"]["probe"]["status"]) == ("error", "ok")
+    assert sections["gpus"]["probe"]["error"] == f"ValueError: {recording}: expected a regular file, found a device, a FIFO or a folder"
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 2>&-"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 from judge_cases import OK, node, rule, sections, write_rules, write_run
@@ -11,6 +12,8 @@ from unhang.cli import main
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import MAX_NODE_BYTES
 from unhang.judge.judging import judge_run
+from unhang.judge.limits import Limits, Stopped, run_limited
+from unhang.judge.node_rules import MOST_FINDINGS
 from unhang.judge.run_input import read_run_input
 from unhang.run_folder import file_stem
 
@@ -138,6 +141,30 @@ def test_numbers_without_end_are_shown_as_they_stand(tmp_path, capsys):
     assert (run / "report.html").read_text().startswith("<!")
 
 
+@pytest.mark.parametrize(
+    ("each", "item"),
+    [
+        ("nccl.libraries", {"path": "/opt/libnccl.so." + "8" * 101, "version": "2.21.5"}),
+        ("nccl.libraries", {"path": "/opt/libnccl " + "8" * 101, "version": "2.21.5"}),
+        ("nccl.settings", {"name": "NCCL_BOGUS_" + "8" * 101, "value": "1", "file": "/etc/nccl.conf", "line": 1, "source": "nccl_conf"}),
+        ("nccl.settings", {"name": "NCCL_BOGUS " + "8" * 101, "value": "1", "file": "/etc/nccl.conf", "line": 1, "source": "nccl_conf"}),
+    ],
+)
+def test_a_name_that_ends_in_a_number_without_end_is_shown_in_table_and_page(tmp_path, capsys, each, item):
+    """On one node, on two that fold, and beside one whose name ends in a number that folds."""
+    name = "path" if "path" in item else "name"
+    facts = [{**sections(), "nccl": {"probe": OK, each.partition(".")[2]: [item, {**item, name: item[name][:-100]}]}} for _ in range(2)]
+    rules = str(write_rules(tmp_path / "rules", rule(f"item.{name} != ''", for_each=each, id="named", severity="error", found=f"{{{{ item.{name} }}}}")))
+    run = write_run(tmp_path / "run", node("a1", facts[0]), node("a2", facts[1]), node("b1"))
+    assert main(["judge", str(run), "--rules", rules]) == 1
+    capsys.readouterr()
+    for table in (["-v"], ["--format", "wide"]):
+        assert main(["report", str(run), *table]) == 1
+        shown = "".join(capsys.readouterr().out.split())
+        assert ("8" * 60 in shown, "a[1-2]" in shown) == (True, True)
+    assert "8" * 60 in (run / "report.html").read_text()
+
+
 def settings(number, rows=1024):
     return [{"name": f"NCCL_BOGUS_{number}_{row}", "value": str(row), "file": "/etc/nccl.conf", "line": row, "source": "nccl_conf"} for row in range(rows)]
 
@@ -149,6 +176,22 @@ def test_a_node_with_a_thousand_faults_has_a_bounded_number_of_findings(tmp_path
     assert len(found["findings"]) == 64
     assert [one["where"] for one in found["findings"] if "items" in one["where"]] == [{"items": 1024 - 63}]
     assert found["totals_by_rule"]["each"]["fail"] == 1024  # what is folded counts all the same
+
+
+def test_forty_nodes_with_a_thousand_faults_each_leave_no_rule_out_and_take_bounded_memory(tmp_path):
+    """Three rules that find each row of 40 answers: 122,880 faults. What is kept and written of them is bounded, on each node and in all."""
+    rows = [rule("item.name != 'x'", for_each="nccl.settings", id=f"each-{number}") for number in range(3)]
+    rules = load_catalogue([write_rules(tmp_path / "rules", *rows, rule("gpus.count == 2", id="good"))], built_in=False)
+    facts = [{**sections(), "nccl": {"probe": OK, "settings": settings(number)}} for number in range(40)]
+    run = write_run(tmp_path / "run", *(node(f"n{number:02d}", one) for number, one in enumerate(facts)), node("good"))
+    head = run_limited(lambda mark: judge_run(read_run_input(run), rules, TODAY, mark=mark), Limits(cpu_s=300, memory_bytes=96 << 20, wall_s=3000))
+    assert not isinstance(head, Stopped), head
+    found = json.loads((run / "findings.json").read_text())
+    assert (head["nodes"], head["catalogue"]["stopped"]) == ({"ok": 41}, [])
+    assert [head["totals_by_rule"][f"each-{number}"]["fail"] for number in range(3)] == [40 * 1024] * 3
+    per_rule = Counter((one["host"], one["rule"]) for one in found["findings"] if one["host"] != "good" and one["rule"] != "good")
+    assert (len(per_rule), set(per_rule.values())) == (40 * 3, {MOST_FINDINGS})
+    assert ("good", "fail") in of_host(found, "good")
 
 
 def test_an_answer_that_takes_too_long_to_judge_costs_no_rule(tmp_path):

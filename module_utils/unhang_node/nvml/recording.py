@@ -72,9 +72,10 @@ def load_recording(path: str) -> dict[str, Any]:
 def _read_text(path: str) -> str:
     """A regular file of at most LIMIT_BYTES. Raises OSError; ValueError for a device, a FIFO (neither is waited for) and a larger file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("expected a regular file, found a device, a FIFO or a folder")
     with os.fdopen(descriptor, "rb") as source:
-        if not stat_bits.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("expected a regular file, found a device, a FIFO or a folder")
         content = source.read(LIMIT_BYTES + 1)
     if len(content) > LIMIT_BYTES:
         raise ValueError(f"expected a recording of at most {LIMIT_BYTES} bytes, found more")

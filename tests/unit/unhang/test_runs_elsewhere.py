@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import signal
@@ -13,6 +14,7 @@ import pytest
 from judge_cases import node, write_run
 
 from unhang.cli import main
+from unhang.commands import smoke_showing
 from unhang.errors import UserError
 from unhang.run_folder import find_run, latest_run, runs_folder, write_atomically
 
@@ -128,6 +130,19 @@ def _with_files_of_at_most(size_bytes, act):
         act()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_smoke_result_that_finds_no_room_names_its_file_and_leaves_no_half_of_one(tmp_path):
+    out = tmp_path / "smoke.json"
+    arguments = argparse.Namespace(out=str(out), format="json")
+
+    def deliver_one():
+        with pytest.raises(OSError, match="File too large") as problem:
+            smoke_showing.deliver({"schema": "unhang/smoke/1", "text": "x" * 10_000}, arguments)
+        assert problem.value.filename == str(out)
+
+    _with_files_of_at_most(100, deliver_one)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_is_found_by_the_beginning_of_its_id_when_it_is_the_only_one(elsewhere):

@@ -11,6 +11,7 @@ from typing import Any
 
 from unhang.report.json import render_json
 from unhang.report.table import terminal_shape
+from unhang.run_folder import write_atomically
 from unhang.smoke import burn_in, result
 from unhang.smoke.burn_in_render import render_burn_in, render_burn_in_junit
 from unhang.smoke.render import render_junit, render_table
@@ -25,7 +26,7 @@ def exit_code(document: Mapping[str, Any]) -> int:
 def deliver(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
     """Writes unhang/smoke/1 or unhang/burn-in/1 to standard output in the format asked for, and as JSON to the file that --out names."""
     if arguments.out:
-        Path(arguments.out).write_text(render_json(document), encoding="utf-8")
+        write_atomically(Path(arguments.out), render_json(document))
     if arguments.format == "json":
         print(render_json(document))
     elif arguments.format == "junit":

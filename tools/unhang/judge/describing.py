@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from unhang.judge.expression import Path
-from unhang.judge.extract import taker
+from unhang.judge.extract import has_fractions, taker
 from unhang.judge.node_rules import Judged, NodeView, finding_texts
 from unhang.judge.rules import Rule
 from unhang.judge.values import RuleStopped, Undecided, World
@@ -29,7 +29,9 @@ class Describer:
     ) -> tuple[dict[str, str], dict[str, Any]]:  # fmt: skip
         """The texts of a finding (remembered), and where it is (of this node alone). known: rule -> its items on this node."""
         rule = self.rules[number]
-        key = (number, judged, tuple([_taken(node, path, take) for path, take in self._text_takers[number]]))
+        takers, is_spelt = self._text_takers[number]
+        values = tuple([_taken(node, path, take) for path, take in takers])
+        key = (number, judged, repr(values) if is_spelt else values)
         found = self._words.get(key)
         where = self._where(rule, number, judged, node.sections)
         if found is not None and where is not None:
@@ -87,9 +89,11 @@ def context_of(node: NodeView, name: str) -> Any:
     return {"host": node.host, "groups": node.groups, "run_status": node.run_status, "message": node.message, "policy_error": node.policy_error}.get(name)
 
 
-def _takers(paths: frozenset[Path]) -> list[tuple[Path, Any]]:
+def _takers(paths: frozenset[Path]) -> tuple[list[tuple[Path, Any]], bool]:
+    """(what reads each path, whether what is read may hold numbers that are equal and written in two ways)."""
     shapes = {**fact_shapes(), "policy": policy_shape()}
-    return [(path, taker(shapes[path[0]], path[1:]) if path[0] in shapes else None) for path in sorted(paths)]
+    takers = [(path, taker(shapes[path[0]], path[1:]) if path[0] in shapes else None) for path in sorted(paths)]
+    return takers, any(path[0] == "policy" or has_fractions(shapes.get(path[0]), path[1:]) for path in paths)
 
 
 def _taken(node: NodeView, path: Path, take: Any) -> Any:

@@ -155,4 +155,4 @@ def _policy_value(policy: Mapping[str, Any], path: Path) -> Any:
     if path[0] != "policy":
         return None
     take = taker(policy_shape(), path[1:])
-    return freeze(policy if take is None else take(policy))
+    return repr(freeze(policy if take is None else take(policy)))  # 1, 1.0 and true are equal, and are shown in three ways

@@ -21,6 +21,23 @@ def freeze(value: Any) -> Any:
     return tuple(freeze(one) for one in value) if isinstance(value, list) else value
 
 
+def has_fractions(shape: Shape | None, path: Path) -> bool:
+    """Whether what taker() reads at this path may hold numbers that are equal and written in two ways, as 0, 0.0 and -0.0.
+
+    Such a value is a key by its repr(): a rule may write it out, and the words of one node are not those of another.
+    """
+    for name in path:
+        if shape is None or name == WHOLE:
+            break
+        shape = shape.fields.get(name) if shape.kind == "object" else shape.item
+    return shape is not None and _holds_fractions(shape)
+
+
+def _holds_fractions(shape: Shape) -> bool:
+    below = [*shape.fields.values(), *([] if shape.item is None else [shape.item])]
+    return shape.fraction or shape.kind == "any" or any(map(_holds_fractions, below))
+
+
 def _field(shape: Shape, name: str) -> tuple[Take, Shape]:
     """Reads one field of an object (a structure, or plain data under a policy) or one key of a map."""
     if shape.kind == "map":

@@ -88,13 +88,15 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def write_findings(path: Path, head: dict[str, Any], entries: list[Entry]) -> None:
-    """A findings document, streamed: memory does not grow with the file. Raises OSError; then the old file stands."""
+    """A findings document, streamed: memory does not grow with the file. Raises OSError that names the file; then the old one stands."""
     temporary = path.parent / f".findings-{secrets.token_hex(6)}.tmp"
     try:
         with temporary.open("xb") as target:
             for piece in _pieces(head, entries):
                 target.write(piece)
         temporary.replace(path)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(path)) from None  # a full disk names no file by itself
     finally:
         with suppress(OSError):
             temporary.unlink()

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from unhang.judge.evaluating import Evaluator
-from unhang.judge.extract import NULL_ON_THE_WAY, Extractor
+from unhang.judge.extract import NULL_ON_THE_WAY, Extractor, has_fractions
 from unhang.judge.memory import BundleVerdicts, Memory
 from unhang.judge.node_rules import CatalogueView, NodeView, judge_applies, not_all_read, why_null
 from unhang.judge.own_facts import is_own, lists_of
@@ -141,6 +141,7 @@ class OwnBundle:
         own = {path for number in numbers for path in rules[number].decision_reads if is_own(path)}
         self._reads_host = ("host",) in own
         self._own = Extractor(fact_shapes(), (path for path in own if path[0] in fact_shapes()))
+        self._is_spelt = any(has_fractions(fact_shapes().get(path[0]), path[1:]) for path in own)
         self._lists = Extractor(fact_shapes(), lists_of(own)) if all(lists_of([path]) for path in own) else None
         self.forms = {number: self._forms(number, catalogue) for number in numbers}
         of_applies = {path for number in numbers for path in self._own_applies(number)}
@@ -172,9 +173,10 @@ class OwnBundle:
         """Forgets all that is keyed by numbers of a vector."""
         self._standing.clear()
 
-    def own_values(self, node: NodeView) -> tuple[Any, ...]:
-        """What the rules read of a node's own."""
-        return (node.host if self._reads_host else None, *self._own.values(node.sections))
+    def own_values(self, node: NodeView) -> Any:
+        """What the rules read of a node's own, as something hashable."""
+        values = (node.host if self._reads_host else None, *self._own.values(node.sections))
+        return repr(values) if self._is_spelt else values
 
     def _forms(self, number: int, catalogue: CatalogueView) -> _Forms:
         rule, tables = self._all[number], (catalogue.tables, catalogue.tables_shape)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from unhang.judge.extract import Extractor, is_plain
+from unhang.judge.extract import Extractor, has_fractions, is_plain
 from unhang.judge.syntax import Path
 from unhang.schemas.shapes import Shape
 
@@ -16,6 +16,16 @@ _APART = object()  # says that values were taken one by one: no list is nothing 
 
 def takes_of(shape: Shape, name: str, paths: list[Path]) -> list[Take]:
     """What reads all of these paths below a section: single values in one call, and each list, also each list in a list, in one."""
+    with_fractions = [path for path in paths if has_fractions(shape, path)]
+    others = [path for path in paths if path not in with_fractions]
+    return [*_takes(shape, name, others), *(_spelt(take) for take in _takes(shape, name, with_fractions))]
+
+
+def _spelt(take: Take) -> Take:
+    return lambda section: repr(take(section))
+
+
+def _takes(shape: Shape, name: str, paths: list[Path]) -> list[Take]:
     groups: dict[tuple[Path, ...], list[Path]] = {}
     rest: list[Path] = []
     for path in paths:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from unhang.judge.extract import Extractor
+from unhang.judge.extract import Extractor, has_fractions
 from unhang.judge.signatures import takes_of
 from unhang.judge.syntax import Path
 from unhang.schemas.shapes import fact_shapes
@@ -41,6 +41,7 @@ class _Part:
         self.takes = takes_of(shape, self.name, [path[1:] for path in self.paths])
         self.extractor = Extractor(fact_shapes(), self.paths)
         self.paths = self.extractor.paths
+        self.spelt = [has_fractions(shape, path[1:]) for path in self.paths]
         self.get = attrgetter(self.name)
 
 
@@ -113,8 +114,9 @@ class Vectors:
         return found
 
     def _taken(self, part: _Part, sections: Any, account: Any) -> Slice:
-        values = [*part.extractor.values(sections), *([account] if part.with_account else [])]
         numbers = self._numbers
+        values = [repr(value) if spelt else value for value, spelt in zip(part.extractor.values(sections), part.spelt, strict=True)]
+        values += [account] if part.with_account else []
         return Slice(tuple([numbers.setdefault(value, len(numbers)) if type(value) is tuple else value for value in values]))
 
 

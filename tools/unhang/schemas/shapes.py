@@ -30,6 +30,7 @@ class Shape:
     sample: bool = False  # new at every look: says nothing about the node's configuration
     counter: bool = False  # a sample that only grows: errors, replays; mostly the same zero on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
+    fraction: bool = False  # a number that need not be whole: 1, 1.0 and 1e0 are one value, and three to whoever writes it out
 
     @property
     def is_scalar(self) -> bool:
@@ -109,7 +110,10 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
         kind = "text" if isinstance(values[0], str) else "number"
     else:
         kind = _KINDS[names[0]].kind if len(names) == 1 else "any"
-    return Shape(kind, version=place.get("x-version"), values=values, sample=sample, counter=counter, identity=place.get("x-kind") == "identity")
+    fraction = not values and names == ["number"]
+    return Shape(
+        kind, version=place.get("x-version"), values=values, sample=sample, counter=counter, identity=place.get("x-kind") == "identity", fraction=fraction
+    )
 
 
 def nearest(name: str, known: Iterable[object]) -> str:

@@ -167,3 +167,55 @@ def test_no_list_is_something_else_than_an_item_with_nothing_in_it(tmp_path):
     together = totals(tmp_path / "run", rules, *(node(f"n{number}", one) for number, one in enumerate(facts)))
     assert together == {key: sum(one[key] for one in alone) for key in together}
     assert alone[0] != alone[1]
+
+
+SPELT = (10_000_000_000, 1e10, 0, 0.0, -0.0, 2**60, 2.0**60, 79.5)
+
+
+@pytest.mark.parametrize(
+    ("when", "found"),
+    [
+        ("item.memory_total_mib >= 0", "{{ item.memory_total_mib }}"),  # what a node is configured as
+        ("item.power_draw_w is known", "{{ item.power_draw_w }}"),  # what is measured
+        ("(item.memory_total_mib ~ '') == '10000000000'", "so"),
+        ("(item.power_draw_w ~ '') == '10000000000'", "so"),
+        ("item.index == 0", "{{ item.memory_total_mib }} {{ item.power_draw_w }}"),  # what is shown alone
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_numbers_that_are_equal_and_written_in_two_ways_are_each_nodes_own(tmp_path, when, found, order):
+    rules = load_catalogue([write_rules(tmp_path / "rules", rule(when, for_each="gpus.devices", id="own", found=found))], built_in=False)
+    assert not rules.faults
+    nodes = [
+        node(f"n{place}", {"gpus": {"probe": OK, "count": 1, "devices": [{"index": 0, "memory_total_mib": one, "power_draw_w": one}]}})
+        for place, one in enumerate(SPELT)
+    ][::order]
+    assert_as_if_alone(tmp_path, rules, nodes)
+
+
+def test_policies_that_are_equal_and_written_in_two_ways_are_each_nodes_own(tmp_path):
+    rows = [
+        rule("policy.nccl.settings.NCCL_X is known", id="whole", found="{{ policy.nccl.settings.NCCL_X }}"),
+        rule("(policy.nccl.settings.NCCL_X ~ '') == '10000000000'", id="text", found="so"),
+        rule("(policy.gpu.count ~ '') == '10000000000'", id="count", found="{{ policy.gpu.count }}"),
+    ]
+    rules = load_catalogue([write_rules(tmp_path / "rules", *rows)], built_in=False)
+    assert not rules.faults
+    policies = [
+        {"nccl": {"settings": {"NCCL_X": one}}, "gpu": {"count": 8 if isinstance(one, str) else one}} for one in (10**10, 1e10, "10000000000", 1, 1.0, "1")
+    ]
+    assert_as_if_alone(tmp_path, rules, [node(f"n{place}", policy=one) for place, one in enumerate(policies)])
+
+
+def assert_as_if_alone(tmp_path, rules, nodes):
+    """Each node's findings in a run of all are those of a run of its own, letter for letter."""
+
+    def findings(folder, *judged):
+        run = write_run(folder, *judged)
+        judge_run(read_run_input(run), rules, TODAY)
+        return [json.dumps(one) for one in json.loads((run / "findings.json").read_text())["findings"]]
+
+    together = findings(tmp_path / "run", *nodes)
+    alone = [line for one in nodes for line in findings(tmp_path / f"alone-{one['host']}", one)]
+    assert sorted(together) == sorted(alone)
+    assert alone
