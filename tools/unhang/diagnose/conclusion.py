@@ -21,6 +21,13 @@ ASK_ALL_RANKS = (
 _OF_A_JOB = ("progress", "healthy", "symptom")
 _OF_A_JOB_FACTS = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "network_used", "nccl_version")
 
+_OF_A_MACHINE_FACTS = (
+    "bandwidth_row", "cuda_driver_version", "driver_version", "fabric_manager_not_needed", "gid_row", "gpu", "gpu_listed", "gpu_load", "gpu_row",
+    "ib_adapter", "ib_port_up", "interface", "kernel_version", "link_mtu", "link_up", "link_width", "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
+    "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device", "topology",
+)  # fmt: skip
+"""What tools that look at a machine print. A setting, a remark of the reporter or an advice is none, and says nothing of how the job ended."""
+
 
 class Conclusion(NamedTuple):
     """word: a key of EXIT_CODES. why: one sentence. event: the line that shows it, if one does. ask: what to collect, where the log does not tell."""
@@ -46,7 +53,9 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
         return Conclusion(
             "no_end", "the log ends without a word: no failure and no end of the job stands in it, as when a job hangs in silence", ask=ASK_ALL_RANKS
         )
-    return Conclusion("healthy", "no fault stands in what the machine's tools print here")
+    if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
+        return Conclusion("healthy", "no fault stands in what the machine's tools print here")
+    return Conclusion("no_end", "neither a failure nor an end of the job stands in what can be read of this log", ask=ASK_ALL_RANKS)
 
 
 def _without_cause(facts: Facts) -> Conclusion:

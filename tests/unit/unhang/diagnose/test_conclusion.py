@@ -53,7 +53,15 @@ def test_rank_that_torchrun_names_stands_in_the_answer(tmp_path, capsys):
     assert "rank 3 on gpu007" in answer["outcome"]["why"]
 
 
-@pytest.mark.parametrize("text", ["step 1 | loss 3.0\nstep 2 | loss 2.9\nstep 3 | loss 2.8", "h:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 1 | loss 3.0\nstep 2 | loss 2.9\nstep 3 | loss 2.8",
+        "h:1:1 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>",
+        "reading the cache of peer access\n(with NCCL_P2P_DISABLE=1 it starts)",
+        "NCCL_P2P_DISABLE=1\nNCCL_DEBUG=WARN",
+    ],
+)
 def test_log_that_ends_without_a_word_is_not_called_healthy(tmp_path, capsys, text):
     code, answer = run(tmp_path, capsys, text)
     assert code == 4 and answer["outcome"]["word"] == "no_end" and any("py-spy" in one for one in answer["collect_next"])
