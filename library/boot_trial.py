@@ -197,9 +197,9 @@ def main() -> None:
         steps = steps_wanted(options)
         if not module.check_mode:
             take(options, steps)
-            left = [step.what for step in steps_wanted(options)]
-            if left:
-                raise ValueError("expected nothing left to do, found after everything was done: {}".format(", ".join(left)))
+            remaining = [step.what for step in steps_wanted(options)]
+            if remaining:
+                raise ValueError("expected nothing left to do, found after everything was done: {}".format(", ".join(remaining)))
         answer = seen(options["rootfs"])
     except NotPossible as problem:
         module.fail_json(msg=str(problem), refused=[str(problem)])

@@ -86,7 +86,7 @@ note:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.drain.hook import HookCall, call_hook
-from ansible.module_utils.unhang_node.change.drain.reasons import DrainRefused, words_of
+from ansible.module_utils.unhang_node.change.drain.reasons import DrainRefused, message_of
 
 OPTIONS = {
     "argv": {"type": "list", "elements": "str", "required": True},
@@ -109,7 +109,7 @@ def main() -> None:
     except DrainRefused as refused:
         module.fail_json(msg=str(refused), drain=refused.answer._asdict())
     except (OSError, ValueError) as problem:
-        module.fail_json(msg=words_of(problem))
+        module.fail_json(msg=message_of(problem))
     module.exit_json(changed=changed, drain=answer._asdict(), note=note)
 
 

@@ -62,7 +62,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
     try:
-        stale, left = read_locks(module.params["caches"], time.time())
+        stale, skipped = read_locks(module.params["caches"], time.time())
         gone = stale if module.check_mode else [path for path in stale if remove_lock(path)]
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
@@ -71,7 +71,7 @@ def main() -> None:
         changed=bool(gone),
         before=stale,
         after=after,
-        needs_manual_action=[{"path": path, "why": why} for path, why in left] + [{"path": path, "why": "a build took it meanwhile"} for path in after],
+        needs_manual_action=[{"path": path, "why": why} for path, why in skipped] + [{"path": path, "why": "a build took it meanwhile"} for path in after],
         diff={"before": "".join(path + "\n" for path in stale), "after": "".join(path + "\n" for path in after), "before_header": "locks"},
     )
 

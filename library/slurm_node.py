@@ -110,7 +110,7 @@ note:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.drain.reasons import DrainRefused, words_of
+from ansible.module_utils.unhang_node.change.drain.reasons import DrainRefused, message_of
 from ansible.module_utils.unhang_node.change.drain.slurm import STEPS, SlurmAway, SlurmTarget, Waits, check_name, inspect
 from ansible.module_utils.unhang_node.change.drain.slurm_decisions import Asked, Host
 
@@ -143,7 +143,7 @@ def main() -> None:
     except DrainRefused as refused:
         module.fail_json(msg=str(refused), drain=refused.answer._asdict())
     except (SlurmAway, OSError, ValueError) as problem:
-        module.fail_json(msg=words_of(problem))
+        module.fail_json(msg=message_of(problem))
     shown = [{"drained": row.drained, "by": row.by, "reason": row.reason} for row in (before, answer)]
     module.exit_json(changed=changed, drain=answer._asdict(), note=note, diff={"before": shown[0], "after": shown[1]})
 

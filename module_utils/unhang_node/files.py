@@ -125,13 +125,13 @@ def read_text(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bo
 
 
 def _read_up_to(descriptor: int, limit: int) -> bytes:
-    pieces, left = [], limit
-    while left > 0:
-        piece = os.read(descriptor, min(left, 1 << 20))
+    pieces, remaining_bytes = [], limit
+    while remaining_bytes > 0:
+        piece = os.read(descriptor, min(remaining_bytes, 1 << 20))
         if not piece:
             break
         pieces.append(piece)
-        left -= len(piece)
+        remaining_bytes -= len(piece)
     return b"".join(pieces)
 
 

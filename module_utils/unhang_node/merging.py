@@ -109,6 +109,6 @@ def fold_unread(rows: Iterable[dict[str, Any]], section: dict[str, Any]) -> list
         whole = pattern != fields[0] and len(fields) == len(section.get(pattern.partition("[")[0]) or [])
         folded.extend({"field": field, "status": status, "reason": reason} for field in ([pattern] if whole else fields))
     if len(folded) > MOST_UNREAD:
-        left = len(folded) - MOST_UNREAD + 1
-        folded[MOST_UNREAD - 1 :] = [{"field": "*", "status": "error", "reason": f"{left} more reasons left out"}]
+        omitted = len(folded) - MOST_UNREAD + 1
+        folded[MOST_UNREAD - 1 :] = [{"field": "*", "status": "error", "reason": f"{omitted} more reasons left out"}]
     return folded

@@ -107,16 +107,16 @@ class Root:
 
     def data(self, path: str, limit: int = TEXT_LIMIT_BYTES) -> bytes:
         """Up to `limit` bytes of a regular file. Raises OSError."""
-        pieces, left = [], limit
+        pieces, remaining_bytes = [], limit
         try:
             descriptor = self._open(path)
             try:
-                while left > 0:
-                    piece = os.read(descriptor, min(left, PIECE_BYTES))
+                while remaining_bytes > 0:
+                    piece = os.read(descriptor, min(remaining_bytes, PIECE_BYTES))
                     if not piece:
                         break
                     pieces.append(piece)
-                    left -= len(piece)
+                    remaining_bytes -= len(piece)
             finally:
                 os.close(descriptor)
         except OSError as problem:

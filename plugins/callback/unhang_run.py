@@ -298,9 +298,9 @@ class CallbackModule(CallbackBase):
             self.lost[host] = problem.strerror
 
     def _collect_spilled(self):
-        if left := run_files.collect_spilled(self.run):
+        if unsaved := run_files.collect_spilled(self.run):
             kept = run_files.spill_folder(self.run) / "nodes"
-            self._say(f"no room in {self.run}: the answers of {left} nodes are kept in {kept}; free some, move them back, and judge again")
+            self._say(f"no room in {self.run}: the answers of {unsaved} nodes are kept in {kept}; free some, move them back, and judge again")
         for host, reason in sorted(self.lost.items())[:1]:
             self._say(f"the answers of {len(self.lost)} nodes could not be written ({clean(host, 80)}: {reason}); free some room and audit them again")
 

@@ -93,11 +93,11 @@ def broken(text: str, width: int) -> str:
     """Text with a line break after a comma wherever a word would else be broken inside: a node set is read over several lines, a number is not."""
     lines = []
     for whole in text.split("\n"):
-        left = whole
-        while len(left) > width and (cut := left.rfind(",", 0, width) + 1) > 0 and " " not in left[:cut]:
-            lines.append(left[:cut])
-            left = left[cut:]
-        lines.append(left)
+        rest = whole
+        while len(rest) > width and (cut := rest.rfind(",", 0, width) + 1) > 0 and " " not in rest[:cut]:
+            lines.append(rest[:cut])
+            rest = rest[cut:]
+        lines.append(rest)
     return "\n".join(lines)
 
 

@@ -64,13 +64,13 @@ def unpickle_plain(dump: bytes) -> Any:
 
 def _measure(value: Any) -> None:
     """Refuses what is endless to walk: shared parts are counted each time that they are met."""
-    left, seen = [value], 0
-    while left:
-        one = left.pop()
+    pending, seen = [value], 0
+    while pending:
+        one = pending.pop()
         seen += 1
         if seen > MOST_ITEMS:
             raise NotPlain(f"has more than {MOST_ITEMS} items")
         if isinstance(one, dict):
-            left += [*one.keys(), *one.values()]
+            pending += [*one.keys(), *one.values()]
         elif isinstance(one, (list, tuple, set, frozenset)):
-            left += one
+            pending += one

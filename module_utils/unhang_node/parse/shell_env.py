@@ -49,7 +49,7 @@ def parse_task_prolog(text: str) -> list[Assignment]:
 def _walk(text: str) -> Iterator[tuple[Assignment, str]]:
     """(Assignment, kind) in the order of the file; kind as _assignments gives it."""
     blocks: list[str] = []
-    left, until = False, None  # blocks: "function" or "block", innermost last; left: the file may have ended by a return
+    returned, until = False, None  # blocks: "function" or "block", innermost last; returned: the file may have ended by a return
     for number, line in _logical_lines(text):
         if until is not None:
             until = None if line.strip() == until else until
@@ -61,8 +61,8 @@ def _walk(text: str) -> Iterator[tuple[Assignment, str]]:
             if not words:
                 continue
             if words[0][0] in _LEAVING and "function" not in blocks:
-                left = True
-            sure = not (joined or blocks or left)
+                returned = True
+            sure = not (joined or blocks or returned)
             for row, kind in _assignments(words, number):
                 yield Assignment(name=row.name, value=row.value, line=row.line, certain=row.certain and sure), kind
 

@@ -63,17 +63,17 @@ def read_online_cpus(root: Root) -> list[int]:
 
 def count_sockets(root: Root, cpus: list[int]) -> int:
     """Number of CPU packages. cpus: [CPU number] that are on line. Reads one list per package, not one file per CPU. Raises OSError and ValueError."""
-    left, packages = set(cpus), set()
-    while left:
-        cpu = min(left)
+    remaining, packages = set(cpus), set()
+    while remaining:
+        cpu = min(remaining)
         folder = f"/sys/devices/system/cpu/cpu{cpu}"
         package = integer_if_there(root, folder + "/topology/physical_package_id")
         if package is None:
             raise FileNotFoundError(2, "the CPU does not name its package", folder + "/topology/physical_package_id")
         packages.add(package)
         members = read_members(root, folder + "/topology/package_cpus_list") or read_members(root, folder + "/topology/core_siblings_list")
-        left -= members or {cpu}
-        left.discard(cpu)
+        remaining -= members or {cpu}
+        remaining.discard(cpu)
     return len(packages)
 
 

@@ -68,8 +68,8 @@ def read_kmsg(root: Root) -> tuple[bytes, str, bool]:
 
 def read_pieces(descriptor: int, size: int) -> tuple[bytes, bool]:
     """(everything up to LOG_LIMIT_BYTES, False when records were lost on the way)."""
-    pieces, left, whole = [], LOG_LIMIT_BYTES, True
-    while left > 0:
+    pieces, remaining_bytes, whole = [], LOG_LIMIT_BYTES, True
+    while remaining_bytes > 0:
         try:
             piece = os.read(descriptor, size)
         except BlockingIOError:
@@ -80,7 +80,7 @@ def read_pieces(descriptor: int, size: int) -> tuple[bytes, bool]:
         if not piece:
             break
         pieces.append(piece)
-        left -= len(piece)
+        remaining_bytes -= len(piece)
     return b"".join(pieces), whole
 
 

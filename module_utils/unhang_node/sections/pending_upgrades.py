@@ -76,11 +76,11 @@ def _within_budget(root: Root, unread: Unread, names: list[str]) -> list[str]:
             sized.append((root.stat(LISTS + "/" + name).st_size, name))
         except OSError as problem:
             unread.of_error("pending", problem)
-    taken, left = [], BUDGET_BYTES
+    taken, remaining_bytes = [], BUDGET_BYTES
     for size, name in sorted(sized):
-        if size <= left:
+        if size <= remaining_bytes:
             taken.append(name)
-            left -= size
+            remaining_bytes -= size
         else:
             unread.add("pending", "error", f"{name} has {size} bytes: lists of {BUDGET_BYTES} bytes in all are read")
     return taken

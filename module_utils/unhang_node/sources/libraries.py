@@ -30,10 +30,10 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
     of that section follows. Of lists the pieces are to be joined. Options: torch_environments and nccl_roots (named paths), hash_libraries.
     """
     roots, environments = ctx.options.get("nccl_roots") or [], ctx.options.get("torch_environments") or []
-    left = {"nccl": len(roots) + len(environments), "torch": len(environments)}
+    remaining = {"nccl": len(roots) + len(environments), "torch": len(environments)}
     for piece in _pieces(ctx, roots, environments):
-        yield piece if left[piece[0]] == 0 else (*piece, "more")
-        left[piece[0]] -= 1
+        yield piece if remaining[piece[0]] == 0 else (*piece, "more")
+        remaining[piece[0]] -= 1
 
 
 def _pieces(ctx: Context, roots: list[str], environments: list[str]) -> Iterator[SectionPiece]:

@@ -61,8 +61,8 @@ def limit_of(step: str, task_vars: Mapping[str, Any]) -> int:
 def order_of(document: Mapping[str, Any]) -> Order:
     """An order that went through Ansible's variables."""
     boot = document.get("boot_id")
-    host, step, left, why = str(document["host"]), str(document["step"]), int(document["reboots_left"]), str(document["why"])
-    return Order(host, step, int(document["token"]), str(boot) if boot else None, left, why)
+    host, step, reboots, why = str(document["host"]), str(document["step"]), int(document["reboots_left"]), str(document["why"])
+    return Order(host, step, int(document["token"]), str(boot) if boot else None, reboots, why)
 
 
 def step_result(status: str, evidence: Mapping[str, Any]) -> StepResult:

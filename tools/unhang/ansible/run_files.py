@@ -65,16 +65,16 @@ def spill_folder(run: Path) -> Path:
 
 def collect_spilled(run: Path) -> int:
     """Moves into the run what did not fit while it was under way; how many files still do not."""
-    spill, left = spill_folder(run), 0
+    spill, unsaved = spill_folder(run), 0
     for source in sorted((spill / "nodes").glob("*.json")):
         try:
             write_atomically(run / "nodes" / source.name, source.read_text(encoding="utf-8"))
             source.unlink()
         except OSError:
-            left += 1
-    if not left:
+            unsaved += 1
+    if not unsaved:
         shutil.rmtree(spill, ignore_errors=True)
-    return left
+    return unsaved
 
 
 def close_for_another(run: Path) -> None:

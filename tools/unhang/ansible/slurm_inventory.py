@@ -90,8 +90,8 @@ def variables_of(node: SlurmNode, switch: str | None) -> dict[str, object]:
         "slurm_state": sorted(node.states),
         "slurm_reason": node.reason,
         "slurm_reason_by": node.by,
-        "slurm_partitions": _words(node, "Partitions"),
-        "slurm_features": _words(node, "ActiveFeatures"),
+        "slurm_partitions": _listed(node, "Partitions"),
+        "slurm_features": _listed(node, "ActiveFeatures"),
         "slurm_gres": parse_gres(node.fields.get("Gres", "")),
     }
     address = node.fields.get("NodeAddr", "")
@@ -114,15 +114,15 @@ def parse_gres(text: str) -> list[dict[str, str]]:
 def _groups_of(node: SlurmNode, switch: str | None) -> list[tuple[str, ...]]:
     """Groups of a node, each as its kind and its names, in Slurm's order."""
     gres = parse_gres(node.fields.get("Gres", ""))
-    groups: list[tuple[str, ...]] = [("partition", name) for name in _words(node, "Partitions")]
-    groups += [("feature", name) for name in _words(node, "ActiveFeatures")]
+    groups: list[tuple[str, ...]] = [("partition", name) for name in _listed(node, "Partitions")]
+    groups += [("feature", name) for name in _listed(node, "ActiveFeatures")]
     groups += [("gres", row["name"]) for row in gres]
     groups += [("gres", row["name"], row["type"]) for row in gres if row["type"]]
     groups += [("switch", switch)] if switch else []
     return list(dict.fromkeys(groups))
 
 
-def _words(node: SlurmNode, name: str) -> list[str]:
+def _listed(node: SlurmNode, name: str) -> list[str]:
     return [word for word in node.fields.get(name, "").split(",") if word]
 
 

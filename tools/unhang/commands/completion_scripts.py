@@ -18,7 +18,7 @@ class Option:
     choices: tuple[str, ...]
     takes: str
     words: str
-    again: bool
+    repeatable: bool
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ def command_of(name: str, purpose: str, parser: argparse.ArgumentParser) -> Comm
 
 def _option(action: argparse.Action) -> Option:
     takes = "" if action.nargs == 0 else str(action.metavar or action.dest)
-    again = isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+", argparse.REMAINDER)
+    repeatable = isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+", argparse.REMAINDER)
     words = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
-    return Option(tuple(action.option_strings), tuple(map(str, action.choices or ())), takes, words, again)
+    return Option(tuple(action.option_strings), tuple(map(str, action.choices or ())), takes, words, repeatable)
 
 
 def bash_script(commands: Sequence[Command]) -> str:
@@ -96,9 +96,9 @@ def _zsh_spec(option: Option) -> str:
     action = f"({' '.join(option.choices)})" if option.choices else "_files" if PATHS.search(option.takes) else " "
     value = f":{_plain(option.takes)}:{action}" if option.takes else ""
     if not option.names:
-        return _quoted(f"{'*' if option.again else ''}{value}")
+        return _quoted(f"{'*' if option.repeatable else ''}{value}")
     shown = f"[{_plain(option.words)}]{value}"
-    if option.again:
+    if option.repeatable:
         return " ".join(_quoted(f"*{name}{shown}") for name in option.names)
     if len(option.names) == 1:
         return _quoted(option.names[0] + shown)

@@ -53,9 +53,9 @@ def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Name
     asked = asked_filter(folder, findings, arguments)
     if asked is None:
         return findings
-    left = narrowed(findings, asked)
+    kept = narrowed(findings, asked)
     setting = planned_setting(folder, findings)
-    return {**left, "causes": [{**cause, "command": command(cause, setting)} for cause in left["causes"]]}
+    return {**kept, "causes": [{**cause, "command": command(cause, setting)} for cause in kept["causes"]]}
 
 
 def planned_setting(folder: Path, findings: Mapping[str, Any]) -> Setting:

@@ -48,7 +48,7 @@ def check_hooks(arguments: argparse.Namespace) -> None:
     for one in arguments.webhook:
         _address(one)
     for one in arguments.hook:
-        _words(one)
+        _argv(one)
 
 
 def report_run(run: str, arguments: argparse.Namespace) -> None:
@@ -78,7 +78,7 @@ def tell(before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments:
     if news is None:
         return
     failed = [f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}" for one in arguments.webhook if (why := post(_address(one), news))]
-    failed += [f"hook {visible(_words(one)[0], 200)}: {why}" for one in arguments.hook if (why := call(_words(one), news))]
+    failed += [f"hook {visible(_argv(one)[0], 200)}: {why}" for one in arguments.hook if (why := call(_argv(one), news))]
     for line in failed:
         sys.stderr.write(f"unhang: {line}; to send it again: {project.program_as_typed()} diff {before.id} {now.id}, with the same option\n")
 
@@ -170,7 +170,7 @@ def _address(given: str) -> str:
     return text
 
 
-def _words(given: str) -> list[str]:
+def _argv(given: str) -> list[str]:
     """The program and its arguments. Raises UserError."""
     try:
         argv = shlex.split(given)

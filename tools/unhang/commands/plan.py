@@ -42,18 +42,18 @@ JOURNAL = "journal.jsonl"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run, what to leave out, the limits of the waves, and how to show the plan."""
     parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
-    again = "; repeatable"
+    repeatable = "; repeatable"
     add_filters(parser, "findings to plan for")
-    parser.add_argument("--only", action="append", default=[], metavar="RULE", help=f"as --rule, with the full id{again}")
-    parser.add_argument("--except", dest="except_", action="append", default=[], metavar="HOSTS", help=f"exclude hosts or groups: 'gpu[001-004]'{again}")
+    parser.add_argument("--only", action="append", default=[], metavar="RULE", help=f"as --rule, with the full id{repeatable}")
+    parser.add_argument("--except", dest="except_", action="append", default=[], metavar="HOSTS", help=f"exclude hosts or groups: 'gpu[001-004]'{repeatable}")
     most = "nodes out of service at the same time, of those that answered (default: %(default)s)"
     parser.add_argument("--max-unavailable", default=MAX_UNAVAILABLE, metavar="N|N%", help=most)
     parser.add_argument("--floor", default=FLOOR, metavar="N|N%", help="nodes that always stay in service (default: %(default)s)")
-    of_group = f"nodes of an inventory group out of service at the same time: 'rack*=1', 'debug=50%%'{again}"
+    of_group = f"nodes of an inventory group out of service at the same time: 'rack*=1', 'debug=50%%'{repeatable}"
     parser.add_argument("--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group)
     parser.add_argument("--max-age", type=float, default=MAX_AGE_S / 3600, metavar="HOURS", help="a plan older than this is not applied (default: %(default)g)")
     parser.add_argument(
-        "--rules", action="append", default=[], metavar="DIR", help=f"a folder with additional rules (default: the rules that judged the run){again}"
+        "--rules", action="append", default=[], metavar="DIR", help=f"a folder with additional rules (default: the rules that judged the run){repeatable}"
     )
     add_format_option(parser, FORMATS, {"wide": "with the manual actions", "name": "nodes of the waves, one per line"})
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")

@@ -127,4 +127,4 @@ def head_lines(run: str, hosts: list[str], accepted: Sequence[str]) -> list[str]
 
 def summary_of(draft: Draft) -> str:
     """One line for people."""
-    return f"{len(draft.pins)} keys pinned, {len(draft.left_open)} left open"
+    return f"{len(draft.pins)} keys pinned, {len(draft.undecided)} left open"

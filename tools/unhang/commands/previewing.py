@@ -47,7 +47,7 @@ def shown_line(line: str) -> str:
 
 def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
     """0 when it went through, 2 when it did not on every node. Raises UserError when it did not begin, or was stopped."""
-    again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+    retry = f"{project.program_as_typed()} remediate {as_typed(folder)}"
     nodes = counted(sum(len(wave.hosts) for wave in plan.waves), "node")
     print(f"unhang: previewing {nodes}: roles in check mode, nothing is written; -v shows Ansible's own output", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="unhang-preview-") as place:
@@ -55,14 +55,14 @@ def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path,
         played = play_into(list(command), home, new_run, _line(arguments.verbose), _environment(home, results))
         events = parse_events(results.read_text(encoding="utf-8", errors="replace")) if results.is_file() else []
     if played.stopped:
-        raise UserError(f"stopped by hand; nothing was written on any node; preview again with: {again}")
+        raise UserError(f"stopped by hand; nothing was written on any node; preview again with: {retry}")
     if not (new_run / "run.json").is_file() and any(map(shown_line, played.output.splitlines())):  # refused before a node was asked, and the reason is told
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
     if not any(one["role"] for one in events) and not any(one["host"] in plan.by_host and one["status"] == "failed" for one in events):
         sys.stderr.write("" if arguments.verbose else played.output)
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
     _refuse_hosts_that_are_gone(folder, new_run)
-    _show(preview_of(plan, events), played, again, arguments)
+    _show(preview_of(plan, events), played, retry, arguments)
     return 0 if played.code == 0 else 2
 
 
@@ -90,7 +90,7 @@ def _line(verbose: bool) -> Callable[[str], None]:
     return report
 
 
-def _show(preview: dict[str, Any], played: Played, again: str, arguments: argparse.Namespace) -> None:
+def _show(preview: dict[str, Any], played: Played, retry: str, arguments: argparse.Namespace) -> None:
     if arguments.quiet:
         return
     if arguments.format == "json":
@@ -98,7 +98,7 @@ def _show(preview: dict[str, Any], played: Played, again: str, arguments: argpar
     elif arguments.format in ("table", "wide"):
         width, _, plain = terminal_shape(sys.stdout, os.environ)
         text = render_preview(preview, width if sys.stdout.isatty() else PIPED_WIDTH, wide=arguments.format == "wide")
-        ended = f"previewed; next: {again} --apply" if played.code == 0 else f"the preview failed on a node (ansible-playbook ended with {played.code})"
+        ended = f"previewed; next: {retry} --apply" if played.code == 0 else f"the preview failed on a node (ansible-playbook ended with {played.code})"
         deliver((ascii_only(text) if plain else text) + f"\n{ended}\n", "-")
     else:
         show_rows(arguments, lambda width: (), list(_rows(preview)), COLUMNS, "host")

@@ -21,7 +21,7 @@ from unhang.commands.previewing import run_preview, shown_line
 from unhang.commands.rollout_display import following
 from unhang.commands.showing import deliver
 from unhang.errors import UserError
-from unhang.plan.description import describe_left, describe_totals
+from unhang.plan.description import describe_totals, describe_unrepaired
 from unhang.plan.plan_document import FILE, Plan, read_plan
 from unhang.plan.planning import PlanOptions
 from unhang.report.json import render_json
@@ -79,7 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.status:
         return show(folder, plan, arguments)
     if not plan.waves:
-        raise UserError("\n  ".join([f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs", *describe_left(plan)]))
+        raise UserError(
+            "\n  ".join([f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs", *describe_unrepaired(plan)])
+        )
     home = project.find_project()
     project.link_pynvml(home)
     new_run = folder.parent / run_folder.new_run_id()
@@ -153,9 +155,9 @@ def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: P
 
 
 def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
-    again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
+    retry = f"{project.program_as_typed()} remediate {as_typed(folder)}"
     if played.stopped and not read_journal(folder).entries:
-        raise UserError(f"stopped by hand, before a node was touched; go on with: {again} --apply")
+        raise UserError(f"stopped by hand, before a node was touched; go on with: {retry} --apply")
     if not read_journal(folder).entries:
         if not any(map(shown_line, played.output.splitlines())):  # else the reason has been told
             sys.stderr.write(played.output)
@@ -164,7 +166,7 @@ def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Names
     code = show(folder, plan, arguments)
     if (code and played.code < 0) or played.stopped:
         what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
-        raise UserError(f"{what}; go on with: {again} --apply; where each node stands: {again} --status")
+        raise UserError(f"{what}; go on with: {retry} --apply; where each node stands: {retry} --status")
     return code
 
 

@@ -69,11 +69,11 @@ def _prune(arguments: argparse.Namespace) -> int:
     lost = [one for one in going if arguments.apply and not _removed(one.folder)]
     if not arguments.quiet:
         sys.stdout.write("".join(f"{visible(str(one.folder), 4000)}\n" for one in going))
-    sys.stderr.write(f"unhang: {_said(found, going, arguments.apply)}\n")
+    sys.stderr.write(f"unhang: {_summary(found, going, arguments.apply)}\n")
     return 2 if lost else 0
 
 
-def _said(found: list[RunOnDisk], going: list[RunOnDisk], applied: bool) -> str:
+def _summary(found: list[RunOnDisk], going: list[RunOnDisk], applied: bool) -> str:
     """What was or would be removed, and why others stay whatever their age."""
     stays = len(found) - len(going)
     pinned = sorted({one.kept for one in found if one.kept})

@@ -94,8 +94,8 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
 def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
     from unhang.report.prometheus import nodes_without_series, parse_labels, render_prometheus  # 0.1 s that no other format needs
 
-    if left := nodes_without_series(findings, arguments.per_node):
-        sys.stderr.write(f"unhang: {counted(left, 'node has', 'nodes have')} no series: --per-node {arguments.per_node}\n")
+    if skipped := nodes_without_series(findings, arguments.per_node):
+        sys.stderr.write(f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node {arguments.per_node}\n")
     return render_prometheus(findings, arguments.per_node, parse_labels(arguments.label))
 
 

@@ -94,9 +94,9 @@ def _variables(side: Side, launch: str) -> dict[str, Values]:
         for name, value in (effective[launch] or {}).items():
             found.setdefault(name, {}).setdefault(UNREAD if value is None else value, []).extend(hosts)
     for values in found.values():
-        left = set(side.hosts).difference(*values.values())
-        if left:
-            values.setdefault(NONE, []).extend(left)
+        without = set(side.hosts).difference(*values.values())
+        if without:
+            values.setdefault(NONE, []).extend(without)
     return {name: {value: tuple(sorted(hosts, key=natural)) for value, hosts in values.items()} for name, values in found.items()}
 
 

@@ -87,10 +87,10 @@ def rank_left_in_silence(facts: Facts) -> Iterator[Evidence]:
     failed = failed_of_root(facts)
     if failed is None or failed.exit.fields["code"] in SWEPT or facts.timeouts or first_failure(facts) or any(map(names_its_cause, facts.events)):
         return
-    left = [event for event in facts.of("peer_gone") if not event.quoted and rank_of(event) != failed.rank]
-    if left and not _spoke(facts, failed.rank):
+    peers_gone = [event for event in facts.of("peer_gone") if not event.quoted and rank_of(event) != failed.rank]
+    if peers_gone and not _spoke(facts, failed.rank):
         why = f"rank {failed.rank} ended first, with exit code {failed.exit.fields['code']} and without a word; others found it gone"
-        yield Evidence("rank_failed", STRONG, why, (failed.exit, left[0]), "left-in-silence")
+        yield Evidence("rank_failed", STRONG, why, (failed.exit, peers_gone[0]), "left-in-silence")
 
 
 def _spoke(facts: Facts, rank: int) -> bool:

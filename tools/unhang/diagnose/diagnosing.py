@@ -85,14 +85,14 @@ def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: l
         if path is not None:
             stream.close()
     if about.kind == "dump" and path is not None:
-        again = open_input(path)
+        reopened = open_input(path)
         try:
-            flights.append(read_dump(again.read(LARGEST_DUMP + 1), name))
+            flights.append(read_dump(reopened.read(LARGEST_DUMP + 1), name))
         except (ValueError, EOFError) as problem:
             about.kind = "unread"
             about.notes.append(f"is no flight-recorder dump that can be read: {problem}")
         finally:
-            again.close()
+            reopened.close()
         return
     if scan.full:
         about.notes.append(f"more than enough lines of: {', '.join(sorted(scan.full))}")

@@ -129,11 +129,11 @@ def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
 
 def few_gpus_work_and_more_do_not(facts: Facts) -> Iterator[Evidence]:
     """Few GPUs work together, more hang, and the matrix shows that some are near each other and others beyond a switch or a processor."""
-    told, signs = facts.of("fewer_gpus_work"), hang_signs(facts)
+    reported, signs = facts.of("fewer_gpus_work"), hang_signs(facts)
     ways = {word for event in facts.of("topology") for word in (event.fields["value"] or "").split()}
-    if told and signs and ways & set(_FAR) and (ways & set(_NEAR) or any(way[:2] == "NV" and way[2:].isdigit() for way in ways)):
+    if reported and signs and ways & set(_FAR) and (ways & set(_NEAR) or any(way[:2] == "NV" and way[2:].isdigit() for way in ways)):
         why = "few GPUs work together and more hang, and the GPUs are not all equally near to each other"
-        yield Evidence("acs_iommu", STRONG - 0.4, why, (told[0], facts.of("topology")[0], signs[0]), "few-gpus-and-topology")
+        yield Evidence("acs_iommu", STRONG - 0.4, why, (reported[0], facts.of("topology")[0], signs[0]), "few-gpus-and-topology")
 
 
 def module_missing_and_no_cuda(facts: Facts) -> Iterator[Evidence]:

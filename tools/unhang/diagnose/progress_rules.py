@@ -46,8 +46,8 @@ def one_rank_reports_alone(facts: Facts) -> Iterator[Evidence]:
     """One rank alone waits, and lines of another one stand in the same log: that one was there and did not enter the collective."""
     ranks = {one.rank for one in facts.timeouts}
     others = sorted({event.prefix.rank for event in facts.events if event.prefix.rank is not None and not event.quoted} - ranks)
-    told = facts.of("pg_idle") or facts.of("single_rank_work")  # these say what the other one did
-    if len(ranks) == 1 and None not in ranks and others and not told and first_failure(facts) is None:
+    idle = facts.of("pg_idle") or facts.of("single_rank_work")  # these say what the other one did
+    if len(ranks) == 1 and None not in ranks and others and not idle and first_failure(facts) is None:
         one = facts.timeouts[0]
         why = f"rank {one.rank} alone reports that it waits, and rank {others[0]}, whose lines stand here too, does not"
         yield Evidence("rank_desync_app", SUPPORTING, why, (one.event,), "one-rank-reports")

@@ -44,10 +44,10 @@ class Prefix:
 
     def completed(self, outer: Prefix, *, time: bool, host: bool) -> Prefix:
         """With the rank of what stands around the line where it has none of its own; with its time or host where that is asked for."""
-        told = replace(self, rank=outer.rank) if self.rank is None and outer.rank is not None else self
+        merged = replace(self, rank=outer.rank) if self.rank is None and outer.rank is not None else self
         if time and outer.time_s is not None:
-            told = replace(told, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp)
-        return replace(told, host=outer.host) if host and outer.host else told
+            merged = replace(merged, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp)
+        return replace(merged, host=outer.host) if host and outer.host else merged
 
 
 def parse_prefix(text: str, start: int) -> Prefix:

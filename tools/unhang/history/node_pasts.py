@@ -40,14 +40,14 @@ def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...
         "SELECT seq, started FROM runs WHERE seq <= (SELECT seq FROM runs WHERE id = ?) ORDER BY seq DESC LIMIT ?", (run, MOST_RUNS)
     ).fetchall()
     lines: dict[str, list[str]] = {}
-    left = MOST_IN_ALL
+    remaining = MOST_IN_ALL
     for (now, started), (before, _) in itertools.pairwise(rows):
         for host, line in _lines(connection, before, now, visible(started, 40).replace("T", " ")[:16]):
-            told = lines.setdefault(host, []) if host in met else []
-            if host in met and left and len(told) < MOST_LINES:
-                told.append(line)
-                left -= 1
-    return {host: tuple(told) for host, told in lines.items() if told}
+            past = lines.setdefault(host, []) if host in met else []
+            if host in met and remaining and len(past) < MOST_LINES:
+                past.append(line)
+                remaining -= 1
+    return {host: tuple(past) for host, past in lines.items() if past}
 
 
 def _lines(connection: sqlite3.Connection, before: int, now: int, when: str) -> Iterator[tuple[str, str]]:

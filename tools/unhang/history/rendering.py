@@ -110,8 +110,8 @@ def _came_with(one: Beginning) -> list[str]:
     for fact in one.together[:MOST_TOGETHER]:
         others = f", and on {counted(fact.others, 'node')} without the finding" if fact.others else ""
         lines.append(f"with it changed {_changed(fact.fact, fact.before, fact.now)} (on {fact.on} of {counted(len(one.hosts), 'node')}{others})")
-    left = len(one.together) - MOST_TOGETHER
-    return [*lines, *([f"and {counted(left, 'more fact')}: --format json has all"] if left > 0 else [])]
+    omitted = len(one.together) - MOST_TOGETHER
+    return [*lines, *([f"and {counted(omitted, 'more fact')}: --format json has all"] if omitted > 0 else [])]
 
 
 def render_host(host: str, held: Sequence[Holding], happened: Sequence[Event], pasts: Sequence[OwnPast], width: int) -> list[str]:

@@ -98,11 +98,13 @@ def ending_waivers(connection: sqlite3.Connection, today: datetime.date, days: i
     for (rule, title, severity, text), hosts in groups.items():
         waiver = parsed(text)
         try:
-            left = (datetime.date.fromisoformat(str(waiver.get("until"))) - today).days
+            remaining_days = (datetime.date.fromisoformat(str(waiver.get("until"))) - today).days
         except ValueError:
             continue  # a waiver without an end
-        if left <= days:
-            found.append(EndingWaiver(rule, title, severity, str(waiver["until"]), left, str(waiver.get("by")), str(waiver.get("reason")), _sorted(hosts)))
+        if remaining_days <= days:
+            found.append(
+                EndingWaiver(rule, title, severity, str(waiver["until"]), remaining_days, str(waiver.get("by")), str(waiver.get("reason")), _sorted(hosts))
+            )
     return sorted(found, key=lambda one: (one.days, one.rule))
 
 

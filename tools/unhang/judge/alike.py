@@ -16,30 +16,30 @@ MOST_KNOWN = 2048
 
 @dataclass
 class Known:
-    """What is known of all nodes that are configured alike, by bundle. told: those of which functions tell that they pass; left: all others."""
+    """What is known of all nodes that are configured alike, by bundle. quick: those that functions find to pass; others: the rest."""
 
     decided: list[BundleVerdicts]
-    told: Sequence[Open]
-    left: Sequence[Open]
+    quick: Sequence[Open]
+    others: Sequence[Open]
     functions: int = 0
-    passed: BundleVerdicts | None = None  # decided and told as one, where all functions pass; made when a second node is like this one
+    passed: BundleVerdicts | None = None  # decided and quick as one, where all functions pass; made when a second node is like this one
 
-    def judge(self, node: NodeView, world: TheWorld, evaluator: Evaluator, again: bool) -> list[BundleVerdicts]:
-        """All verdicts on one of these nodes. again: another one was judged before."""
+    def judge(self, node: NodeView, world: TheWorld, evaluator: Evaluator, not_first: bool) -> list[BundleVerdicts]:
+        """All verdicts on one of these nodes. not_first: another one was judged before."""
         sections = node.sections
-        failing = [one for one in self.told if not one.passes(sections)]
-        if again and self.passed is None:
+        failing = [one for one in self.quick if not one.passes(sections)]
+        if not_first and self.passed is None:
             self._join()
         if not failing and self.passed is not None:
             outcomes = [self.passed]
         else:
-            outcomes = [*self.decided, *(one.judge(node, world, evaluator) if one in failing or one.outcome is None else one.outcome for one in self.told)]
+            outcomes = [*self.decided, *(one.judge(node, world, evaluator) if one in failing or one.outcome is None else one.outcome for one in self.quick)]
         evaluator.evaluations += self.functions
-        return outcomes + [one.judge(node, world, evaluator) for one in self.left]
+        return outcomes + [one.judge(node, world, evaluator) for one in self.others]
 
     def _join(self) -> None:
         self.decided = [joined(self.decided)]
-        self.passed = joined([*self.decided, *(one.outcome for one in self.told if one.outcome is not None)])
+        self.passed = joined([*self.decided, *(one.outcome for one in self.quick if one.outcome is not None)])
 
 
 @dataclass
@@ -59,6 +59,6 @@ class Signed:
 def known_of(parts: Sequence[BundleVerdicts | Open], sections: Any) -> Known:
     """What each bundle says of nodes that are alike, put together. sections: of the first of them: a function that cannot tell there is not asked again."""
     opens = [one for one in parts if isinstance(one, Open)]
-    told = [one for one in opens if one.functions and one.passes(sections)]
-    left = [one for one in opens if one not in told]
-    return Known([one for one in parts if not isinstance(one, Open)], told, left, sum(len(one.functions) for one in told))
+    quick = [one for one in opens if one.functions and one.passes(sections)]
+    others = [one for one in opens if one not in quick]
+    return Known([one for one in parts if not isinstance(one, Open)], quick, others, sum(len(one.functions) for one in quick))

@@ -21,7 +21,7 @@ class Describer:
     def __init__(self, rules: Sequence[Rule]):
         self.rules = rules
         self._text_takers = [_takers(rule.text_reads - rule.decision_reads) for rule in rules]
-        self._words: dict[Any, dict[str, str]] = {}
+        self._texts: dict[Any, dict[str, str]] = {}
         self._wheres: dict[Any, dict[str, Any]] = {}  # of rows of tables
 
     def describe(
@@ -32,7 +32,7 @@ class Describer:
         takers, is_spelt = self._text_takers[number]
         values = tuple([_taken(node, path, take) for path, take in takers])
         key = (number, judged, repr(values) if is_spelt else values)
-        found = self._words.get(key)
+        found = self._texts.get(key)
         where = self._where(rule, number, judged, node.sections)
         if found is not None and where is not None:
             return found, where
@@ -41,8 +41,8 @@ class Describer:
         items = {} if judged.item is None else known[number]
         if found is None:
             found = finding_texts(rule, world(), judged, items)
-            if len(self._words) < MOST_REMEMBERED:
-                self._words[key] = found
+            if len(self._texts) < MOST_REMEMBERED:
+                self._texts[key] = found
         where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))
         if judged.item is not None and judged.item.startswith("tables.") and len(self._wheres) < MOST_REMEMBERED:
             self._wheres[number, judged] = where

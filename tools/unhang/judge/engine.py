@@ -122,13 +122,13 @@ class Engine:
         slices = self._vectors.of(node.sections, node.seen)
         key = (policy_key, slices, nulls_of(self._nulls, node.sections), *[context_of(node, name) for name in self._contexts])
         known = self._signed.known.get(key)
-        again = known is not None
+        not_first = known is not None
         if known is None:
             vector = [*self._vectors.vector(slices), *self._other_values(node, policy_key)]
             steady = [bundle.judge(vector, world, self._evaluator) for bundle in self._steady]
             own = [bundle.standing(vector, node, world, self._evaluator) for bundle in self._own]
             known = self._signed.put(key, known_of([*steady, *own], node.sections))
-        return known.judge(node, world, self._evaluator, again)
+        return known.judge(node, world, self._evaluator, not_first)
 
     def _forget(self) -> None:
         self._vectors.forget()

@@ -130,8 +130,8 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
     """(all that the child said, whether the deadline passed first)."""
     pieces: list[bytes] = []
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([reader], [], [], left)[0]:
+        remaining_s = deadline - time.monotonic()
+        if remaining_s <= 0 or not select.select([reader], [], [], remaining_s)[0]:
             return b"".join(pieces), True
         piece = os.read(reader, 1 << 16)
         if not piece:

@@ -53,7 +53,7 @@ def describe_person_rules(plan: Plan) -> dict[str, str]:
     return _folded((entry.host, ", ".join(sorted({one.rule for one in entry.person}))) for entry in plan.hosts if entry.person)
 
 
-def describe_left(plan: Plan, most: int = 6) -> list[str]:
+def describe_unrepaired(plan: Plan, most: int = 6) -> list[str]:
     """What no role repairs, a line each with its hosts, refusals first; more than `most` are counted."""
     found = [*describe_refusals(plan).items(), *describe_persons(plan).items()]
     lines = [f"{shortened(hosts, 120)}: {what}" for what, hosts in found[:most]]

@@ -84,8 +84,8 @@ def _hcas(network: Mapping[str, Any], layer: str, desired: DesiredState) -> Comp
     ports = chosen_ports(network, layer, desired)
     fastest = max(rate for _name, _port, rate in ports)
     taken = ports if desired.hcas else [row for row in ports if row[2] == fastest]
-    left = [f"{name}:{port} ({rate:g} Gbit/s)" for name, port, rate in ports if (name, port, rate) not in taken]
-    notes = [f"slower than {fastest:g} Gbit/s and left out: {', '.join(left)}"] if left else []
+    slower = [f"{name}:{port} ({rate:g} Gbit/s)" for name, port, rate in ports if (name, port, rate) not in taken]
+    notes = [f"slower than {fastest:g} Gbit/s and left out: {', '.join(slower)}"] if slower else []
     return ComputedValue("=" + ",".join(f"{name}:{port}" for name, port, _rate in taken), notes)
 
 

@@ -38,7 +38,7 @@ class Pin:
 
 
 @dataclass(frozen=True)
-class LeftOpen:
+class Undecided:
     """A key that is not written, and why: the nodes differ, or a person has to decide."""
 
     key: str
@@ -50,39 +50,39 @@ class Draft:
     """What a policy would say of the nodes that it was taken from."""
 
     pins: tuple[Pin, ...]
-    left_open: tuple[LeftOpen, ...]
+    undecided: tuple[Undecided, ...]
 
 
 def policy_from_nodes(nodes: Mapping[str, Sections]) -> Draft:
     """nodes: host -> sections of its facts (unhang/node-facts/1), at least one."""
     pins: list[Pin] = []
-    left_open: list[LeftOpen] = []
+    undecided: list[Undecided] = []
     for key in KEYS:
         values = {host: key.read(sections) for host, sections in nodes.items()}
         decided = _decide(key, values)
         if isinstance(decided, Pin):
             pins.append(decided)
         elif decided is not None:
-            left_open.append(decided)
-    return Draft(tuple(pins), (*left_open, *BY_HAND))
+            undecided.append(decided)
+    return Draft(tuple(pins), (*undecided, *BY_HAND))
 
 
-def _decide(key: Key, values: Mapping[str, Any]) -> Pin | LeftOpen | None:
+def _decide(key: Key, values: Mapping[str, Any]) -> Pin | Undecided | None:
     path, known = f"{key.section}.{key.name}", [value for value in values.values() if value is not None]
     if not known:
         return None
     if len(known) < len(values):
         lacking = sorted(host for host, value in values.items() if value is None)
-        return LeftOpen(path, f"no value on {', '.join(lacking[:5])}")
+        return Undecided(path, f"no value on {', '.join(lacking[:5])}")
     if key.least:
         return Pin(key.section, key.name, _least(known), key.why)
     distinct = {json.dumps(value): value for value in known}
     if len(distinct) > 1:
         described = "; ".join(f"{value} on {', '.join(_hosts_with(values, value)[:5])}" for value in distinct.values())
-        return LeftOpen(path, f"the nodes differ: {described}")
+        return Undecided(path, f"the nodes differ: {described}")
     [value] = distinct.values()
     if key.version and (problem := check_version(value, key.version)):
-        return LeftOpen(path, f"{value!r} has no order that could be compared: {problem}")
+        return Undecided(path, f"{value!r} has no order that could be compared: {problem}")
     return Pin(key.section, key.name, value, key.why)
 
 
@@ -110,7 +110,7 @@ def render_policy(draft: Draft, head: Sequence[str], bandwidth: Sequence[Mapping
         lines += [f"    - {json.dumps(row, ensure_ascii=False)}" for row in bandwidth]
     if not draft.pins and not bandwidth:
         lines[-1] = "unhang_policy: {}"
-    lines += ["  # Left open:", *(f"  #   {one.key}: {_one_line(one.why)}" for one in draft.left_open)]
+    lines += ["  # Left open:", *(f"  #   {one.key}: {_one_line(one.why)}" for one in draft.undecided)]
     return "\n".join(lines) + "\n"
 
 
@@ -230,9 +230,9 @@ KEYS = (
     Key("host", "numa_balancing", _at("limits", "numa_balancing"), "as it is set"),
 )  # fmt: skip
 BY_HAND = (
-    LeftOpen("driver.min, driver.max", "the version above is exact; take it away to allow a range"),
-    LeftOpen("cuda, torch", "environments bring their own; name folders under torch.environments to have them read"),
-    LeftOpen("nccl.settings", "which settings jobs need is no property of a node"),
-    LeftOpen("network.interfaces", "which of them training may use, a person knows"),
-    LeftOpen("waivers, thresholds", "a good node needs none"),
+    Undecided("driver.min, driver.max", "the version above is exact; take it away to allow a range"),
+    Undecided("cuda, torch", "environments bring their own; name folders under torch.environments to have them read"),
+    Undecided("nccl.settings", "which settings jobs need is no property of a node"),
+    Undecided("network.interfaces", "which of them training may use, a person knows"),
+    Undecided("waivers, thresholds", "a good node needs none"),
 )

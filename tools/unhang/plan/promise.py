@@ -74,8 +74,8 @@ class Promise:
             self._facts[judged.facts] = sections_of(judged.facts)
         applied = policy if self.judge.is_usable(judged.policy) else judged.policy
         refusals = self.judge.refusals(judged.host, judged.groups, applied, self._facts[judged.facts])
-        told = "; ".join(f"{one['title']} ({one['rule']})" for one in refusals)
-        return visible(f"no role acts on this node, for its unhang_policy is refused: {told}; correct unhang_policy first", LONGEST) if told else ""
+        why = "; ".join(f"{one['title']} ({one['rule']})" for one in refusals)
+        return visible(f"no role acts on this node, for its unhang_policy is refused: {why}; correct unhang_policy first", LONGEST) if why else ""
 
     def _known(self, findings: Sequence[Found], policy: Mapping[str, Any], policy_key: int, kept: Kept) -> RoleRemedies:
         """What does not depend on the judge of policies."""
@@ -92,9 +92,9 @@ class Promise:
         reasons = {role: reason for role, reason in kept.refusals if role in whole.roles}
         if not reasons:
             return whole
-        left = [one for one in rows if (one["remedy"] or {}).get("role") not in reasons]
+        remaining = [one for one in rows if (one["remedy"] or {}).get("role") not in reasons]
         turned_down = ((rule, _reason(role, reason)) for role, reason in reasons.items() for rule in whole.roles[role])
-        return replace(sort_remedies(left, policy, kept.present, self.reads, self.known), person=whole.person, turned_down=tuple(sorted(turned_down)))
+        return replace(sort_remedies(remaining, policy, kept.present, self.reads, self.known), person=whole.person, turned_down=tuple(sorted(turned_down)))
 
 
 def _reason(role: str, reason: str) -> str:

@@ -22,15 +22,15 @@ def resolve_policy(policy: Mapping[str, Any], proposals: Sequence[PolicyRequest]
 
     The inventory is never overruled, and a rule of which one key is in conflict is left out as a whole.
     """
-    left, conflicts = list(proposals), dict[str, str]()
+    remaining, conflicts = list(proposals), dict[str, str]()
     while True:
-        merged = merge_requests([*left, PolicyRequest(INVENTORY, policy)])
+        merged = merge_requests([*remaining, PolicyRequest(INVENTORY, policy)])
         if not merged.conflicts:
             return Resolved(_laid_over(policy, merged.policy), conflicts)
         for conflict in merged.conflicts:
             wanted = ", and ".join(f"{side['because']} wants {side['wants']}" for side in conflict["sides"])
             conflicts |= {side["because"]: f"{wanted}; {conflict['decides']}" for side in conflict["sides"] if side["because"] != INVENTORY}
-        left = [one for one in left if one.because not in conflicts]
+        remaining = [one for one in remaining if one.because not in conflicts]
 
 
 def value_at(policy: Mapping[str, Any], path: Sequence[str]) -> Any:

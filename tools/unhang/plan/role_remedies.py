@@ -12,7 +12,7 @@ from unhang.plan.nccl_known import Known
 from unhang.plan.resolved_policy import resolve_policy, value_at
 from unhang.text import visible
 from unhang.triage.remedies import PolicyRequest
-from unhang.triage.role_needs import NEEDS, reaches, untold_text
+from unhang.triage.role_needs import NEEDS, reaches, unconfigured_text
 
 # As playbooks/remediate.yml plays them: kernel first, for a driver is built for it; what must not drift is held last.
 ROLE_ORDER = ("kernel", "gpu_driver", "fabric_manager", "nccl_profile", "build_toolchain", "gpu_binding", "host_tuning", "package_hold")
@@ -86,7 +86,7 @@ def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
         version = f"{wanted['min']} or newer" if wanted.get("min") else wanted.get("version") or "the policy's"
         return visible(f"NCCL in {(finding.get('where') or {}).get('path')} is of no package: bring that environment to {version}", LONGEST)
     if lacks:
-        return untold_text(role, lacks)
+        return unconfigured_text(role, lacks)
     if role:
         return f"role {role} changes nothing here under unhang_policy as it is: look at the evidence, and at the policy"
     return "no remedy is known; look at the evidence"

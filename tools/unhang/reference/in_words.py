@@ -175,26 +175,26 @@ class _Speech:
 
     def _field(self, holder: nodes.Node, name: str) -> str:
         if isinstance(holder, nodes.Name) and holder.name == "item":
-            return f"its {_words(name)}"
+            return f"its {_phrase_of(name)}"
         if isinstance(holder, nodes.Name) and holder.name == "tables":
             return self._titled(name)
         if table := self._table(holder):
-            return f"what {table} calls {_words(name)}"
+            return f"what {table} calls {_phrase_of(name)}"
         if isinstance(holder, nodes.Getitem) and (table := self._table(holder.node)):
-            return f"the {_words(name)} of {self.value(holder.arg)} in {table}"
+            return f"the {_phrase_of(name)} of {self.value(holder.arg)} in {table}"
         if isinstance(holder, nodes.Getattr) and (table := self._table(holder.node)):
-            return f"the {_words(name)} of {_words(holder.attr)} in {table}"
+            return f"the {_phrase_of(name)} of {_phrase_of(holder.attr)} in {table}"
         if isinstance(holder, (nodes.Name, nodes.Getattr)):
             held = self.value(holder)
-            return f"{held} {_words(name)}" if held.startswith("its ") else f"{held}.{name}"
-        return f"the {_words(name)} of {self.value(holder)}"
+            return f"{held} {_phrase_of(name)}" if held.startswith("its ") else f"{held}.{name}"
+        return f"the {_phrase_of(name)} of {self.value(holder)}"
 
     def _table(self, node: nodes.Node) -> str:
         """The name of a table of the catalogue, where the node is one; else empty."""
         return self._titled(node.attr) if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "tables" else ""
 
     def _titled(self, name: str) -> str:
-        title = str(getattr(self.tables.get(name), "row", {}).get("title") or _words(name))
+        title = str(getattr(self.tables.get(name), "row", {}).get("title") or _phrase_of(name))
         return f"the table “{title.split(':')[0].split(';')[0].split(',')[0]}”"
 
     def of_Filter(self, node: nodes.Filter) -> str:
@@ -220,14 +220,14 @@ class _Speech:
         field = next((one.value.value for one in node.kwargs or () if one.key == "attribute" and isinstance(one.value, nodes.Const)), None)
         if field is None:
             return held if node.args and getattr(node.args[0], "value", "") in _SILENT else _strange()
-        return f"the {_words(str(field))} of {held}"
+        return f"the {_phrase_of(str(field))} of {held}"
 
     def _narrowed(self, node: nodes.Filter, rejects: bool, by_field: bool) -> str:
         """X whose field …; X that …"""
         arguments = list(node.args or [])
         subject = "that"
         if by_field:
-            subject = f"whose {_words(str(getattr(arguments.pop(0), 'value', '')))}"
+            subject = f"whose {_phrase_of(str(getattr(arguments.pop(0), 'value', '')))}"
         test = str(getattr(arguments.pop(0), "value", "")) if arguments else ""
         phrase = self._tested(test, arguments) if test else "is yes"
         held = self.value(node.node)
@@ -247,7 +247,7 @@ class _Speech:
     of_Add = of_Sub = of_Mul = of_Div = of_FloorDiv = of_Mod = _calculated
 
 
-def _words(name: str) -> str:
+def _phrase_of(name: str) -> str:
     """A field's name: by_gpu.nvlinks_active is nvlinks active."""
     return name.rpartition(".")[2].replace("_", " ")
 

@@ -30,12 +30,12 @@ class Card:
 
 def cards_of(findings: Sequence[Mapping[str, Any]], causes: Sequence[Mapping[str, Any]]) -> list[Card]:
     """Every failure on one card: that of the first cause that has it, in the order of harm. Causes point into `findings`, as in findings.json."""
-    left = {place for place, finding in enumerate(findings) if finding.get("verdict") == "fail"}
+    remaining = {place for place, finding in enumerate(findings) if finding.get("verdict") == "fail"}
     cards: list[Card] = []
     number = 0
     for cause in [*causes, None]:
-        mine = sorted(left if cause is None else left.intersection(cause["findings"]))
-        left.difference_update(mine)
+        mine = sorted(remaining if cause is None else remaining.intersection(cause["findings"]))
+        remaining.difference_update(mine)
         folds = fold_findings(findings[place] for place in mine)
         if cause is not None:
             folds.sort(key=lambda fold: fold.example.get("rule") != cause["rule"])

@@ -55,14 +55,14 @@ def _counted(findings: Sequence[Mapping[str, Any]], field: str, values: Sequence
 
 def _cause(cause: Mapping[str, Any], places: Mapping[int, int], findings: Sequence[Mapping[str, Any]], by: Filter) -> dict[str, Any] | None:
     """A cause with the findings and nodes that are left; None when nothing is."""
-    left = [place for place in cause["findings"] if place in places]
+    kept = [place for place in cause["findings"] if place in places]
     nodes = _among(cause["nodes"], by.hosts)
-    if not left or (cause["nodes"] and not nodes):
+    if not kept or (cause["nodes"] and not nodes):
         return None
-    severity = min((findings[place]["severity"] for place in left), key=SEVERITIES.index)
-    explains = sorted({findings[place]["rule"] for place in left} - {cause["rule"]})
+    severity = min((findings[place]["severity"] for place in kept), key=SEVERITIES.index)
+    explains = sorted({findings[place]["rule"] for place in kept} - {cause["rule"]})
     devices = [row for row in cause["devices"] if by.hosts is None or row["host"] in by.hosts]
-    return {**cause, "nodes": nodes, "findings": [places[place] for place in left], "severity": severity, "explains": explains, "devices": devices}
+    return {**cause, "nodes": nodes, "findings": [places[place] for place in kept], "severity": severity, "explains": explains, "devices": devices}
 
 
 def _among(hosts: Sequence[str], wanted: Collection[str] | None) -> list[str]:

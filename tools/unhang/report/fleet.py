@@ -112,8 +112,8 @@ def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], standing_
         tip = _tip(node, stands, folds)
         cells.append(Cell(node.host, stands.kind, round(x, 1), round(y, 1), _label(node.host) if named else "", tip, anchors[node.host]))
     counts = stated(Counter(cell.kind for cell in cells))
-    told = [f"{count:,} {word}" for word, count in counts.items()]
-    summary, brief = ", ".join(told), ", ".join(told[:-1] if "healthy" in counts else told) or "healthy"
+    parts = [f"{count:,} {word}" for word, count in counts.items()]
+    summary, brief = ", ".join(parts), ", ".join(parts[:-1] if "healthy" in counts else parts) or "healthy"
     whole, height = f"{counted(len(nodes), 'node')}: {summary}", -(-len(nodes) // COLUMNS) * STEP_Y
     return Panel(name, tuple(node.host for node in ordered), whole, brief, named, height, tuple(cells))
 

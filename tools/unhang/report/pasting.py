@@ -30,7 +30,7 @@ def commands_of(fold: Fold, by_rule: Mapping[str, Sequence[Mapping[str, Any]]], 
 def command_lines(text: str, width: int) -> list[str]:
     r"""A command over several lines, each but the last ending in a backslash; nothing between quotes is broken."""
     lines = [""]
-    for word in _with_values(_words(text)):
+    for word in _with_values(_split(text)):
         longer = f"{lines[-1]} {word}".strip()
         if lines[-1] and len(longer) > width - 2:
             lines[-1] += " \\"
@@ -51,7 +51,7 @@ def _with_values(parts: Sequence[str]) -> list[str]:
     return joined
 
 
-def _words(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     """Split at blanks outside quotes."""
     parts, quote = [""], ""
     for letter in text:

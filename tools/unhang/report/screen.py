@@ -55,8 +55,8 @@ def render_screen(
     head = _head(findings, width)
     foot = _foot(findings, run, program, planned)
     causes: Sequence[Mapping[str, Any]] = findings["causes"]
-    shown, left = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
-    lines = [*head, *shown, *_rest(left, width), *foot]
+    shown, omitted = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
+    lines = [*head, *shown, *_rest(omitted, width), *foot]
     return printed([_styled(line) for line in lines], width, color, plain)
 
 
@@ -99,12 +99,12 @@ def _foot(findings: Mapping[str, Any], run: str, program: str, planned: bool) ->
     return [*lines, ("", f"next: {program} plan {run}" if planned else f"next: {program} report {run} --format html", "bold")]
 
 
-def _rest(left: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
-    if not left:
+def _rest(omitted: Sequence[Mapping[str, Any]], width: int) -> list[Line]:
+    if not omitted:
         return []
-    counts = {severity: sum(cause["severity"] == severity for cause in left) for severity in SEVERITIES}
+    counts = {severity: sum(cause["severity"] == severity for cause in omitted) for severity in SEVERITIES}
     described = ", ".join(f"{count:,} {severity}" for severity, count in counts.items() if count)
-    return [("", line, "bold") for line in _wrapped(f"and {counted(len(left), 'more cause')}: {described}", width)]
+    return [("", line, "bold") for line in _wrapped(f"and {counted(len(omitted), 'more cause')}: {described}", width)]
 
 
 def _fitted(

@@ -101,11 +101,11 @@ class _Gate(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SmokeTests:
-    """faults: why a result is not among them, in a line each; left: how many older ones were not read."""
+    """faults: why a result is not among them, in a line each; unread: how many older ones were not read."""
 
     results: tuple[SmokeResult, ...]
     faults: tuple[str, ...] = ()
-    left: int = 0
+    unread: int = 0
 
 
 def read_smoke_tests(run_dir: Path, named: Sequence[Path] = ()) -> SmokeTests:

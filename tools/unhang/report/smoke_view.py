@@ -90,7 +90,7 @@ class RateTable:
     ranks: int
     columns: tuple[str, ...]
     rows: tuple[RateRow, ...]
-    left: int
+    omitted: int
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ def smoke_view(given: SmokeTests) -> SmokeView | None:
         return None
     ordered = sorted(given.results, key=lambda one: (one.verdict == "pass", -len(one.hosts)))
     drawn = [one for one in ordered if one.phases or one.suspects or one.p2p]
-    left = [f"{counted(given.left, 'older result')} not read"] if given.left else []
+    unread = [f"{counted(given.unread, 'older result')} not read"] if given.unread else []
     tests = tuple(_test(one, is_open=not place or one.verdict != "pass") for place, one in enumerate(drawn[:MOST_DRAWN]))
-    return SmokeView(tests, len(drawn[MOST_DRAWN:]), tuple(_tables(given.results)), (*given.faults[:5], *left))
+    return SmokeView(tests, len(drawn[MOST_DRAWN:]), tuple(_tables(given.results)), (*given.faults[:5], *unread))
 
 
 def _test(one: SmokeResult, is_open: bool) -> Test:

@@ -73,7 +73,7 @@ def admit(standing: Standing, wave: int, limits: Limits) -> Admission:
         node = standing.node(host)
         if node.state in FINAL:
             continue
-        if not room.has_in(host) and (why := room.none_left(host)):
+        if not room.has_in(host) and (why := room.why_full(host)):
             postponed[host] = why
         elif not stopped:
             room.put_in(host)
@@ -93,7 +93,7 @@ class _Room:
     def has_in(self, host: str) -> bool:
         return host in self.out or host in self.added
 
-    def none_left(self, host: str) -> str | None:
+    def why_full(self, host: str) -> str | None:
         """Why the host would be one too many."""
         full = next((at for at, one in enumerate(self.limits) if host in one.hosts and self.taken[at] >= one.out_of_service), None)
         if full is not None and full not in self.full:

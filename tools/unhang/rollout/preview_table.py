@@ -26,8 +26,8 @@ def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
     lines = [f"preview of the plan of run {visible(preview['run'])}: nothing was written on any node", ""]
     for described, rows in shown:
         lines += [*_group(described, rows, width), ""]
-    if left := [row for _, rows in ordered[len(shown) :] for row in rows]:
-        lines += [f"and {counted(len(left), 'more node')}, each with another outcome: {_counts(left)}", ""]
+    if omitted := [row for _, rows in ordered[len(shown) :] for row in rows]:
+        lines += [f"and {counted(len(omitted), 'more node')}, each with another outcome: {_counts(omitted)}", ""]
     lines += textwrap.wrap(f"{counted(len(preview['hosts']), 'node')}: {_counts(preview['hosts'])}; {_reboots(preview['hosts'])}", width)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -47,22 +47,22 @@ def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
     """(role or label, outcome, text) of a host."""
     cut = None if wide else LONGEST_WHY
     if row["why"]:
-        yield "the node", REFUSES, _said(row["why"], cut)
+        yield "the node", REFUSES, _visible(row["why"], cut)
     for one in row["roles"]:
         if row["why"] and one["outcome"] == NOT_PLAYED:
             continue  # what stopped the node has been said
         yield from _role(one, wide)
     for why in row["refused"]:
-        yield "the plan", REFUSES, _said(why, cut)
+        yield "the plan", REFUSES, _visible(why, cut)
     forward = [one["why"] for one in row["reboots"] if one["step"] != "rollback"]
     if forward and not row["why"]:
-        yield "reboot", f"{len(forward)} at most", _said("; ".join(forward), cut)
+        yield "reboot", f"{len(forward)} at most", _visible("; ".join(forward), cut)
     if row["jobs"]:
         yield "jobs", "", f"{counted(row['jobs'], 'process', 'processes')} on its GPUs when it was read"
 
 
 def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
-    texts = {REFUSES: _said(one["why"], None if wide else LONGEST_WHY), NO_CHANGE: f"nothing to do for {', '.join(one['because'])}"}
+    texts = {REFUSES: _visible(one["why"], None if wide else LONGEST_WHY), NO_CHANGE: f"nothing to do for {', '.join(one['because'])}"}
     outcome, role = one["outcome"], one["role"]
     if outcome in texts or not one["changes"]:
         yield role, outcome, texts.get(outcome, "")
@@ -74,7 +74,7 @@ def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
         yield role, "", f"and {counted(len(described) - most, 'more change')}"
     reports = one["reports"] if wide else one["reports"][:MOST_REPORTS]
     for text in reports:
-        yield role, "", f"reports: {_said(text, None if wide else LONGEST_REPORT)}"
+        yield role, "", f"reports: {_visible(text, None if wide else LONGEST_REPORT)}"
     if more := len(one["reports"]) - len(reports):
         yield role, "", f"and {counted(more, 'more report')}"
 
@@ -89,7 +89,7 @@ def _change(change: Row, wide: bool) -> Iterator[str]:
         yield from (f"  {visible(line, 400)}" for line in (diff["lines"] if wide else ()))
 
 
-def _said(text: str, cut: int | None) -> str:
+def _visible(text: str, cut: int | None) -> str:
     return visible(text) if cut is None else visible(text, cut)
 
 

@@ -73,8 +73,8 @@ class Progress:
         """The wave that is played, and how many are through and to come."""
         if self.wave is None:
             return f"{counted(len(self.plan.waves), 'wave')} to come"
-        wave, left = self.plan.waves[self.wave], len(self.plan.waves) - self.wave - 1
-        return f"{wave.name}: {counted(len(wave.hosts), 'node')}; {counted(self.wave, 'wave')} done, {left} to come"
+        wave, remaining = self.plan.waves[self.wave], len(self.plan.waves) - self.wave - 1
+        return f"{wave.name}: {counted(len(wave.hosts), 'node')}; {counted(self.wave, 'wave')} done, {remaining} to come"
 
     def _since(self, step: str, nodes: Iterable[NodeState], at: str) -> str:
         times = [self.began[node.host, step] for node in nodes if (node.host, step) in self.began]

@@ -18,7 +18,7 @@ from unhang.triage.actions import Setting, command
 from unhang.triage.found import Found
 from unhang.triage.grouping import Explaining, Share, shares_of
 from unhang.triage.remedies import INVENTORY, Merged, PolicyRequest, merge_requests
-from unhang.triage.role_needs import NEEDS, is_told, reaches, untold_text
+from unhang.triage.role_needs import NEEDS, is_configured, reaches, unconfigured_text
 
 VERDICTS = ("critical", "error", "warning", "unread", "healthy")
 MOST_DEVICES, MOST_PERSONS = 64, 8
@@ -168,8 +168,8 @@ def _promised_role(root: Found, promised: Promised) -> str | None:
 def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
     """The role that repairs it on this node; None where the role would not know what to bring, or leaves alone what was found, and it is a person's."""
     role = root.remedy.get("role")
-    told = role and (root.scope != "node" or note is None or is_told(role, note.policy, merged.policy, *_concerned(merged, root)))
-    return role if told and (root.scope != "node" or reaches(root.rule, root.remedy, root.where)) else None
+    configured = role and (root.scope != "node" or note is None or is_configured(role, note.policy, merged.policy, *_concerned(merged, root)))
+    return role if configured and (root.scope != "node" or reaches(root.rule, root.remedy, root.where)) else None
 
 
 def _concerned(merged: Merged, root: Found) -> list[Mapping[str, Any]]:
@@ -207,7 +207,7 @@ def _persons(kind: _Kind, shares: Sequence[Share], promised: Mapping[str, Promis
     if not instructions and not refusals:
         instructions.update(text for one in plans for rule, text in one.person if rule == root.rule)
         if not instructions and wanted in NEEDS:
-            instructions[untold_text(wanted)] += 1
+            instructions[unconfigured_text(wanted)] += 1
     return [text for text, _ in (*refusals.most_common(), *instructions.most_common())][:MOST_PERSONS]
 
 

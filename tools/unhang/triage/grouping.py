@@ -131,12 +131,12 @@ def _named(where: Mapping[str, Any], names: Sequence[str]) -> Any:
 def _share_group(one: Found, explaining: Explaining, by_host: dict[str, list[Share]], shares: dict[tuple[int, str], Share]) -> None:
     """A comparison of nodes: folded under the causes on its hosts when without those hosts all others are alike, else a root on the hosts left."""
     above = {host: share for host in one.hosts if (share := _explained_on(one, by_host.get(host, ()), explaining)) is not None}
-    left = [host for host in one.hosts if host not in above]
-    if above and (not left or not _still_apart(one, above)):
+    remaining = [host for host in one.hosts if host not in above]
+    if above and (not remaining or not _still_apart(one, above)):
         for share in above.values():
             share.members.append(one)
         return
-    for host in left or one.hosts or ("",):
+    for host in remaining or one.hosts or ("",):
         share = shares[one.number, host] = Share(one, host, [one])
         by_host.setdefault(host, []).append(share)
 

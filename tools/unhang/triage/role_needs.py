@@ -24,13 +24,13 @@ def reaches(rule: str, remedy: Mapping[str, Any], where: Mapping[str, Any]) -> b
     return not (remedy.get("role") == "nccl_profile" and about_library) or str(where.get("package") or "").startswith(NCCL_PACKAGE)
 
 
-def is_told(role: str, *policies: Mapping[str, Any]) -> bool:
+def is_configured(role: str, *policies: Mapping[str, Any]) -> bool:
     """Whether one of the policies has a key that the role needs."""
     keys = NEEDS.get(role, ())
     return not keys or any(_has(policy, key.split(".")) for policy in policies for key in keys)
 
 
-def untold_text(role: str, lacks: Sequence[str] = ()) -> str:
+def unconfigured_text(role: str, lacks: Sequence[str] = ()) -> str:
     """What somebody has to do before the role can. lacks: the keys of which it needs one, where they are others than ever."""
     return f"unhang_policy has none of {', '.join(lacks or NEEDS[role])}: without it role {role} does not know what to bring"
 

@@ -56,7 +56,7 @@ def method_of(rootfs: str) -> tuple[str | None, str | None]:
 
 def others_parameters(rootfs: str, name: str, parameters: Sequence[str]) -> list[str]:
     """Lines that say where others put another value of the same parameter: ours wins, a person may want to take theirs out."""
-    root, keys, left = Root([rootfs]), {parameter.partition("=")[0] for parameter in parameters}, []
+    root, keys, overridden = Root([rootfs]), {parameter.partition("=")[0] for parameter in parameters}, []
     for path in [DEFAULTS, *drop_ins(root, [FOLDER], ".cfg")]:
         if path == own_path(name) or not there(root, path):
             continue
@@ -64,8 +64,9 @@ def others_parameters(rootfs: str, name: str, parameters: Sequence[str]) -> list
             found = _SETS.match(line)
             for parameter in found.group(3).split() if found else ():
                 if parameter.partition("=")[0] in keys and parameter not in parameters:
-                    left.append("{}:{}: {} stands on the command line before {}, which wins; take it out".format(path, number, parameter, " ".join(parameters)))
-    return left
+                    ours = " ".join(parameters)
+                    overridden.append(f"{path}:{number}: {parameter} stands on the command line before {ours}, which wins; take it out")
+    return overridden
 
 
 def missing_in_menu(rootfs: str, parameters: Sequence[str]) -> int | None:
@@ -136,7 +137,7 @@ def keep_parameters(rootfs: str, name: str, state_id: str, parameters: Sequence[
     """Saves which entries have the parameters, and the files from which entries to come take theirs, before grubby is told."""
     root, entries = Root([rootfs]), read_entries()
     keep_files(rootfs, state_id, [state_path(owner_of(name)), *(path for path in GRUBBY_FILES if there(root, path))])
-    everywhere = sorted({kernel for kernel, _words in entries})
+    everywhere = sorted({kernel for kernel, _arguments in entries})
     changes = [
         Change(
             kind="boot_parameter", name=parameter, value=sorted({kernel for kernel, has in entries if parameter in has}), wanted=everywhere if present else []
@@ -158,9 +159,9 @@ def add_by_grubby(rootfs: str, name: str, parameters: Sequence[str], state_id: s
     saved = read_state(rootfs, owner_of(name))
     write_state(rootfs, owner_of(name), dict(saved, grubby=sorted(set(saved.get("grubby", [])) | set(parameters))))
     output_of(["grubby", "--update-kernel=ALL", "--args=" + " ".join(parameters)], DEADLINE_S)
-    left = missing_in_grubby(parameters)
-    if left:
-        raise ValueError("grubby: expected {} on every boot entry, found an entry without after it was added".format(" ".join(left)))
+    missing = missing_in_grubby(parameters)
+    if missing:
+        raise ValueError("grubby: expected {} on every boot entry, found an entry without after it was added".format(" ".join(missing)))
 
 
 def given_to_grubby(rootfs: str, name: str) -> list[str]:

@@ -52,17 +52,18 @@ def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
         if not unfinished or (call.step == "wait" and call.beside_jobs):
             break
         if time.monotonic() >= until:
-            raise DrainRefused(f"expected {call.step} of {call.node} done after {call.timeout_s:g} s, found {_left(answer)}", answer)
+            raise DrainRefused(f"expected {call.step} of {call.node} done after {call.timeout_s:g} s, found {_found(answer)}", answer)
         time.sleep(max(0.0, min(call.poll_s, until - time.monotonic())))
     if call.step != "release" and not answer.drained:
         raise DrainRefused(f"expected {call.node} drained, found that it takes jobs, by the hook's own answer", answer)
     if call.step == "release" and answer.drained and answer.owned:
         raise DrainRefused(f"expected {call.node} released, found it drained by this run, by the hook's own answer", answer)
-    left = "" if answer.owned or not answer.drained else f"{call.node} is drained by {answer.by or 'somebody'} ({answer.reason or 'no reason given'}): left so"
-    return answer, call.step != "wait" and not left, left
+    if answer.owned or not answer.drained:
+        return answer, call.step != "wait", ""
+    return answer, False, f"{call.node} is drained by {answer.by or 'somebody'} ({answer.reason or 'no reason given'}): left so"
 
 
-def _left(answer: DrainAnswer) -> str:
+def _found(answer: DrainAnswer) -> str:
     jobs = ", ".join(str(row["id"]) for row in answer.jobs or ())
     return f"jobs {jobs}; no job was touched" if jobs else "that it is not yet"
 

@@ -59,7 +59,7 @@ def is_ours(reason: str, runs: Collection[str]) -> bool:
     return run_of(reason) in [run for run in runs if run]
 
 
-def words_of(problem: Exception) -> str:
+def message_of(problem: Exception) -> str:
     """What went wrong, with the file or program that it is about."""
     text = getattr(problem, "strerror", None) or str(problem)
     name = getattr(problem, "filename", None)

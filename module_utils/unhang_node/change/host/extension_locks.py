@@ -11,17 +11,17 @@ from ...sections.extension_caches import held_files, read_cache
 
 
 def read_locks(paths: Iterable[str], now_s: float) -> tuple[list[str], list[tuple[str, str]]]:
-    """([path of a lock that nobody holds], [(path, why it is left)]) of the caches at `paths`."""
-    stale, left, unread = [], [], Unread()
+    """([path of a lock that nobody holds], [(path, why it is skipped)]) of the caches at `paths`."""
+    stale, skipped, unread = [], [], Unread()
     for path in paths:
         row = read_cache(Root(), unread, (), path.rstrip("/"), None, now_s)
         for lock in row["locks"] if row else ():
             if lock["stale"]:
                 stale.append(lock["path"])
             else:
-                left.append((lock["path"], "a process holds it" if lock["held"] else "who holds it could not be seen; run as root"))
-    left.extend((row["field"], row["reason"]) for row in unread.rows if not row["field"].endswith(".locks"))
-    return stale, left
+                skipped.append((lock["path"], "a process holds it" if lock["held"] else "who holds it could not be seen; run as root"))
+    skipped.extend((row["field"], row["reason"]) for row in unread.rows if not row["field"].endswith(".locks"))
+    return stale, skipped
 
 
 def remove_lock(path: str) -> bool:

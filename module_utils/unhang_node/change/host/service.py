@@ -66,6 +66,6 @@ def apply_service(name: str, rows: Iterable[tuple[str, str, str]]) -> None:
     """Raises ValueError with systemctl's message."""
     for when, _before, _after in rows:
         output_of(["systemctl", "--no-reload", "enable", name] if when == "at boot" else ["systemctl", "start", name])
-    left = plan_service(name)
-    if left:
-        raise ValueError(f"{name}: expected it to run now and at boot, found it {left[0][1]} {left[0][0]}")
+    remaining = plan_service(name)
+    if remaining:
+        raise ValueError(f"{name}: expected it to run now and at boot, found it {remaining[0][1]} {remaining[0][0]}")

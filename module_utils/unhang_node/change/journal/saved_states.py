@@ -229,7 +229,7 @@ def read_saved(rootfs: str, path: str) -> Saved | None:
     return {"text": text, "mode": stat_bits.S_IMODE(known.st_mode), "uid": known.st_uid, "gid": known.st_gid}
 
 
-def is_as_left(rootfs: str, path: str, state: dict[str, Any]) -> bool:
+def is_unchanged(rootfs: str, path: str, state: dict[str, Any]) -> bool:
     """False when somebody changed the file after the role had finished; True when not, or when it cannot be known."""
     after = state.get("after")
     return after is None or path not in after or after[path] == _sum_of(read_saved(rootfs, path))

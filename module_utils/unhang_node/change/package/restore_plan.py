@@ -10,7 +10,7 @@ from .values import Installed, Row, Step
 
 ActionOf = Callable[[Optional[str], Optional[str]], str]
 """(version before, version after; None is not installed) -> Step.action, in the order of the package manager's versions."""
-FetchAgain = Callable[[str, str, Row, bool], bool]
+Refetch = Callable[[str, str, Row, bool], bool]
 """(rootfs, folder of the state, row of packages.json, check): True when a repository has the very file that was kept, and unless `check` it is kept again."""
 
 
@@ -26,13 +26,13 @@ def plan_restore(saved: Dict[str, Any], installed: Installed, action_of: ActionO
     return steps
 
 
-def verify_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step], fetch_again: FetchAgain, check: bool) -> None:
+def verify_kept(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step], refetch: Refetch, check: bool) -> None:
     """Before anything is touched: every package that comes back is the file that was kept, or is fetched again. Raises ValueError naming those that are not."""
     rows = {row["name"]: row for row in saved["packages"]}
     problems = []
     for step in steps:
         problem = kept_problem(rootfs, folder, rows[step.name]) if step.after else ""
-        if problem and not fetch_again(rootfs, folder, rows[step.name], check):
+        if problem and not refetch(rootfs, folder, rows[step.name], check):
             problems.append(problem)
     if problems:
         next_step = "nothing was touched, and no repository offers these very files; put them back from a node or an archive that has them"

@@ -109,7 +109,7 @@ def forget_damaged(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
             row.update(deb=None, sha256=None)
 
 
-def keep_again(rootfs: str, folder: str, row: Row, place: str) -> bool:
+def replace_kept(rootfs: str, folder: str, row: Row, place: str) -> bool:
     """Takes a file for the kept package of a row. False when it is another one, which stays where it is."""
     if not os.path.isfile(place) or sha256_of(place) != row.get("sha256"):
         return False

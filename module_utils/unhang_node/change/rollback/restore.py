@@ -19,7 +19,7 @@ from ..journal.saved_states import (
     add_step,
     fail_state_as_it_is,
     folder_of,
-    is_as_left,
+    is_unchanged,
     keep_replaced,
     mark_rolled_back,
     read_saved,
@@ -32,7 +32,7 @@ from ..package.managers import backend_of
 from ..package.pin import read_packages
 from ..package.restore import changed_since, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
-from .running_values import LoadPynvml, Row, plan_running, put_back, read_again, rows_of_rereaders
+from .running_values import LoadPynvml, Row, plan_running, put_back, reload_services, rows_of_rereaders
 
 
 class RollbackPlan(NamedTuple):
@@ -129,7 +129,7 @@ def _plan_files(rootfs: str, chosen: Sequence[dict[str, Any]]) -> tuple[dict[str
     changed = [
         "{}: somebody changed it since; what is replaced is kept in {}/{}/replaced.json".format(path, STATES, newest[path]["id"])
         for path in files
-        if not is_as_left(rootfs, path, newest[path])
+        if not is_unchanged(rootfs, path, newest[path])
     ]
     return files, changed
 
@@ -179,7 +179,7 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
     _unhold_first, hold, unhold = _holds(rootfs, _saved_selections(rootfs, plan.states))
     if hold or unhold:
         backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
-    return result._replace(manual=manual + read_again(plan.reread))
+    return result._replace(manual=manual + reload_services(plan.reread))
 
 
 def _folders(plan: RollbackPlan) -> list[str]:

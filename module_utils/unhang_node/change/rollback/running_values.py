@@ -96,7 +96,7 @@ def rows_of_rereaders(rootfs: str, paths: Iterable[str]) -> list[Row]:
     return [Row(kind="files", name=LOGIND_UNIT, before="read", after="read again")] if rootfs == "/" and any(path.startswith(LOGIND) for path in paths) else []
 
 
-def read_again(rows: Sequence[Row]) -> list[str]:
+def reload_services(rows: Sequence[Row]) -> list[str]:
     """[line] of services that did not take their files again."""
     manual = []
     for row in rows:

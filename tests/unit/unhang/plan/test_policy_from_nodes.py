@@ -79,7 +79,7 @@ def test_what_differs_is_left_open_and_says_who_has_what():
     other = changed(H200, lambda sections: sections["driver"]["loaded"].update(version="570.1"))
     draft = policy_from_nodes({"gpu001": H200["sections"], "gpu002": other["sections"]})
     assert "version" not in policy_of(draft)["driver"]
-    [why] = [one.why for one in draft.left_open if one.key == "driver.version"]
+    [why] = [one.why for one in draft.undecided if one.key == "driver.version"]
     assert why == "the nodes differ: 580.159.04 on gpu001; 570.1 on gpu002"
 
 

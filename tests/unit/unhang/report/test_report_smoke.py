@@ -56,7 +56,7 @@ def test_tests_of_as_many_ranks_stand_beside_each_other_the_slowest_first():
 
 def test_what_failed_stands_first_and_is_open():
     phases = [Phase("ddp", "ok", 1.0)]
-    view = smoke_view(SmokeTests(tuple(result(f"n{number}", "fail" if number == 15 else "pass", phases=phases) for number in range(20)), left=3))
+    view = smoke_view(SmokeTests(tuple(result(f"n{number}", "fail" if number == 15 else "pass", phases=phases) for number in range(20)), unread=3))
     assert [(test.hosts, test.is_open) for test in view.tests[:3]] == [(("n15",), True), (("n0",), False), (("n1",), False)]
     assert (len(view.tests), view.undrawn, view.notes) == (12, 8, ("3 older results not read",))
     assert smoke_view(SmokeTests(())) is None

@@ -10,7 +10,7 @@ import sys
 import pytest
 from fakes.node_tree import Link, plant
 
-from unhang_node.change.package.apt.installed import config_files_left, read_automatic, read_installed, sources_of
+from unhang_node.change.package.apt.installed import read_automatic, read_installed, removed_with_config_files, sources_of
 from unhang_node.change.package.apt.locks import find_holder, wait_for_locks
 from unhang_node.change.package.apt.output import action_of
 from unhang_node.change.package.apt.repack import CannotRepack, repack
@@ -99,7 +99,7 @@ def test_what_dpkg_and_apt_know_is_read(node):
     states = "Package: half\nArchitecture: i386\nAuto-Installed: 1\n\nPackage: gone\nArchitecture: amd64\nAuto-Installed: 0\n"
     plant(node, {"/var/lib/apt/extended_states": states})
     assert read_automatic(str(node), "amd64") == {"half:i386"}
-    assert config_files_left(b"Package: a\nStatus: install ok installed\nDescription: config-files\n") == set()
+    assert removed_with_config_files(b"Package: a\nStatus: install ok installed\nDescription: config-files\n") == set()
     assert sources_of(b"Package: a\n\nPackage: b\nSource: c (1.2)\n") == {"a": "a", "b": "c"}
 
 

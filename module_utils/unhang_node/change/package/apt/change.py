@@ -16,7 +16,7 @@ from ..saved import folder_of, forget_fetched, mark, remove_new
 from ..space import MIB, boot_bytes, lacking, read_boot_sizes, read_rooms, root_bytes
 from ..unit import KILLED, WORK, is_at_work, run_apart, wait_for_earlier
 from ..values import ChangeResult, Installed, PackagePlan, Refused, Request, View
-from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, needed_again, offers_of, simulate, sizes_of, update
+from .commands import ALLOW, BARE, DPKG, arguments_of, make_view, offers_of, simulate, sizes_of, still_needed, update
 from .consistency import unmet_dependencies
 from .fetch import fetch_new, keep_old_packages
 from .holds import PIN_FILE
@@ -82,7 +82,7 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
     plan = plan._replace(offers=offers, warnings=warnings)
     if leaving:
         to_come = _still_to_come(request, plan.installed).install
-        leaving = leaving - needed_again(view, leaving, arguments_of(to_come, []), request.recommends)
+        leaving = leaving - still_needed(view, leaving, arguments_of(to_come, []), request.recommends)
         request = request._replace(remove=sorted(set(request.remove) | leaving))
         plan = plan._replace(request=request, arguments=arguments_of(request.install, request.remove))
     missing = not_offered(_still_to_come(request, plan.installed), offers)

@@ -84,7 +84,7 @@ def simulate(view: View, arguments: Sequence[str], recommends: bool) -> List[Ste
     return parse_simulation(output)
 
 
-def needed_again(view: View, leaving: Set[str], arguments: Sequence[str], recommends: bool) -> Set[str]:
+def still_needed(view: View, leaving: Set[str], arguments: Sequence[str], recommends: bool) -> Set[str]:
     """Names among `leaving` that apt would bring back for the request: families share some. It is asked over a copy of dpkg's status without them.
 
     arguments: of the request, without what is there already; then what those lost is to come back, which apt does only when nothing else is asked for.

@@ -9,7 +9,7 @@ from typing import List, NamedTuple, Sequence, Tuple
 
 from ...files import place_of
 from ..programs import error_lines, private_folder, run
-from ..saved import NEW, OLD, forget_damaged, keep_again, merge_rows, read_saved, rows_of, seal_kept, sha256_of, write_saved
+from ..saved import NEW, OLD, forget_damaged, merge_rows, read_saved, replace_kept, rows_of, seal_kept, sha256_of, write_saved
 from ..values import Installed, Refused, Request, Row, Step, View
 from .commands import ALLOW, AS_ROOT, BARE, NETWORK, make_view, offers_of
 from .consistency import control_of
@@ -113,8 +113,8 @@ def is_another_build(rootfs: str, path: str, row: Row) -> bool:
         shutil.rmtree(place_of(rootfs, private), ignore_errors=True)
 
 
-def fetch_again(rootfs: str, folder: str, row: Row, check: bool) -> bool:
-    """restore_plan.FetchAgain: apt's lists name the SHA-256 of each package that they offer."""
+def refetch(rootfs: str, folder: str, row: Row, check: bool) -> bool:
+    """restore_plan.Refetch: apt's lists name the SHA-256 of each package that they offer."""
     if not row.get("sha256"):
         return False
     private = private_folder(rootfs)
@@ -127,7 +127,7 @@ def fetch_again(rootfs: str, folder: str, row: Row, check: bool) -> bool:
         if check:
             return True
         run(rootfs, _in_folder(private, ["apt-get", "-q", *view.options, *NETWORK, *AS_ROOT, "download", argument]), DOWNLOAD_DEADLINE_S)
-        return keep_again(rootfs, folder, row, place_of(rootfs, f"{private}/{file_of(row)}"))
+        return replace_kept(rootfs, folder, row, place_of(rootfs, f"{private}/{file_of(row)}"))
     except FileNotFoundError:
         return False  # an image without apt has no repository to ask
     finally:

@@ -33,7 +33,7 @@ def read_installed(rootfs: str) -> Installed:
         packages=packages,
         unfinished=list(database.unfinished),
         interrupted=any(name.isdigit() for name in names_or_none(root, UPDATES) or []),
-        config_files=config_files_left(content),
+        config_files=removed_with_config_files(content),
         ours={name.split(":")[0] for name in read_state(rootfs, "package_hold").get("holds", ())},
         architecture=native,
         sources={name: known for name, known in sources_of(content).items() if name in packages},
@@ -68,7 +68,7 @@ def sources_of(content: bytes) -> Dict[str, str]:
     return found
 
 
-def config_files_left(content: bytes) -> Set[str]:
+def removed_with_config_files(content: bytes) -> Set[str]:
     """Names of packages that were removed and left their configuration. content: dpkg's status."""
     found: Set[str] = set()
     for stanza in content.decode("utf-8", "replace").split("\n\n"):

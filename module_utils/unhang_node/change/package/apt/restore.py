@@ -16,7 +16,7 @@ from ..unit import WORK, run_apart, wait_for_earlier
 from ..values import Installed, Refused, Row, Step
 from .commands import ALLOW, BARE, DPKG, make_view, simulate
 from .consistency import broken_by, unmet_dependencies
-from .fetch import fetch_again
+from .fetch import refetch
 from .installed import read_automatic, read_installed
 from .locks import wait_for_locks
 from .output import action_of
@@ -45,7 +45,7 @@ def restore(request: RestoreRequest) -> List[Row]:
     staying = kept_as_is(request.saved, installed, request.known, request.named)
     saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
     steps = plan_restore(saved, installed, action_of)
-    verify_kept(rootfs, folder, saved, steps, fetch_again, check)
+    verify_kept(rootfs, folder, saved, steps, refetch, check)
     _refuse_broken(broken_by(rootfs, folder, saved, steps))
     if not check:
         if steps or installed.interrupted:

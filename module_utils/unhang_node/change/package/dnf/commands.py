@@ -14,7 +14,7 @@ from ....parse.dpkg import Package
 from ....versions.packages import rpm_version_key
 from ...files import place_of, read_state, write_text
 from ..programs import command_line, inside, private_folder, run
-from ..saved import OLD, keep_again, sha256_of
+from ..saved import OLD, replace_kept, sha256_of
 from ..unit import WORK
 from ..values import Installed, Locked, Offers, Refused, Request, Row, Step
 from .modules import ALL_STREAMS, Streams, enabling, open_view
@@ -113,8 +113,8 @@ def fetch_old(request: Request, folder: str, rows: Sequence[Row]) -> Tuple[List[
     return [os.path.basename(row["deb"]) for row in rows if row["deb"]], missing
 
 
-def fetch_again(rootfs: str, folder: str, row: Row, check: bool) -> bool:
-    """restore_plan.FetchAgain. What a repository has is fetched into a private folder and compared."""
+def refetch(rootfs: str, folder: str, row: Row, check: bool) -> bool:
+    """restore_plan.Refetch. What a repository has is fetched into a private folder and compared."""
     if not row.get("sha256"):
         return False
     path = private_folder(rootfs)
@@ -125,7 +125,7 @@ def fetch_again(rootfs: str, folder: str, row: Row, check: bool) -> bool:
         place = place_of(rootfs, f"{path}/{os.path.basename(row['deb'])}")
         if check:
             return os.path.isfile(place) and sha256_of(place) == row["sha256"]
-        return keep_again(rootfs, folder, row, place)
+        return replace_kept(rootfs, folder, row, place)
     except FileNotFoundError:
         return False  # an image without dnf has no repository to ask
     finally:

@@ -11,7 +11,7 @@ from ..saved import mark
 from ..unit import run_apart, wait_for_earlier
 from ..values import Row
 from .change import clear_work
-from .commands import fetch_again, read_installed_rpms, restore_commands
+from .commands import read_installed_rpms, refetch, restore_commands
 from .consistency import broken_by, refuse_broken, unmet_dependencies
 from .output import action_of
 
@@ -32,7 +32,7 @@ def restore(request: RestoreRequest) -> List[Row]:
     staying = kept_as_is(request.saved, installed, request.known, request.named)
     saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
     steps = plan_restore(saved, installed, action_of)
-    verify_kept(rootfs, folder, saved, steps, fetch_again, check)
+    verify_kept(rootfs, folder, saved, steps, refetch, check)
     refuse_broken(broken_by(rootfs, folder, saved, steps))
     if steps and not check:
         mark(rootfs, folder, "restoring")
