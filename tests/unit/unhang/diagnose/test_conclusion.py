@@ -39,6 +39,11 @@ def run(tmp_path, capsys, text, name="job.log"):
         ("RuntimeError: CUDA error: an illegal memory access was encountered", "illegal memory access"),
         ("Root Cause (first observed failure):\n[0]:\n  host      : gpu007\n  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 99)", "Root Cause"),
         ("step 5 | loss 2.0\nSegmentation fault (core dumped)", "Segmentation fault"),
+        ("step 5 | loss 2.0\n  Warning  BackOff    2m  kubelet  Back-off restarting failed container trainer in pod job-0", "BackOff"),
+        ("step 5 | loss 2.0\nFloating point exception (core dumped)", "Floating point exception"),
+        ("RuntimeError: CUDA error: the launch timed out and was terminated", "launch timed out"),
+        ("ValueError: Rank 3 is assigned to both stages", "Rank 3"),
+        ("run.py: error: unrecognized arguments: --local-rank=3", "unrecognized arguments"),
     ],
 )
 def test_failure_of_the_program_is_reported_with_its_line_and_exit_code_3(tmp_path, capsys, text, line):
@@ -51,6 +56,18 @@ def test_rank_that_torchrun_names_stands_in_the_answer(tmp_path, capsys):
         tmp_path, capsys, "Root Cause (first observed failure):\n  host      : gpu007\n  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 9)"
     )
     assert "rank 3 on gpu007" in answer["outcome"]["why"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "h:1:1 [0] proxy.cc:988 NCCL WARN [Proxy Service 3] Failed to execute operation Setup from rank 5, retcode 1",
+        "h:1:1 [0] register/register.cc:88 NCCL WARN rank 3 deregister NVLS buffer 0x7f10 dev 3 ucsize 3 mcsize 3 failed",
+    ],
+)
+def test_warning_of_nccl_that_no_row_knows_is_shown_as_what_went_wrong(tmp_path, capsys, text):
+    code, answer = run(tmp_path, capsys, text)
+    assert code == 4 and answer["outcome"]["line"]["text"] == text
 
 
 @pytest.mark.parametrize(
