@@ -6,22 +6,9 @@ import json
 import subprocess
 import sys
 
+import site_drain
 from fakes.role_play import DEADLINE_S, PROJECT, environment
-
-HOOK = """#!/usr/bin/env python3
-import json, pathlib, sys
-step, node, run, reason = sys.argv[1:]
-place = pathlib.Path(__file__).with_name("state.json")
-state = json.loads(place.read_text())
-if step == "drain" and not state["drained"]:
-    state.update(drained=True, by="site", reason=reason, owned=True)
-if step == "release" and state["reason"] == reason:
-    state.update(drained=False, by="", reason="", owned=False)
-state["owned"] = state["reason"].startswith(f"unhang {run}: ")
-place.write_text(json.dumps(state))
-print(json.dumps(state))
-"""
-FREE = {"drained": False, "by": "", "reason": "", "jobs": [], "owned": False}
+from site_drain import FREE
 
 
 def play(folder, step, *arguments, **variables):
@@ -40,12 +27,8 @@ def play(folder, step, *arguments, **variables):
 
 
 def site(folder, **state):
-    """A site's hook with its state; the variables that name it."""
-    hook = folder / "site-drain"
-    hook.write_text(HOOK)
-    hook.chmod(0o755)
-    (folder / "state.json").write_text(json.dumps({**FREE, **state}))
-    return {"drain_adapter": "command", "drain_command": [sys.executable, str(hook)], "drain_why": "driver"}
+    """A site's hook with what it knows of the node; the variables that name it."""
+    return {**site_drain.install(folder, {"gpu001": state}), "drain_why": "driver"}
 
 
 def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
@@ -53,7 +36,7 @@ def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
     code, result, output = play(tmp_path, "drain", "--check", **variables)
     assert (code, result) == (0, FREE)
     assert "the hook would be called with drain" in output
-    assert json.loads((tmp_path / "state.json").read_text()) == FREE
+    assert site_drain.known(tmp_path, "gpu001") == FREE
     assert play(tmp_path, "drain", **variables)[:2] == (0, {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True})
     assert play(tmp_path, "wait", **variables)[0] == 0
     assert play(tmp_path, "release", **variables)[:2] == (0, FREE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+import site_drain
 from scripted_rollout import prepare, roll_out
 
 from unhang.rollout.journal import read_journal
@@ -103,6 +104,20 @@ def test_one_canary_that_fails_stops_everything_wherever_it_stands_in_its_batch(
     assert done.states() == {"bad": "withdrawn", "good": "released"}
     assert "wave 1: nothing new is begun, not proved healthy among the canaries: bad" in done.played.output
     assert "behind" not in (done.folder / "acts").read_text()
+
+
+def test_a_node_that_boots_after_its_proof_is_not_released_and_is_proved_again_by_the_same_command(tmp_path):
+    done = prepare(tmp_path, [["boots"], ["behind"]], real=("release",))
+    ours = {"drained": True, "by": "site", "reason": f"unhang {done.run.name}: gpu_driver"}
+    site = site_drain.install(tmp_path, {"boots": ours, "behind": ours})
+    roll_out(done, {"boots": ["boots boot_id"]}, **site)
+    assert done.states() == {"boots": "not released"}
+    assert "expected the boot boots-boot-2 in which the node was proved, found boots-boot-3: it has booted since" in done.why("boots")
+    assert site_drain.known(tmp_path, "boots") == {**site_drain.FREE, **ours}
+    roll_out(done, {}, **site)
+    assert done.states() == {"boots": "released", "behind": "released"}
+    assert site_drain.known(tmp_path, "boots") == site_drain.FREE
+    assert (done.acts("audit").count("boots"), done.acts("reboot").count("boots")) == (2, 1)
 
 
 def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and_the_node_is_repaired(tmp_path):

@@ -15,7 +15,7 @@ FAULTS = (
     "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails", "smoke fails", "smoke together fails", "nobody is named",
     "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends", "drained by somebody else", "drained by somebody else under way",
     "rollback fails", "rollback says ok and does nothing", "rollback vanishes", "crashes in between", "lock cannot be written", "another run has it",
-    "booted since the plan", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
+    "booted since the plan", "boots before its release", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
 )  # fmt: skip
 ROLLBACK_FAULTS = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
 
@@ -298,6 +298,11 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
+        if "boots before its release" in node.faults:
+            node.faults.discard("boots before its release")
+            self._boots(node, "by itself before its release")
+        if order.boot_id not in (None, node.boot_id):
+            return StepResult("failed", {"why": "it has booted since", "boot_id": node.boot_id})
         if "scheduler gone at the end" in node.faults:
             return StepResult("failed", {"why": "slurmctld does not answer"})
         owned = node.drained_by == f"unhang {run}"
@@ -308,4 +313,4 @@ class World:
         node.holder = None
         self.note("unlock", node.host)
         held = f"drained by {node.drained_by}" if node.drained_by else ""
-        return StepResult("ok", {"drained": node.drained_by is not None, "owned": False, "held": held})
+        return StepResult("ok", {"boot_id": node.boot_id, "drained": node.drained_by is not None, "owned": False, "held": held})

@@ -1,7 +1,7 @@
 """A node of tests/support/scripted_rollout.py: does a step as a healthy node would, or as one of its faults says: `KIND STEP`.
 
 fails: the task fails; unreachable: the connection is lost; hangs: no answer before the task's own time limit; lies: says ok and has done nothing;
-unhealthy: not proved; wrong driver, wrong kernel: comes up with the old one. dies before, dies after: ansible-playbook is killed once, before the node has
+unhealthy: not proved; boots: has booted by itself; wrong driver, wrong kernel: comes up with the old one. dies before, dies after: ansible-playbook is killed once, before the node has
 done the step or when it has, and nobody has heard of it.
 """
 
@@ -59,13 +59,16 @@ def _evidence(host, step, kinds, folder, left):
     boot, running = _boot_of(host, folder)
     if "lies" in kinds:
         return {"boot_id": boot} if step == "reboot" else {}
+    if "boots" in kinds:
+        boot = _next_boot(boot)
+        _write(host, folder, boot, running)
     if step in ("drain", "keep"):
         (folder / f"{host}.drained").touch()
     if step == "release":
         (folder / f"{host}.drained").unlink(missing_ok=True)
     if step in ("reboot", "reboot_back") and boot == left:
         running = {name: OLD[name] if step == "reboot_back" or f"wrong {name}" in kinds else NEW[name] for name in NEW}
-        boot = f"{host}-boot-{int(boot.rpartition('-')[2]) + 1}"
+        boot = _next_boot(boot)
         _write(host, folder, boot, running)
     more = {
         "lock": {"fencing": 7},
@@ -85,6 +88,11 @@ def _comes_back(host, folder):
     is_first = not mark.exists()
     mark.touch()
     return is_first
+
+
+def _next_boot(boot):
+    host, _, number = boot.rpartition("-")
+    return f"{host}-{int(number) + 1}"
 
 
 def _boot_of(host, folder):

@@ -22,6 +22,8 @@ def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None 
         return _lock(node, target, stopped)
     step, why = _changed(node, target) if node.changed else _unchanged(node, stopped or target.refused)
     boot = node.leaves if step in REBOOTS else node.boot_id
+    if step == "release" and not node.changed:
+        boot = None  # nothing was proved, so that any boot will do
     return Order(node.host, step, node.token, boot, _reboots_left(node, target, step), why)
 
 
@@ -152,6 +154,8 @@ def _healthy(order: Order, evidence: Mapping[str, Any], target: Target) -> str |
 
 
 def _given_back(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
+    if order.boot_id not in (None, evidence.get("boot_id")):
+        return f"expected the boot {order.boot_id} in which the node was proved, found {evidence.get('boot_id')}"
     if evidence["drained"] and evidence["owned"]:
         return "expected the node in service, found it still drained by this rollout"
     if evidence["drained"] and not evidence.get("held"):

@@ -153,7 +153,9 @@ def _count(node: NodeState, step: str, left: str) -> NodeState:
 
 def _locked(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     node = replace(node, token=evidence["fencing"])
-    return node if node.changed or not evidence.get("stale") else replace(node, failure=str(evidence["stale"]))
+    if node.changed:  # what has booted since it was proved is proved again before it is given back
+        return node if node.failure or node.proved else replace(node, giving_back=False)
+    return replace(node, failure=str(evidence["stale"])) if evidence.get("stale") else node
 
 
 def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:

@@ -135,7 +135,7 @@ def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
     for step, evidence in (("lock", {"fencing": 7, "boot_id": "a-boot"}),):
         conductor.record(conductor.ask("a", step, GROUPS, "0"), StepResult("ok", evidence))
     conductor.begin_wave(["a"], GROUPS, "0")
-    order = replace(conductor.ask("a", "drain", GROUPS, "0"), step="release", why="not proved healthy among the canaries: x")
+    order = replace(conductor.ask("a", "drain", GROUPS, "0"), step="release", boot_id=None, why="not proved healthy among the canaries: x")
     journal.append(conductor.folder, conductor.epoch, Entry("2026-11-21T00:00:00Z", "a", "release", "begun", 7, {"why": order.why}))
     conductor.record(order, StepResult("ok", {"drained": False, "owned": False}))
     assert conductor.ending("a") == (

@@ -13,7 +13,7 @@ OURS = {"drained": True, "by": "root", "reason": "unhang r1: x", "jobs": [], "ow
 
 
 def status_of(step, evidence, status="ok"):
-    return judge(Order("gpu001", step, 1, "b1", 1), StepResult(status, evidence), Target("gpu001"))[0]
+    return judge(Order("gpu001", step, 1, None, 1), StepResult(status, evidence), Target("gpu001"))[0]
 
 
 @pytest.mark.parametrize(

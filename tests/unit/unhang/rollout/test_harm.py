@@ -37,6 +37,7 @@ ENDS = {
     "lock cannot be written": "refused",
     "another run has it": "refused",
     "scheduler gone at the end": "not released",
+    "boots before its release": "not released",
     "drained by somebody else under way": "held",
     **{one: "no answer" for one in FAULTS if "vanishes" in one and "rollback" not in one},
     **dict.fromkeys(("apply hangs", "does not boot"), "no answer"),

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from unhang.rollout.machine import judge, may_act, next_order
-from unhang.rollout.node_state import NodeState
+from unhang.rollout.node_state import NodeState, is_proved
 from unhang.rollout.standing import replay
 from unhang.rollout.steps import BEGUN, DONE, FAILED, ROLLOUT, STEPS, Entry, Order, StepResult, Target
 
@@ -22,7 +22,7 @@ GOOD = {
     "apply": {"boot_id": "b1", "needs_reboot": True},
     "reboot": {"boot_id": "b2", "running": {"driver": "580.95.05"}},
     **{step: {"boot_id": "b2", "healthy": True} for step in ("audit", "smoke_alone", "smoke_together")},
-    "release": {"drained": False, "owned": False},
+    "release": {"boot_id": "b2", "drained": False, "owned": False},
     "roll_back": {"boot_id": "b2", "needs_reboot": True},
     "reboot_back": {"boot_id": "b3"},
     "audit_back": {"boot_id": "b3", "healthy": True},
@@ -159,14 +159,42 @@ def test_a_reboot_beyond_the_plan_is_not_made():
         ("smoke_alone", {"boot_id": "b1", "healthy": False, "why": "gpu001: its links are slow"}, "gpu001: its links are slow"),
         ("wait", {"jobs": ["4711"]}, "expected no jobs on the node, found 4711"),
         ("drain", {"drained": False, "owned": False, "reason": "down"}, "found it in service: down"),
-        ("release", {"drained": True, "owned": True}, "still drained by this rollout"),
-        ("release", {"drained": True, "owned": False}, "expected to be told who has drained the node"),
+        ("release", {"boot_id": "b1", "drained": True, "owned": True}, "still drained by this rollout"),
+        ("release", {"boot_id": "b1", "drained": True, "owned": False}, "expected to be told who has drained the node"),
+        ("release", {"boot_id": "b2", "drained": False, "owned": False}, "expected the boot b1 in which the node was proved, found b2"),
+        ("release", {"drained": False, "owned": False}, "expected the boot b1 in which the node was proved, found None"),
     ],
 )
 def test_ok_without_the_evidence_has_failed(step, evidence, found):
     status, kept = judge(Order(HOST, step, 4, "b1", 1), StepResult("ok", evidence), TARGET)
     assert status == FAILED
     assert found in kept["why"]
+
+
+def test_a_node_that_boots_between_its_proof_and_its_release_is_not_given_back_until_it_is_proved_again():
+    entries = journal(*well(*FORWARD[:-1]), ("release", StepResult("failed", {"why": "it has booted since", "boot_id": "b9"})))
+    node = replay(entries).node(HOST)
+    assert (node.state, node.out_of_service, is_proved(node)) == ("not released", True, False)
+    assert after(entries, *taken_in("b9")) == Order(HOST, "audit", 5, "b9")
+
+
+def test_a_node_that_boots_while_its_controller_is_dead_is_proved_again_though_its_release_was_begun():
+    entries = journal(*well(*FORWARD[:-1]), ("release", None))
+    assert after(entries, *taken_in("b9")) == Order(HOST, "audit", 5, "b9")
+    bad = Entry(AT, HOST, "audit", FAILED, 5, {"boot_id": "b9", "why": "its driver is gone"})
+    assert after(entries, *taken_in("b9"), bad).step == "roll_back"
+
+
+def taken_in(boot):
+    """The next controller has the node, in this boot, drained and without jobs."""
+    lock = [Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": boot})]
+    return [*lock, *(Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait"))]
+
+
+def test_a_node_on_which_nothing_was_changed_is_given_back_in_whatever_boot_it_is():
+    order = after(journal(*well("lock", "drain")), *[Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b9", "stale": "it has booted"})])
+    assert (order.step, order.boot_id) == ("release", None)
+    assert judge(order, StepResult("ok", {"drained": False, "owned": False}), TARGET)[0] == DONE
 
 
 def test_a_node_that_somebody_else_drained_is_given_back_without_a_change():
