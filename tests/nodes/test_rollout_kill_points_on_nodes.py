@@ -1,7 +1,8 @@
-"""ansible-playbook is killed in one step after another of a rollout of a booted node in a real Slurm, before the node has done the step and after it.
+"""ansible-playbook is killed in one step after another of a rollout of a booted node in a real Slurm: before the node has done the step, in the middle of what
+it does, after it, and between two steps.
 
 The node gets another driver and its one reboot. The same command goes on each time, and everything is looked at where it is: in Slurm, on the node, in the
-journal. One death by default; KILL_POINTS=every plays all, on the way forward and on the way back (`make kill-points`).
+journal. Two deaths by default; KILL_POINTS=every plays all, on the way forward and on the way back (`make kill-points`).
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ PLUGINS = audits.PROJECT / "tests" / "fakes" / "kill_plugins"
 DRIVER = ("nvidia-driver", "nvidia-kernel-dkms", "libnvidia-ml1")
 POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
 AUDITED = {"unhang_policy": POLICY}
-DEATHS = kill_points.chosen([(PROVED, "after", "reboot")])
-ONCE = ("save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "roll_back", "reboot_back", "audit_back", "keep", "release")
+DEATHS = kill_points.chosen([(PROVED, "within", "apply"), (PROVED, "after", "reboot")], kill_points.every_on_nodes())
+# Until something is changed each controller begins anew, with another baseline.
+ONCE = ("smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "roll_back", "reboot_back", "audit_back", "keep", "release")
 # Every boot of the node, and what of a rollout may be left on it.
 BOOTS = "cat /proc/sys/kernel/random/boot_id >>/srv/boots\n"
+# dpkg says that it is at work, and may take as long as a driver's module takes to be built: the next controller finds it so.
+AT_WORK, LONG_S = "pre-invoke=echo dpkg >>/srv/at-work; sleep $(cat /srv/dpkg-takes-s 2>/dev/null || echo 0)\n", 40
+MARKS = {"apply": "/srv/at-work", "roll_back": "/srv/at-work", "reboot": "/srv/boots", "reboot_back": "/srv/boots"}
 LEFT = "cd /var/lib/unhang 2>/dev/null && ls | grep -x -e lock.json -e baseline.json -e boot_trial.json || true"
 LOADED = "cat /srv/hardware/sys/module/nvidia/version"
 INSTALLED = "dpkg-query -W " + " ".join(DRIVER) + "; apt-mark showhold; ls /etc/apt/preferences.d"
@@ -50,6 +55,7 @@ def site(fake_library, tmp_path_factory):
     with slurm_nodes.cluster_of((NODE,), fake_library, work) as cluster:
         driver_node.prepare(cluster.fleet, NODE, work)
         cluster.fleet.plant(NODE, "/usr/local/sbin/testbed-driver", driver_node.LOAD.replace("\n", "\n" + BOOTS, 1), 0o755)
+        cluster.fleet.plant(NODE, "/etc/dpkg/dpkg.cfg.d/at-work", AT_WORK)
         yield Site(cluster, work, host_variables={NODE: AUDITED})
 
 
@@ -67,7 +73,7 @@ def as_it_is(site):
 def lent(site):
     """The node, handed back as it was: compared, byte by byte."""
     shell = site.cluster.fleet.shell
-    shell(NODE, "rm -f /srv/boots; : >/var/log/dpkg.log")
+    shell(NODE, "rm -f /srv/boots /srv/at-work /srv/dpkg-takes-s; : >/var/log/dpkg.log")
     before = as_it_is(site)
     yield site
     shell(NODE, "rm -rf /var/lib/unhang")
@@ -93,7 +99,8 @@ def roll_out(site, run, variables, **death):
     environment = {**site.cluster.environment, "UNHANG_RUNS": str(site.work / "runs"), "UNHANG_JUDGE": "0"}
     environment |= {"ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
     if death:
-        environment["KILL_POINT"] = json.dumps({"host": NODE, "run": str(run), **death})
+        mark = f"{site.cluster.bed.inner_state}/{NODE}/root{MARKS.get(death['step'], '')}"
+        environment["KILL_POINT"] = json.dumps({"host": NODE, "run": str(run), "mark": mark, **death})
         environment["ANSIBLE_CALLBACK_PLUGINS"] = f"{audits.PROJECT / 'plugins' / 'callback'}:{PLUGINS}"
         environment["ANSIBLE_CALLBACKS_ENABLED"] = "unhang_run,unhang_rollout,kill_point"
     return read_play(inside(site, ["ansible-playbook", "playbooks/remediate.yml", "-i", str(site.inventory), "-e", json.dumps(asked)], environment))
@@ -122,8 +129,11 @@ def undo(site, row):
 def look_at_the_death(site, run, killed, when, step):
     """Asserts that whatever was left is named, and prints a line of it."""
     assert killed.code in (-signal.SIGKILL, 128 + signal.SIGKILL), killed.output[-3000:]
+    node = site.cluster.fleet.nodes[NODE]
+    audits.wait_until(lambda: node.ssh("echo 0 >/srv/dpkg-takes-s").returncode == 0, "sshd answers, where the node was booting")
     died, row = as_it_is(site), status(site, run)
-    assert (node_of(run, NODE).begun, row["state"], row["step"]) == (step, "under way", step)
+    open_step = None if when == "done" else step
+    assert (node_of(run, NODE).begun, row["state"], row["step"]) == (open_step, "under way", open_step)
     assert row["next"].startswith("lock, then ")
     is_drained = "DRAIN" in died.slurm[0]
     assert died.slurm[1].startswith(f"unhang {run.name}: ") == is_drained
@@ -145,6 +155,8 @@ def test_a_rollout_that_is_killed_in_one_step_after_another_is_finished_by_the_s
     variables, run = variables_of(host, [step for _when, step in deaths]), planned(lent)
     first = lent.cluster.fleet.shell(NODE, "cat /proc/sys/kernel/random/boot_id").strip()
     for when, step in deaths:
+        takes_s = LONG_S if when == "within" and MARKS[step] == "/srv/at-work" else 0
+        lent.cluster.fleet.shell(NODE, f"echo {takes_s} >/srv/dpkg-takes-s")
         look_at_the_death(lent, run, roll_out(lent, run, variables, when=when, step=step), when, step)
 
     finished, ended, row, node = roll_out(lent, run, variables), as_it_is(lent), status(lent, run), node_of(run, NODE)

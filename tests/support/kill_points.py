@@ -1,4 +1,4 @@
-"""Where a rollout's controller is killed: before a node has done a step and when it has, on its way forward and on its way back."""
+"""Where a rollout's controller is killed: in each step, and on booted nodes also between two and while the node is at work; on its way forward and back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,24 @@ PROVED, UNFIT = "gpu001", "gpu002"
 FORWARD = ("lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
 BACK = ("roll_back", "reboot_back", "audit_back", "keep")
 EVERY = [(host, when, step) for host, steps in ((PROVED, FORWARD), (UNFIT, BACK)) for step in steps for when in ("before", "after")]
+# Steps in which the node goes on for a while without its controller.
+AT_WORK = ("apply", "reboot", "roll_back", "reboot_back")
+LAST = ("release", "keep")  # behind them no step is left to begin
 
 
-def chosen(some):
-    """(host, "before" or "after", step) of each: these, or every one there is where KILL_POINTS=every."""
-    return EVERY if os.environ.get("KILL_POINTS") == "every" else some
+def chosen(some, every=EVERY):
+    """(host, when, step) of each: these, or every one there is where KILL_POINTS=every, or those that it names (KILL_POINTS='gpu001 within apply, …')."""
+    named = os.environ.get("KILL_POINTS", "")
+    if not named:
+        return some
+    return every if named == "every" else [tuple(one.split()) for one in named.split(",")]
+
+
+def every_on_nodes():
+    """In the order in which a rollout comes to them."""
+    found = []
+    for host, when, step in EVERY:
+        found += [(host, "within", step)] if when == "after" and step in AT_WORK else []
+        found += [(host, when, step)]
+        found += [(host, "done", step)] if when == "after" and step not in LAST else []
+    return found

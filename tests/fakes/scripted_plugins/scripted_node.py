@@ -1,8 +1,8 @@
 """A node of tests/support/scripted_rollout.py: does a step as a healthy node would, or as one of its faults says: `KIND STEP`.
 
 fails: the task fails; unreachable: the connection is lost; hangs: no answer before the task's own time limit; lies: says ok and has done nothing;
-unhealthy: not proved; boots: has booted by itself; wrong driver, wrong kernel: comes up with the old one. dies before, dies after: ansible-playbook is killed once, before the node has
-done the step or when it has, and nobody has heard of it.
+unhealthy: not proved; boots: has booted by itself; wrong driver, wrong kernel: comes up with the old one. dies before, dies after: ansible-playbook is killed
+once, before the node has done the step or when it has, and nobody has heard of it.
 """
 
 from __future__ import annotations

@@ -62,7 +62,8 @@ class Target:
 class Order:
     """What is to be done on a host now. token: the node's number, which goes with everything that acts.
 
-    boot_id: the boot in which it is done, None where any will do; a reboot leaves this boot and no other. reboots_left: how many times the step may boot the node.
+    boot_id: the boot in which it is done, None where any will do; a reboot leaves this boot and no other.
+    reboots_left: how many times the step may boot the node.
     """
 
     host: str
