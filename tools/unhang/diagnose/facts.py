@@ -14,6 +14,7 @@ WORKS = ("training_step", "average_bandwidth", "healthy_end")  # signs that a jo
 RETRIED = (
     "master-name-unknown", "torch-address-unknown", "nccl-connect-refused", "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
     "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
+    "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed",
 )  # fmt: skip
 # Said of adapters that a library looks at and may not use; the exit code of the job tells.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
