@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unhang.nodeset import fold_hosts, shortened
@@ -11,19 +11,25 @@ from unhang.plan.plan_document import Plan
 from unhang.rollout.node_state import NodeState, is_resting
 from unhang.rollout.standing import Standing
 from unhang.rollout.status_table import ORDER
-from unhang.rollout.steps import BEGUN, BRAKE, DONE, ROLLOUT, UNDER_WAY, Entry
+from unhang.rollout.steps import BEGUN, BRAKE, DONE, ROLLOUT, UNDER_WAY, WAIT, Entry
 from unhang.text import counted, visible
 
 LONGEST_HOSTS, LONGEST_WHY = 60, 200
+MOST_JOBS, LONGEST_JOB = 5, 40
 
 
 @dataclass
 class Progress:
-    """What the journal has said so far. began: (host, step) -> (when it was begun, until when it may last); wave: its place in the plan, from 0."""
+    """What the journal has said so far.
+
+    began: (host, step) -> (when it was begun, until when it may last); jobs: host -> ids of those that were on it when it was drained; wave: its place in the
+    plan, from 0.
+    """
 
     plan: Plan
     standing: Standing = field(default_factory=Standing)
     began: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    jobs: dict[str, list[str]] = field(default_factory=dict)
     wave: int | None = None
 
     def feed(self, entries: Iterable[Entry]) -> Iterator[str]:
@@ -53,7 +59,10 @@ class Progress:
         if entry.status == BEGUN:
             until = str(entry.evidence.get("until") or "")
             self.began[key] = (entry.at, until)
-            return f"{entry.host}: {entry.step} until {until} at the latest" if until else ""
+            jobs = f" for {_jobs(self.jobs.get(entry.host, ()))}" if entry.step == WAIT and self.jobs.get(entry.host) else ""
+            return f"{entry.host}: {entry.step}{jobs} until {until} at the latest" if until else ""
+        if entry.step == "drain":
+            self.jobs[entry.host] = [visible(str(job), LONGEST_JOB) for job in entry.evidence.get("jobs") or ()]
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
         why = f": {visible(str(entry.evidence['why']), LONGEST_WHY)}" if entry.evidence.get("why") else ""
         node = self.standing.node(entry.host)
@@ -81,7 +90,9 @@ class Progress:
         if not times:
             return ""
         until = max(until for _, until in times)
-        return f"for {elapsed(min(since for since, _ in times), at)}" + (f", until {until} at the latest" if until else "")
+        jobs = [job for node in nodes for job in self.jobs.get(node.host, ())] if step == WAIT else []
+        waits = [f"until {until} at the latest"] * bool(until) + [_jobs(jobs)] * bool(jobs)
+        return ", ".join([f"for {elapsed(min(since for since, _ in times), at)}", *waits])
 
 
 def elapsed(since: str, at: str) -> str:
@@ -90,6 +101,12 @@ def elapsed(since: str, at: str) -> str:
     if seconds < 60:
         return f"{seconds} s"
     return f"{seconds // 60} min {seconds % 60} s" if seconds < 3600 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+def _jobs(jobs: Sequence[str]) -> str:
+    """Jobs that are waited for, as the scheduler names them."""
+    more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
+    return f"{'job' if len(jobs) == 1 else 'jobs'} {', '.join(jobs[:MOST_JOBS])}{more}"
 
 
 def _hosts(hosts: Iterable[str]) -> str:

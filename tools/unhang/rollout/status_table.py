@@ -15,11 +15,11 @@ ORDER = ("lost", "taken over", "no answer", "not released", "under way", "kept",
 
 def render_status(status: Mapping[str, Any]) -> str:
     """All of it."""
-    lines = [*_head(status), ""]
+    lines = [*describe_head(status), ""]
     for state in ORDER:
         rows = [row for row in status["hosts"] if row["state"] == state]
         lines += _state(state, rows) if rows else []
-    lines += [f"wave {_wave(status, wave)}" for wave in status["waves"]]
+    lines += describe_waves(status)
     if status["controller"] is not None:
         lines += _fleet(status)
     if changed := [row["undo"] for row in status["hosts"] if row["undo"]]:
@@ -27,7 +27,8 @@ def render_status(status: Mapping[str, Any]) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _head(status: Mapping[str, Any]) -> Iterator[str]:
+def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
+    """Whether it has begun, is under way, was stopped or has ended, in a few lines."""
     controller = status["controller"]
     if controller is None:
         yield f"rollout of run {status['run']}: not begun"
@@ -77,7 +78,10 @@ def _fleet(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"left to a person: {counted(len(status['person']), 'finding')} on {counted(len(hosts), 'node')}; see the plan"
 
 
-def _wave(status: Mapping[str, Any], wave: Mapping[str, Any]) -> str:
-    states = [row["state"] for row in status["hosts"] if row["host"] in wave["hosts"]]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in ORDER if state in states)
-    return f"{wave['name']}: {counts}"
+def describe_waves(status: Mapping[str, Any]) -> list[str]:
+    """How the nodes of each wave stand, a line for each."""
+    states: dict[str, list[str]] = {}
+    for row in status["hosts"]:
+        states.setdefault(row["wave"], []).append(row["state"])
+    counts = {name: ", ".join(f"{found.count(state)} {state}" for state in ORDER if state in found) for name, found in states.items()}
+    return [f"wave {wave['name']}: {counts.get(wave['name'], '')}" for wave in status["waves"]]

@@ -12,39 +12,54 @@ from unhang.plan.plan_document import read_plan
 from unhang.project import playbook_as_typed
 from unhang.rollout.journal import JOURNAL, read_journal
 from unhang.rollout.status import status_of, undo_command
-from unhang.rollout.status_table import LONGEST_LIST, ORDER, describe_fleet
+from unhang.rollout.status_table import LONGEST_LIST, ORDER, describe_fleet, describe_head, describe_waves
 from unhang.run_folder import read_run
 
 
 def rollout_view(folder: Path) -> dict[str, Any] | None:
-    """{fault, fleet: lines, rows} for the page's template; None where no rollout has begun. fault: why it is not shown, else ""."""
+    """{fault, fleet: lines, waves: lines, rows} for the page's template; None where no rollout has begun. fault: why it is not shown, else ""."""
     if not (folder / JOURNAL).is_file():
         return None
     try:
         status = status_of(read_plan(folder), read_journal(folder), undo_command(playbook_as_typed("rollback"), inventories_of_run(folder)))
     except UserError as problem:
-        return {"fault": str(problem).partition(": ")[2] or str(problem), "fleet": [], "rows": []}
-    return {"fault": "", "fleet": describe_fleet(status), "rows": describe_rows(status["hosts"])}
+        return {"fault": str(problem).partition(": ")[2] or str(problem), "fleet": [], "waves": [], "rows": []}
+    fleet = [*describe_head(status), *describe_fleet(status)]
+    return {"fault": "", "fleet": fleet, "waves": describe_waves(status), "rows": describe_rows(status["hosts"])}
 
 
 def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """Rows of the table, equal nodes folded, the worst state first: {state, meaning, hosts, versions, gone, left, before, bandwidth, undo}.
+    """Rows of the table, equal nodes folded, the worst state first.
 
-    before: of the smoke test before the change; undo: one node's.
+    {state, meaning, why, now, versions, gone, left, boots, before, alone, bandwidth, next, hosts, undo}. now: the step that it is in; before: of the smoke test
+    before the change; alone, bandwidth: of those after it; undo: one node's.
     """
     folded: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in sorted(hosts, key=lambda one: ORDER.index(one["state"])):
-        versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
-        busbw = "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in row["bandwidth"])
-        rates = "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in row["smoke_before"]["bandwidth"])
-        before = "; ".join(filter(None, (row["smoke_before"]["why"], rates)))
-        shown = (row["state"], row["meaning"], row["why"], versions, ", ".join(row["gone"]), ", ".join(row["left"]), before, busbw)
-        folded.setdefault(shown, []).append(row)
-    names = ("state", "meaning", "why", "versions", "gone", "left", "before", "bandwidth")
+        folded.setdefault(tuple(_shown(row).values()), []).append(row)
     return [
-        {**dict(zip(names, shown, strict=True)), "hosts": shortened(fold_hosts(one["host"] for one in alike), LONGEST_LIST), "undo": alike[0]["undo"]}
-        for shown, alike in folded.items()
+        {**_shown(alike[0]), "hosts": shortened(fold_hosts(one["host"] for one in alike), LONGEST_LIST), "undo": alike[0]["undo"]} for alike in folded.values()
     ]
+
+
+def _shown(row: Mapping[str, Any]) -> dict[str, str]:
+    """What the table shows of one node, but for its name."""
+    versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
+    return {
+        **{name: row[name] for name in ("state", "meaning", "why", "next")},
+        "now": f"in step {row['step']} since {row['since']}" if row["step"] else "",
+        "versions": versions,
+        "gone": ", ".join(row["gone"]),
+        "left": ", ".join(row["left"]),
+        "boots": ", ".join(boot.partition(",")[0] for boot in row["boots"]),
+        "before": "; ".join(filter(None, (row["smoke_before"]["why"], _rates(row["smoke_before"]["bandwidth"])))),
+        "alone": _rates(row["bandwidth_alone"]),
+        "bandwidth": _rates(row["bandwidth"]),
+    }
+
+
+def _rates(measured: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in measured)
 
 
 def inventories_of_run(folder: Path) -> list[str]:

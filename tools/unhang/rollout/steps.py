@@ -13,6 +13,7 @@ STEPS = (
 )  # fmt: skip
 PROOFS = ("audit", "smoke_alone", "smoke_together")
 BEFORE = "smoke_before"  # measures the node as it was found: evidence, never a verdict
+WAIT = "wait"  # for jobs
 TOGETHER = "smoke_together"  # one act for all nodes of a batch that are there
 REBOOTS = ("reboot", "reboot_back")
 # Entries of the journal that are about no single node.

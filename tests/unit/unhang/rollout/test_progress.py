@@ -62,6 +62,16 @@ def test_the_screen_folds_nodes_by_step_and_state_and_says_until_when_it_waits(p
     ]
 
 
+def test_the_jobs_that_are_waited_for_are_named(plan):
+    progress, jobs = Progress(plan), [str(number) for number in range(4711, 4718)]
+    drained = [Entry(at(15), "a", "drain", BEGUN), Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": jobs})]
+    named = "jobs 4711, 4712, 4713, 4714, 4715 and 2 more"
+    assert list(progress.feed([*BEGINNING, *LOCKED, *drained, WAITING]))[-1] == f"a: wait for {named} until 2026-11-20T07:59:59Z at the latest"
+    assert progress.screen(at(270))[1] == f"  wait           a  for 4 min 10 s, until 2026-11-20T07:59:59Z at the latest, {named}"
+    again = [*drained[:1], Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": ["4717"]})]
+    assert list(progress.feed([*again, WAITING]))[-1] == "a: wait for job 4717 until 2026-11-20T07:59:59Z at the latest"
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (-5, "0 s")])
 def test_a_time_is_reported_in_two_units_and_never_below_nothing(seconds, text):
     assert elapsed(at(100), at(100 + seconds)) == text

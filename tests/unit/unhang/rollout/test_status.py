@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from foreign_schemas import junit_faults
-from rollout_plans import EVIDENCE, HOSTS, Recorded, planned
+from rollout_plans import EVIDENCE, GROUPS, HOSTS, Recorded, planned
 
 from unhang.cli import main
 from unhang.report.html import render_page
@@ -167,6 +167,35 @@ def test_a_plan_that_somebody_edited_is_refused_in_one_line(recorded, capsys):
     path.write_text(path.read_text().replace("580.95.05", "580.95.06"))
     assert main(["remediate", str(path), "--status"]) == 2
     assert "expected the plan as `unhang plan` wrote it, found one that was edited since" in capsys.readouterr().err
+
+
+def test_the_page_shows_what_stopped_it_each_wave_and_the_step_the_boots_and_the_next_of_each_node(recorded):
+    (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
+    recorded.begin()
+    recorded.through("a", until="reboot")
+    view = rollout_view(recorded.folder)
+    [shown] = [row for row in view["rows"] if row["hosts"] == "a"]
+    assert (shown["now"], shown["next"]) == (f"in step reboot since {row(recorded)['since']}", "lock, then reboot")
+    assert view["waves"] == ["wave canary 1: 1 under way", "wave wave 1: 2 to come"]
+    assert_shown(view, "controller 1 by ops@ctl", *view["waves"], shown["now"], shown["next"])
+    recorded.begin()
+    recorded.through("a", failing="smoke_alone")
+    stopped = recorded.begin_wave(["b", "c"], GROUPS, "0")["stopped"]
+    assert_shown(
+        rollout_view(recorded.folder), f"stopped    {stopped}", "wave canary 1: 1 kept", "<td>reboot, reboot of the rollback</td>", "a person looks why"
+    )
+
+
+def assert_shown(view, *texts):
+    page = render_page({"findings": [], "node_verdicts": {}, "causes": []}, {}, [], rollout=view)
+    assert [text for text in texts if text not in page] == []
+
+
+def test_the_page_has_the_bandwidth_of_each_of_the_three_smoke_tests(recorded):
+    recorded.begin()
+    recorded.through("a")
+    shown = next(one for one in describe_rows(status(recorded)["hosts"]) if one["hosts"] == "a")
+    assert [shown[name].split()[1] for name in ("before", "alone", "bandwidth")] == ["310.0", "340.0", "350.5"]
 
 
 def test_the_page_shows_the_rollout_node_by_node(recorded):
