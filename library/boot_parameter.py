@@ -10,13 +10,13 @@ module: boot_parameter
 short_description: Put parameters on the kernel's command line for the next boots
 version_added: "0.1.0"
 description:
-  - Where there is C(update-grub), writes V(/etc/default/grub.d/zz-unhang-NAME.cfg), has GRUB's menu made anew and reads it back; when that fails the file is
-    put back. Where there is C(grubby), has it change every entry.
-  - Reboots nothing. RV(pending_reboot) tells whether the running kernel has the parameters.
-  - In a container, and with another boot loader, it changes nothing and says so in RV(needs_manual_action).
+  - On a node with C(update-grub), writes V(/etc/default/grub.d/zz-unhang-NAME.cfg), regenerates GRUB's menu and reads it back; if that fails, the file is
+    restored. On a node with C(grubby), C(grubby) changes every entry.
+  - Does not reboot. RV(pending_reboot) says whether the parameters wait for a reboot.
+  - In a container, or with another boot loader, it changes nothing and reports that in RV(needs_manual_action).
 options:
   name:
-    description: What they are for; part of the file's name.
+    description: Purpose of the parameters; part of the file's name.
     type: str
     required: true
   parameters:
@@ -24,7 +24,7 @@ options:
     type: list
     elements: str
   state:
-    description: Whether they are there, or what this module added is taken away.
+    description: Whether the parameters are set, or those that this module added are removed.
     type: str
     choices: [present, absent]
     default: present
@@ -40,17 +40,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: What changes, as it was.
+  description: The values that change, before the change.
   returned: success
   type: dict
   sample: {}
 after:
-  description: The same as it is now, or would be.
+  description: The values after the change, or as they would be.
   returned: success
   type: dict
   sample: {}
 files:
-  description: Files that changed, or would.
+  description: Files that were changed, or would be.
   returned: success
   type: list
   elements: str
@@ -62,13 +62,13 @@ lines:
   elements: dict
   sample: []
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict
   sample: []
 pending_reboot:
-  description: True when the parameters are there for the next boot and this one is without them.
+  description: True when the next boot has the parameters and the running kernel does not.
   returned: success
   type: bool
   sample: true

@@ -7,42 +7,42 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: boot_trial
-short_description: Start another kernel once, and keep it only when it is confirmed
+short_description: Boot another kernel once on trial, and keep it only when it is confirmed
 version_added: "0.1.0"
 description:
-  - V(prepared) makes the running kernel the default by name, so that a newer kernel that is installed next is not started before it may.
-  - V(armed) has the next boot, and only that, take the kernel in O(release), and sets a unit that goes back to the old one unless the trial is confirmed in
-    time. It needs neither network nor controller for that.
-  - V(confirmed) makes the kernel that runs on trial the default, when all GPUs are there that were there before.
-  - V(cancelled) takes all of it back. A kernel that is still on the disk is not started, because the old one stays the default by name.
-  - V(inspected) says how things stand and changes nothing.
-  - Knows GRUB, GRUB with loader entries (Fedora and its kin) and systemd-boot. Refuses where the boot loader cannot clear a one-shot entry, for the trial
-    would be repeated for ever, where there is no boot loader on the disk, and where the kernel lacks its initrd or a module that the node needs.
+  - V(prepared) makes the running kernel the default by name, so that a newer kernel that is installed next is not booted by default.
+  - V(armed) makes only the next boot use the kernel in O(release), and installs a unit that boots the old one again unless the trial is confirmed in
+    time. The unit needs neither network nor controller.
+  - V(confirmed) makes the kernel on trial the default, if it has all GPUs that the node had before.
+  - V(cancelled) undoes all of it. A kernel that is still installed is not booted, because the old one stays the default by name.
+  - V(inspected) returns the current state and changes nothing.
+  - Supports GRUB, GRUB with loader entries (Fedora and related systems) and systemd-boot. Refuses if the boot loader cannot clear a one-shot entry (the
+    trial would be repeated for ever), if there is no boot loader on the disk, and if the kernel lacks its initrd or a module that the node needs.
   - Never reboots.
 options:
   state:
-    description: What is wanted.
+    description: The desired state of the trial.
     type: str
     choices: [inspected, prepared, armed, confirmed, cancelled]
     default: inspected
   release:
-    description: Release of the kernel on trial, as C(uname -r) says it. Needed for V(armed) and V(confirmed).
+    description: Release of the kernel on trial, as C(uname -r) prints it. Needed for V(armed) and V(confirmed).
     type: str
   trial_options:
     description: Kernel parameters while a kernel is on trial.
     type: str
     default: panic=30
   confirm_within_s:
-    description: Seconds after the start of the kernel on trial in which it has to be confirmed.
+    description: Seconds after the start of the kernel on trial within which it has to be confirmed.
     type: int
     default: 900
   gpus:
-    description: Identities (UUID or PCI address) of the node's GPUs, those of before for V(armed) and those of now for V(confirmed).
+    description: Identities (UUID or PCI address) of the node's GPUs, those before the trial for V(armed), and the current ones for V(confirmed).
     type: list
     elements: str
     default: []
   modules:
-    description: Modules from outside the kernel that have to be there for O(release), as C(/proc/modules) names them.
+    description: Out-of-tree modules that must exist for O(release), with their names in C(/proc/modules).
     type: list
     elements: str
     default: []
@@ -51,7 +51,7 @@ options:
     type: str
     default: ""
   state_id:
-    description: Saved state of M(saved_state) that gets what undoes a change. None is written with an empty one.
+    description: Saved state of M(saved_state) in which the data for a rollback is stored. With an empty one nothing is stored.
     type: str
     default: ""
 extends_documentation_fragment: [unhang, unhang.fencing, unhang.rootfs]
@@ -79,23 +79,23 @@ EXAMPLES = r"""
 RETURN = r"""
 standing:
   description:
-    - How the last trial stands, after this call. V(none), V(prepared), V(armed) (waits for the reboot), V(on_trial) (runs and is not confirmed), V(confirmed),
+    - State of the last trial after this call. V(none), V(prepared), V(armed) (waits for the reboot), V(on_trial) (runs and is not confirmed), V(confirmed),
       V(cancelled) or V(fell_back).
   returned: success
   type: str
   sample: on_trial
 trial:
-  description: What was written down about it.
+  description: The record of the trial.
   returned: success
   type: dict
   sample: {release: 6.1.0-56-amd64, old_release: 6.1.0-55-amd64, confirm_within_s: 900}
 why:
-  description: Why the kernel fell back or was taken back.
+  description: Why the trial failed or was cancelled.
   returned: success
   type: str
   sample: 6.1.0-56-amd64 was not confirmed within 900 s after its start
 running:
-  description: Release of the kernel that runs.
+  description: Release of the running kernel.
   returned: success
   type: str
   sample: 6.1.0-56-amd64
@@ -105,12 +105,12 @@ loader:
   type: dict
   sample: {loader: grub, default_release: 6.1.0-55-amd64, can_clear_one_shot: true}
 space:
-  description: Room in V(/boot), and what one more kernel takes.
+  description: Free space in V(/boot), and the space that one more kernel needs.
   returned: success
   type: dict
   sample: {free_mib: 412, need_mib: 96}
 changes:
-  description: What was changed in this call, or would be.
+  description: The changes of this call, or those that it would make.
   returned: success
   type: list
   elements: dict

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: disabled_setting
-short_description: Take environment settings of a node out of effect and keep their lines
+short_description: Disable environment settings of a node and keep their lines as comments
 version_added: "0.1.0"
 description:
-  - Looks through the files that the audit reads (V(/etc/nccl.conf), V(/etc/environment), V(/etc/profile.d), systemd units, Slurm's TaskProlog, enroot)
+  - Searches the files that the audit reads (V(/etc/nccl.conf), V(/etc/environment), V(/etc/profile.d), systemd units, Slurm's TaskProlog, enroot)
     for lines that set the given names, and turns each into a comment that keeps the line.
-  - Touches a line only when it sets that one name and nothing else. All others are returned in RV(needs_manual_action) for a person.
-  - Saves each line under V(/var/lib/unhang) before it changes a file, so that O(state=restored) puts back exactly those.
-  - Runs no daemon-reload and restarts nothing. What comes from a systemd unit holds until the manager is reloaded or the node boots.
+  - Changes a line only if it sets that one name and nothing else. All other lines are returned in RV(needs_manual_action) for a person.
+  - Saves each line under V(/var/lib/unhang) before it changes a file, so that O(state=restored) restores exactly these lines.
+  - Runs no daemon-reload and restarts nothing. A setting of a systemd unit stays in force until systemd is reloaded or the node boots.
 options:
   names:
     description: Names of variables.
@@ -22,15 +22,15 @@ options:
     elements: str
     default: []
   settings:
-    description: Names with values. A line that sets just this value stays.
+    description: Names with values. A line that sets this value is kept.
     type: dict
     default: {}
   owner:
-    description: Name of the role that asks, under which the lines are saved.
+    description: Name of the calling role, under which the lines are saved.
     type: str
     required: true
   state:
-    description: Whether the lines are taken out of effect, or those that were are put back.
+    description: Whether the lines are disabled, or the disabled ones restored.
     type: str
     choices: [disabled, restored]
     default: disabled
@@ -51,24 +51,24 @@ EXAMPLES = r"""
 
 RETURN = r"""
 lines:
-  description: Lines that were taken out of effect in this call, or would be.
+  description: Lines that this call disabled, or would disable.
   returned: state is disabled
   type: list
   elements: dict
   sample: [{file: /etc/environment, line: 3, text: CUDA_VISIBLE_DEVICES=0}]
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict
   sample: [{file: /etc/profile.d/x.sh, line: 2, why: "expected a line that sets NCCL_DEBUG and nothing else, found ..."}]
 before:
-  description: The lines that change, by file, as they were.
+  description: The changed lines by file, before the change.
   returned: success
   type: dict
   sample: {/etc/environment: [CUDA_VISIBLE_DEVICES=0]}
 after:
-  description: The same lines as they are now, or would be.
+  description: The same lines after the change, or as they would be.
   returned: success
   type: dict
   sample: {/etc/environment: ["# disabled by unhang: CUDA_VISIBLE_DEVICES=0"]}

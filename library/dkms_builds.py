@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: dkms_builds
-short_description: List the kernel modules that DKMS has built, and the line of the log where a build failed
+short_description: List the kernel modules that DKMS has built, and the log line of a failed build
 version_added: "0.1.0"
 description:
-  - Reads DKMS's folders and the log of a build that failed. Runs and changes nothing.
+  - Reads DKMS's folders and the logs of failed builds. Runs and changes nothing.
 options:
   module:
-    description: Name of the modules, or a pattern of names.
+    description: Name of the module, or a pattern of names.
     type: str
     default: "*"
   version:
-    description: Version that has to be built. Any when it is left out.
+    description: Version that must be built; any version by default.
     type: str
   kernel:
-    description: Release of the kernel that RV(why_not) is about.
+    description: Release of the kernel for which RV(why_not) is computed.
     type: str
     required: true
 extends_documentation_fragment: [unhang.rootfs]
@@ -43,13 +43,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 builds:
-  description: Everything of these modules, each with kernel and state (added, built, installed, failed) and, where it failed, the log and its line.
+  description: All builds of these modules, with kernel, state (added, built, installed, failed) and, for a failed build, its log and line.
   returned: success
   type: list
   elements: dict
   sample: [{module: nvidia-current, version: 535.261.03, kernel: 6.1.0-50-amd64, state: installed, log: null, number: null, line: null}]
 why_not:
-  description: Why the kernel has no such module, in one line; empty when it has.
+  description: Why the kernel lacks the module, in one line; empty if it has the module.
   returned: success
   type: str
   sample: ""

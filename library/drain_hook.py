@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: drain_hook
-short_description: Drain, wait for and release a node with a program of your own
+short_description: Drain and release a node with the site's own program
 version_added: "0.1.0"
 description:
   - Calls O(argv) with four more arguments, the step (C(drain), C(wait), C(release) or C(status)), the node, the run and the reason.
-  - The program prints one JSON object with C(drained), C(by), C(reason), C(jobs) and C(owned), and ends with 0 when it is done, or with 75 when it is not done
-    yet and is to be called again. Any other code is a failure.
+  - The program prints one JSON object with C(drained), C(by), C(reason), C(jobs) and C(owned), and exits with 0 when it is done, or with 75 when it is
+    not done yet and must be called again. Any other code is a failure.
 options:
   argv:
     description: The program and its first arguments.
@@ -20,7 +20,7 @@ options:
     elements: str
     required: true
   step:
-    description: What is asked of it.
+    description: The step to run.
     type: str
     choices: [drain, wait, release]
     required: true
@@ -29,7 +29,7 @@ options:
     type: str
     required: true
   run:
-    description: Id of the run; with O(why) the reason that is handed to the program.
+    description: Id of the run; with O(why) the reason that the program gets.
     type: str
     required: true
   why:
@@ -37,11 +37,11 @@ options:
     type: str
     default: maintenance
   beside_jobs:
-    description: Whether jobs that are left are no failure of the step V(wait). It then waits for none.
+    description: Whether the step V(wait) succeeds while jobs still run. It then waits for no job.
     type: bool
     default: false
   timeout_s:
-    description: Seconds to go on calling while the program is not done. When they are over the module fails.
+    description: Seconds for which the program is called again while it is not done. After that the module fails.
     type: int
     default: 3600
   call_timeout_s:
@@ -54,7 +54,7 @@ options:
     default: 10
 attributes:
   check_mode:
-    description: Calls the program with C(status) alone, which must change nothing.
+    description: Calls the program only with C(status), which must change nothing.
     support: full
 author:
   - the unhang authors
@@ -73,12 +73,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 drain:
-  description: The program's answer, checked. Returned when the module fails too, where there is one.
+  description: The program's answer, checked. Also returned when the module fails, if there is one.
   returned: when the program gave an answer
   type: dict
   sample: {drained: true, by: site-drain, reason: "unhang r1: driver 580.95.05", jobs: [], owned: true}
 note:
-  description: What an operator should know; empty for nothing.
+  description: A note for the operator; empty if there is none.
   returned: success
   type: str
   sample: ""

@@ -10,8 +10,8 @@ module: extension_lock
 short_description: Remove locks from torch's extension caches that no process holds
 version_added: "0.1.0"
 description:
-  - A build of a CUDA extension that was interrupted leaves its lock behind, and every later start waits for it without end.
-  - Removes a lock only when every process of the node could be looked at and none has it open, and looks again right before it removes it.
+  - An interrupted build of a CUDA extension leaves its lock behind, and every later start waits for that lock for ever.
+  - Removes a lock only if every process of the node could be checked and none has it open, and checks again right before it removes the lock.
 options:
   caches:
     description: Folders such as V(/root/.cache/torch_extensions), or a build folder of Megatron's fused kernels.
@@ -29,19 +29,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: Locks that nobody held.
+  description: Locks that no process held.
   returned: success
   type: list
   elements: str
   sample: [/root/.cache/torch_extensions/py310_cu121/fused/lock]
 after:
-  description: Those of them that are still there, or would be.
+  description: Those of them that remain, or would remain.
   returned: success
   type: list
   elements: str
   sample: []
 needs_manual_action:
-  description: Locks that were left alone, and why.
+  description: Locks that were skipped, and why.
   returned: success
   type: list
   elements: dict

@@ -8,11 +8,11 @@ DOCUMENTATION = r"""
 module: gate_outcome
 short_description: Ends the admission of a node with its outcome
 description:
-  - Used by playbooks/preprovision.yml. A node that passes is ok, one that fails has failed.
-  - One with which nothing could be proved ends as unreachable, as long as no node failed, so that ansible-playbook ends with 4 and not with 2.
+  - Used by playbooks/preprovision.yml. The task is ok for a node that passes, and fails for a node that fails.
+  - A node that is not proved ends as unreachable, unless another node failed, so that ansible-playbook exits with 4 instead of 2.
 options:
   decisions:
-    description: By host its outcome (pass, fail, not proved) and reasons.
+    description: The outcome (pass, fail, not proved) and the reasons of each host.
     type: dict
     required: true
 author: [unhang maintainers (@unhang)]

@@ -10,16 +10,16 @@ module: gpu_mode
 short_description: Set compute mode and persistence mode of a node's GPUs
 version_added: "0.1.0"
 description:
-  - Asks and sets through NVML. Both modes last until the driver is loaded again or the node boots.
-  - The compute mode of a GPU is not changed while a process uses it. Then nothing is changed, and every user is named.
-  - A node without a driver, or whose driver does not answer, is left alone, and RV(needs_manual_action) says so.
+  - Reads and sets the modes through NVML. Both modes last until the driver is loaded again or the node boots.
+  - The compute mode is not changed while a process uses the GPU. In that case nothing is changed, and every user is named.
+  - On a node without a driver, or whose driver does not answer, nothing is changed, and RV(needs_manual_action) reports that.
 options:
   compute_mode:
-    description: Mode that every GPU is to have. None leaves it.
+    description: Mode of every GPU. Not changed by default.
     type: str
     choices: [default, exclusive_process, prohibited]
   persistence:
-    description: Whether the driver keeps a GPU set up while nobody uses it. None leaves it.
+    description: Whether the driver keeps an unused GPU initialised. Not changed by default.
     type: bool
 extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing]
 """
@@ -32,17 +32,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: Modes that change, as they were.
+  description: Modes that change, before the change.
   returned: success
   type: dict
   sample: {compute_mode of GPU 0 (GPU-5aa1): exclusive_process}
 after:
-  description: The same as they are now, or would be.
+  description: The values after the change, or as they would be.
   returned: success
   type: dict
   sample: {compute_mode of GPU 0 (GPU-5aa1): default}
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict

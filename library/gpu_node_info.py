@@ -11,17 +11,16 @@ short_description: Read what matters for multi-GPU training from one node
 version_added: "0.1.0"
 description:
   - Reads driver, CUDA, NCCL, GPUs, interconnect, network, limits, packages and kernel faults in one call and changes nothing.
-  - Answers with facts only. It judges nothing, and it never returns C(ansible_facts).
-  - Each section says how reading it went in C(probe.status), one of V(ok), V(absent), V(denied), V(timeout) or V(error).
-    A section that could not be read is never an empty section.
-  - Needs Python 3.8 on the node and nothing else. The NVIDIA driver is asked through nvidia-ml-py, which travels with the module.
-  - Root is not needed. What only root may read answers V(denied).
+  - Returns only facts. It does not judge them, and it never returns C(ansible_facts).
+  - C(probe.status) of each section is one of V(ok), V(absent), V(denied), V(timeout) or V(error). A section that could not be read is never empty.
+  - Needs Python 3.8 on the node and nothing else. The NVIDIA driver is read through nvidia-ml-py, which travels with the module.
+  - Root is not needed. Without it, values that only root may read are V(denied).
 options:
   gather_subset:
     description:
       - Sections to read, as with M(ansible.builtin.setup).
-      - V(all) is every section. A leading C(!) leaves one out, V(!all) leaves out all that is not named but V(min).
-      - V(min) stands for V(node) and V(kernel), which are read unless V(!min) is said.
+      - V(all) is every section. A leading C(!) excludes a section, V(!all) excludes all that are not named, except V(min).
+      - V(min) stands for V(node) and V(kernel), which are read unless V(!min) is given.
       - Sections are V(node), V(kernel), V(driver), V(fabric_manager), V(cuda), V(nccl), V(torch), V(gpus), V(interconnect), V(network), V(limits),
         V(packages) and V(faults).
     type: list
@@ -29,61 +28,61 @@ options:
     default: [all]
   rootfs:
     description:
-      - Folders that stand for the node's V(/). With several, the first that has a path wins.
+      - Folders to use as the node's V(/). With several, a path is read from the first folder that has it.
       - Audits a mounted container or a recorded tree instead of the live system.
     type: list
     elements: path
     default: [/]
   procfs:
-    description: Folder that stands for V(/proc), where it is not V(<rootfs>/proc).
+    description: Folder to use as V(/proc). The default is V(<rootfs>/proc).
     type: path
   sysfs:
-    description: Folder that stands for V(/sys), where it is not V(<rootfs>/sys).
+    description: Folder to use as V(/sys). The default is V(<rootfs>/sys).
     type: path
   kernel_log:
-    description: A file that is read instead of the node's kernel log.
+    description: File to read instead of the node's kernel log.
     type: path
   nvml_recording:
-    description: A recording of driver answers that is read instead of the node's driver.
+    description: Recording of driver answers to use instead of the node's driver.
     type: path
   torch_environments:
     description:
-      - Python environments whose torch, NCCL and cuDNN are read from their files. Nothing of them is run.
-      - The action plugin fills it from C(unhang_policy.torch.environments) where the task does not set it.
+      - Python environments whose torch, NCCL and cuDNN are read from their files. None of their code is run.
+      - By default the action plugin sets it from C(unhang_policy.torch.environments).
     type: list
     elements: path
     default: []
   nccl_roots:
-    description: Further folders that are searched for libnccl. Folders on network file systems are read only when they are named here.
+    description: More folders to search for libnccl. Folders on network file systems are read only if they are named here.
     type: list
     elements: path
     default: []
   hash_libraries:
-    description: Whether to give SHA-256 sums of NCCL libraries. Costs 140 ms for one of 250 MB.
+    description: Whether to return SHA-256 sums of NCCL libraries. Costs 140 ms for one of 250 MB.
     type: bool
     default: false
   p2p_matrix:
     description:
-      - What to ask the driver for each pair of GPUs.
-      - V(read) asks for reads, and for the rest only where reads are not OK. V(full) asks for reads, writes, NVLink and atomics of every pair.
+      - What to read from the driver for each pair of GPUs.
+      - V(read) checks reads, and the others only where reads are not OK. V(full) checks reads, writes, NVLink and atomics of every pair.
     type: str
     choices: [read, full]
     default: read
   silence_s:
-    description: Seconds that a single call may take. After that its section says V(timeout) and names the call. 4 by default.
+    description: Seconds that a single call may take. After that its section has V(timeout) and names the call. The default is 4.
     type: float
   deadline_s:
-    description: Seconds that one kind of source may take while it still gets on. 15 by default.
+    description: Seconds that one kind of source may take in all. The default is 15.
     type: float
   first_handle_s:
     description:
       - Seconds that the driver may take for its first answers, which are slow where persistence mode is off.
-      - Left out, O(silence_s), or 20 where persistence mode is off.
+      - The default is O(silence_s), or 20 where persistence mode is off.
     type: float
   answer_as:
     description:
       - V(structured) returns the document itself, V(text) the same document as one JSON text.
-      - Ansible tags every value of a structured answer, which costs the controller CPU time, so the audit asks for text.
+      - Ansible tags every value of a structured answer, which costs the controller CPU time, so the audit uses text.
     type: str
     choices: [structured, text]
     default: structured
@@ -95,8 +94,8 @@ attributes:
     description: There is never a difference to show.
     support: none
 notes:
-  - In a play of this project each option may also be given as a variable of the host, named C(unhang_) and the option, such as C(unhang_rootfs).
-  - Under C(playbooks/audit.yml) the document goes into the run folder, and the task returns a one-line summary.
+  - In plays of this project each option can also be a host variable with the prefix C(unhang_), such as C(unhang_rootfs).
+  - In C(playbooks/audit.yml) the document is written to the run folder, and the task returns a one-line summary.
 author:
   - the unhang authors
 """
@@ -132,7 +131,7 @@ node_facts:
       type: str
       returned: always
     collector:
-      description: What read the node, when, and for how long.
+      description: The collector's version, the time, and the duration.
       type: dict
       returned: always
     sections:

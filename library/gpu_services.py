@@ -8,26 +8,26 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_services
-short_description: Stop and start the services that hold GPUs, exchange the driver's kernel modules, reset the GPUs
+short_description: Stop and start the services that hold GPUs, reload the driver's kernel modules, reset the GPUs
 version_added: "0.1.0"
 description:
-  - Stops known services (exporters, DCGM, MPS, a display server, persistenced, IMEX, fabric manager) in the order in which they depend on the driver, and
-    starts them again in the opposite order, fabric manager first. What it stops is saved in V(/var/lib/unhang/gpu_users.json) beforehand, so that another run
-    can start it.
-  - Exchanges the driver's kernel modules, or resets all GPUs and starts fabric manager, in a systemd unit of its own. Which programs that takes follows from
-    the services and modules of the node; no command comes from the controller. Refused while anybody but those services uses a GPU.
+  - Stops known services (exporters, DCGM, MPS, a display server, persistenced, IMEX, fabric manager) in the order of their dependencies, and starts them
+    again in the opposite order, fabric manager first. The stopped services are saved in V(/var/lib/unhang/gpu_users.json) beforehand, so that another run
+    can start them.
+  - Reloads the driver's kernel modules, or resets all GPUs and starts fabric manager, in a systemd unit of its own. The module works out the commands
+    from the services and modules of the node; no command comes from the controller. It refuses while anything else than these services uses a GPU.
   - Never runs C(systemctl daemon-reload), which makes running containers lose their GPUs.
 options:
   state:
     description:
-      - With V(stopped) the services in O(services) do not run; with V(started) those run again that were stopped.
-      - With V(reloaded) the kernel modules are those of O(expected_version). Where they are, nothing is done.
-      - With V(reset) all GPUs are reset and fabric manager starts.
+      - V(stopped) stops the services in O(services); V(started) starts those again that were stopped.
+      - V(reloaded) loads the kernel modules of O(expected_version). If they are loaded already, nothing is done.
+      - V(reset) resets all GPUs and starts fabric manager.
     type: str
     choices: [stopped, started, reloaded, reset]
     required: true
   services:
-    description: With V(stopped), which ones. Services that are not known to use GPUs are refused.
+    description: The services to stop with V(stopped). Unknown services are refused.
     type: list
     elements: str
     default: []
@@ -37,20 +37,20 @@ options:
     type: bool
     default: false
   expected_version:
-    description: With V(reloaded), the version that has to be loaded afterwards.
+    description: With V(reloaded), the version that must be loaded afterwards.
     type: str
   wait_s:
     description: Seconds that stopped services may take to close the GPUs.
     type: int
     default: 60
   deadline_s:
-    description: Seconds that the exchange of the modules may take.
+    description: Seconds that the reload of the modules may take.
     type: int
     default: 600
 extends_documentation_fragment: [unhang.fencing]
 attributes:
   check_mode:
-    description: Returns what would be stopped, started or run, and does none of it.
+    description: Returns what would be stopped, started or run, and changes nothing.
     support: full
 author:
   - the unhang authors
@@ -86,7 +86,7 @@ needs_manual_action:
   elements: str
   sample: []
 commands:
-  description: What was run to exchange the modules or to reset the GPUs, or would be.
+  description: Commands that reloaded the modules or reset the GPUs, or that would.
   returned: success
   type: list
   elements: str

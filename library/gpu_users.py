@@ -10,16 +10,18 @@ module: gpu_users
 short_description: List the processes, services and kernel modules that use a node's GPUs
 version_added: "0.1.0"
 description:
-  - Lists every process that has a V(/dev/nvidia*) open, whatever NVML lists, the known services (exporters, DCGM, MPS, a display server, persistenced, IMEX,
+  - Lists every process that has a V(/dev/nvidia*) open, also those that NVML does not list, the known services (exporters, DCGM, MPS, a display server,
+    persistenced,
+    IMEX,
     fabric manager), and kernel modules that need the driver.
   - Changes nothing. M(gpu_services) stops and starts the services.
 options:
   wait_s:
-    description: Seconds to wait until no process but known services uses the GPUs. What is left after that is no failure. Check mode waits for nobody.
+    description: Seconds to wait until only known services use the GPUs. Processes that remain after that are no failure. Check mode does not wait.
     type: int
     default: 0
   poll_s:
-    description: Seconds between two looks.
+    description: Seconds between two checks.
     type: int
     default: 10
 attributes:
@@ -43,7 +45,7 @@ users:
   type: dict
   contains:
     processes:
-      description: Processes with a device open; service is the known unit that they belong to, or none.
+      description: Processes with a device open; service is the known unit of the process, or none.
       type: list
       elements: dict
     services:
@@ -51,7 +53,7 @@ users:
       type: list
       elements: dict
     modules_held:
-      description: Modules of the driver that more than other modules hold.
+      description: Modules of the driver that something else than other modules holds.
       type: list
       elements: dict
     foreign_modules:
@@ -62,7 +64,8 @@ users:
       description: Modules in the order in which they would be unloaded.
       type: list
       elements: str
-  sample: {processes: [{pid: 4711, user: alice, command: python3, devices: [/dev/nvidia0], service: null}], services: [], modules_held: [], unload: [nvidia]}
+  sample: {processes: [{pid: 4711, user: alice, command: python3, devices: [/dev/nvidia0], service: null}], services: [], modules_held: [], unload:
+    [nvidia]}
 stopped_units:
   description: Units that an earlier run stopped and that nobody has started since.
   returned: success
@@ -70,12 +73,13 @@ stopped_units:
   elements: str
   sample: []
 drain:
-  description: How the node stands where no scheduler has it, as M(slurm_node) tells it. Drained when C(jobs), processes that are no known service's, is empty.
+  description: State of a node without a scheduler, in the form of M(slurm_node). It is drained when C(jobs) (processes that belong to no known service)
+    is empty.
   returned: success
   type: dict
   sample: {drained: true, by: "", reason: "", jobs: [], owned: false}
 previews:
-  description: True in check mode, however that came about.
+  description: True in check mode, for whatever reason.
   returned: success
   type: bool
   sample: false

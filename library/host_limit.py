@@ -11,16 +11,17 @@ short_description: Give jobs the locked memory, open files or stack that they ne
 version_added: "0.1.0"
 description:
   - Writes V(/etc/security/limits.d/00-unhang-LIMIT.conf), and a drop-in for each systemd unit of the node that starts jobs (sshd, slurmd, containerd,
-    docker, crio, kubelet and those of O(units)) which is not given enough by others' files.
-  - Lines of others in V(/etc/security) that contradict become comments; they are saved under V(/var/lib/unhang) before, and put back by O(state=absent).
-  - Raises the limit of the services that run, by C(prlimit). It restarts nothing and runs no daemon-reload, which makes running containers lose their GPUs;
-    what a service starts from now on has the new limit, what runs keeps its own.
-  - Where so high a limit cannot be set, as in a container without CAP_SYS_RESOURCE, or beyond fs.nr_open, it changes nothing and
-    RV(needs_manual_action) says so.
-  - Of memlock and nofile O(value) is the least, and what is higher stays. Of the stack it is the soft limit, and the most.
+    docker, crio, kubelet and those of O(units)) whose limit from other files is too low.
+  - Contradicting lines of others in V(/etc/security) are turned into comments. They are saved under V(/var/lib/unhang) first, and O(state=absent)
+    restores them.
+  - Raises the limit of running services with C(prlimit). It restarts nothing and runs no daemon-reload, which makes running containers lose their GPUs;
+    new processes of a service have the new limit, running ones keep theirs.
+  - If so high a limit cannot be set, as in a container without CAP_SYS_RESOURCE, or above fs.nr_open, it changes nothing and RV(needs_manual_action)
+    reports that.
+  - For memlock and nofile O(value) is the minimum, and higher limits are kept. For the stack it is the soft limit, and the maximum.
 options:
   limit:
-    description: Which limit.
+    description: The limit to set.
     type: str
     choices: [memlock, nofile, stack]
     required: true
@@ -28,12 +29,12 @@ options:
     description: Bytes, or a number of files; -1 is unlimited. Needed with O(state=present).
     type: int
   units:
-    description: Further units that start jobs.
+    description: More units that start jobs.
     type: list
     elements: str
     default: []
   state:
-    description: Whether the limit is there, or all that this module wrote is taken away.
+    description: Whether the limit is set, or everything that this module wrote is removed.
     type: str
     choices: [present, absent]
     default: present
@@ -55,24 +56,24 @@ before:
   type: dict
   sample: {memlock of slurmd.service: "8388608"}
 after:
-  description: The same as they are now, or would be.
+  description: The values after the change, or as they would be.
   returned: success
   type: dict
   sample: {memlock of slurmd.service: infinity}
 files:
-  description: Files that changed, or would.
+  description: Files that were changed, or would be.
   returned: success
   type: list
   elements: str
   sample: [/etc/security/limits.d/00-unhang-memlock.conf]
 lines:
-  description: Lines of others that became comments.
+  description: Lines of others that were turned into comments.
   returned: success
   type: list
   elements: dict
   sample: [{file: /etc/security/limits.conf, line: 50, text: "* hard memlock 64"}]
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict

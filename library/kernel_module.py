@@ -10,11 +10,11 @@ module: kernel_module
 short_description: Give a kernel module its parameters, and load it at boot
 version_added: "0.1.0"
 description:
-  - Writes O(parameters) to V(/etc/modprobe.d/zz-unhang-NAME.conf), under each name that the module has on this node. They count when it is loaded next;
-    a loaded module is never unloaded here, and RV(pending_load) names what it still has otherwise.
-  - With O(at_boot) writes V(/etc/modules-load.d/unhang-NAME.conf) and loads the module now. Where none can be loaded, as in most containers, it changes
-    nothing and says so in RV(needs_manual_action).
-  - Lines of others that say otherwise become comments; they are saved under V(/var/lib/unhang) before, and put back by O(state=absent).
+  - Writes O(parameters) to V(/etc/modprobe.d/zz-unhang-NAME.conf), under each name of the module on this node. They take effect when it is loaded next;
+    this module never unloads it, and RV(pending_load) has the parameters that differ until then.
+  - With O(at_boot) writes V(/etc/modules-load.d/unhang-NAME.conf) and loads the module now. If modules cannot be loaded, as in most containers, it
+    changes nothing and reports that in RV(needs_manual_action).
+  - Contradicting lines of others are turned into comments. They are saved under V(/var/lib/unhang) first, and O(state=absent) restores them.
 options:
   name:
     description: Name of the module, such as V(nvidia) or V(nvidia-peermem).
@@ -25,11 +25,11 @@ options:
     type: dict
     default: {}
   at_boot:
-    description: Whether it is loaded now and at every boot.
+    description: Whether to load the module now and at every boot.
     type: bool
     default: false
   state:
-    description: Whether it is so, or what this module wrote is taken away.
+    description: Whether to apply this, or to remove what this module wrote.
     type: str
     choices: [present, absent]
     default: present
@@ -50,30 +50,30 @@ before:
   type: dict
   sample: {nvidia-peermem: not loaded}
 after:
-  description: The same afterwards.
+  description: The values after the change.
   returned: success
   type: dict
   sample: {nvidia-peermem: loaded}
 files:
-  description: Files that changed, or would.
+  description: Files that were changed, or would be.
   returned: success
   type: list
   elements: str
   sample: [/etc/modules-load.d/unhang-nvidia-peermem.conf]
 lines:
-  description: Lines of others that became comments.
+  description: Lines of others that were turned into comments.
   returned: success
   type: list
   elements: dict
   sample: [{file: /etc/modprobe.d/site.conf, line: 1, text: blacklist nvidia-peermem}]
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict
   sample: []
 pending_load:
-  description: Parameters that the loaded module has otherwise, until it is loaded again or the node boots.
+  description: Parameters in which the loaded module differs, until it is loaded again or the node boots.
   returned: success
   type: list
   elements: str

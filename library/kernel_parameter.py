@@ -11,19 +11,19 @@ short_description: Set a kernel parameter now and for every boot
 version_added: "0.1.0"
 description:
   - Writes V(/etc/sysctl.d/zz-unhang-NAME.conf) and sets the running kernel's value.
-  - Lines of others in V(/etc/sysctl.d) and V(/etc/sysctl.conf) that set something else become comments; they, and the value that the kernel had, are
-    saved under V(/var/lib/unhang) before, and put back by O(state=absent).
-  - Where the parameter cannot be set, as in most containers, it changes nothing and says so in RV(needs_manual_action).
+  - Lines of others in V(/etc/sysctl.d) and V(/etc/sysctl.conf) that set another value are turned into comments. They and the kernel's value are saved
+    under V(/var/lib/unhang) first, and O(state=absent) restores them.
+  - If the parameter cannot be set, as in most containers, it changes nothing and reports that in RV(needs_manual_action).
 options:
   name:
     description: Name with dots, such as V(kernel.numa_balancing).
     type: str
     required: true
   value:
-    description: What it is to be. Needed with O(state=present).
+    description: The value to set. Needed with O(state=present).
     type: str
   state:
-    description: Whether it is set, or what this module did is taken back.
+    description: Whether to set the parameter, or to undo what this module did.
     type: str
     choices: [present, absent]
     default: present
@@ -49,19 +49,19 @@ after:
   type: dict
   sample: {kernel.numa_balancing: "0"}
 files:
-  description: Files that changed, or would.
+  description: Files that were changed, or would be.
   returned: success
   type: list
   elements: str
   sample: [/etc/sysctl.d/zz-unhang-kernel.numa_balancing.conf]
 lines:
-  description: Lines of others that became comments.
+  description: Lines of others that were turned into comments.
   returned: success
   type: list
   elements: dict
   sample: [{file: /etc/sysctl.d/99-site.conf, line: 3, text: kernel.numa_balancing = 1}]
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict

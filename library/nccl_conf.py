@@ -10,11 +10,11 @@ module: nccl_conf
 short_description: Put settings for NCCL and torch into a file that jobs read
 version_added: "0.1.0"
 description:
-  - Writes V(/etc/nccl.conf), or the file of another way in which jobs are launched, so that it carries exactly the settings given.
-  - In V(/etc/nccl.conf) and V(/etc/environment) the settings stand in one marked block, placed so that they win. Every other line keeps its bytes and
-    is reported. All other formats are files of this module alone, and one that somebody else wrote is refused.
-  - Values are written as NCCL reads them, without quotes and without blanks around the sign.
-  - A file is replaced whole or not at all.
+  - Writes V(/etc/nccl.conf), or the file of another launch path of jobs, with exactly the given settings.
+  - In V(/etc/nccl.conf) and V(/etc/environment) the settings are one marked block, at the place that wins. Every other line is kept unchanged and
+    reported. In all other formats the whole file belongs to this module, and a file that somebody else wrote is refused.
+  - Values are written in the form that NCCL reads, without quotes and without blanks around the equals sign.
+  - A file is replaced atomically.
 options:
   path:
     description: The file.
@@ -22,18 +22,19 @@ options:
     default: /etc/nccl.conf
   format:
     description:
-      - How the file is read. V(nccl_conf) by NCCL itself, V(environment) by PAM, V(shell) by login shells, V(systemd) as a drop-in of a unit,
+      - The reader of the file, which decides its format. V(nccl_conf) by NCCL itself, V(environment) by PAM, V(shell) by login shells, V(systemd) as a
+        drop-in of a unit,
         V(task_prolog) by Slurm, which takes the C(export) lines that it prints, V(enroot) in enroot's environ.d, V(apptainer) by login shells for
         Apptainer's containers, V(env_file) as a plain list for pods and for C(docker --env-file).
     type: str
     choices: [nccl_conf, environment, shell, systemd, task_prolog, enroot, apptainer, env_file]
     default: nccl_conf
   settings:
-    description: Names with their values. None takes away what this module wrote before.
+    description: Names with their values. Without settings, those that this module wrote before are removed.
     type: dict
     default: {}
   files:
-    description: Several files in one call, in place of O(path), O(format) and O(settings). Either all of them can be written, or none is.
+    description: Several files in one call, instead of O(path), O(format) and O(settings). If one of them cannot be written, none is.
     type: list
     elements: dict
     suboptions:
@@ -51,7 +52,7 @@ options:
         type: dict
         default: {}
   note:
-    description: One line for whoever reads the file, such as the profile and the day on which it ends.
+    description: One line for readers of the file, such as the profile and the day on which it ends.
     type: str
     default: ""
 extends_documentation_fragment: [unhang, unhang.state_id, unhang.fencing, unhang.rootfs]
@@ -80,12 +81,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: Settings of this module's own that stood in the file; with O(files), by path.
+  description: This module's settings in the file before; with O(files), by path.
   returned: success
   type: dict
   sample: {NCCL_SOCKET_IFNAME: eth0}
 after:
-  description: Those that stand there now, or would; with O(files), by path.
+  description: This module's settings in the file now, or as they would be; with O(files), by path.
   returned: success
   type: dict
   sample: {NCCL_SOCKET_IFNAME: =bond0}

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: node_baseline
-short_description: Keep what was found on a node before a run changed it
+short_description: Store the findings of a node from before a run changed it
 version_added: "0.1.0"
 description:
-  - V(kept) writes O(baseline) to V(/var/lib/unhang/baseline.json), unless there is one already. One that is there is of an earlier run that was neither proved
-    healthy nor rolled back, and stays what later runs are compared with.
+  - V(kept) writes O(baseline) to V(/var/lib/unhang/baseline.json), unless there is one already. An existing one is of an earlier run that was neither
+    proved healthy nor rolled back; later runs are compared with it.
   - V(removed) removes it, once the node is proved healthy or rolled back.
-  - Counts as no change; a second run of a role still changes nothing.
+  - Never reports a change, so that a second run of a role changes nothing.
 options:
   state:
-    description: Whether a baseline is kept or removed.
+    description: Whether to keep or to remove a baseline.
     type: str
     choices: [kept, removed]
     default: kept
   baseline:
-    description: What C(unhang rollout-step begin) says of the node. Needed with O(state=kept).
+    description: The output of C(unhang rollout-step begin) for the node. Needed with O(state=kept).
     type: dict
 extends_documentation_fragment: [unhang.fencing, unhang.rootfs]
 attributes:
   check_mode:
-    description: Writes nothing, and returns the baseline that would count.
+    description: Writes nothing, and returns the baseline that would be in use.
     support: full
 author:
   - the unhang authors
@@ -47,12 +47,12 @@ EXAMPLES = r"""
 
 RETURN = r"""
 baseline:
-  description: The baseline that counts, none once it was removed.
+  description: The baseline in use; none after it was removed.
   returned: success
   type: dict
   sample: {schema: unhang/baseline/1, run: 20261120T070000Z-4c61ba9715, failed: [nvlink-down], unknown: [], hardware: {numa_nodes: 2}}
 earlier:
-  description: True when it is of an earlier run.
+  description: True if the baseline is of an earlier run.
   returned: success
   type: bool
   sample: false

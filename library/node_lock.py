@@ -10,54 +10,55 @@ module: node_lock
 short_description: Let one run at a time change a node
 version_added: "0.1.0"
 description:
-  - Takes or frees V(/var/lib/unhang/lock.json), which names the run that changes the node. Another run waits O(wait_s) and is then refused, and told which.
-  - Each time that the node is taken its number, RV(fencing), goes up. Every module that acts gives it, so that a run which has lost the node is stopped.
-    Who gives it with O(fencing) has the node already, and RV(acquired) is then false; the id of a run alone opens nothing. Who acquired the lock frees it,
-    so that roles may be run alone or together.
-  - A lock is taken over, and it is reported, when it has expired, or when the node has booted since and its holder had not said O(across_reboot). How old it is
-    the node's time since its boot tells, not its clock.
-  - Counts as no change; a second run of a role still changes nothing.
+  - Takes or releases V(/var/lib/unhang/lock.json), which names the run that changes the node. Another run waits O(wait_s) and is then refused, with the
+    name of the holder.
+  - Each time that the node is locked, its number RV(fencing) increases. Every module that changes the node passes this number, so that a run that has
+    lost the lock is stopped. A call with the current number in O(fencing) has the lock already, and RV(acquired) is then false; the id of a run is not
+    enough. The call that acquired the lock must release it, so that roles can be run alone or together.
+  - A lock is taken over, and this is reported, if it has expired, or if the node has booted since and its holder had not set O(across_reboot). Its age is
+    measured by the node's time since its boot, not by its clock.
+  - Never reports a change, so that a second run of a role changes nothing.
 options:
   state:
-    description: Whether the run has the node, or lets go of it. Freeing does nothing to a lock of another run.
+    description: Whether to take or to release the lock. Releasing does nothing to a lock of another run.
     type: str
     choices: [held, free]
     default: held
   run:
-    description: Id of the run. One for all that belongs together.
+    description: Id of the run, the same for all calls of one run.
     type: str
     required: true
   by:
-    description: Who runs it, for those who are refused.
+    description: Who runs it, shown to a run that is refused.
     type: str
     default: unknown
   controller:
-    description: Which process runs it, as the filter P(unhang_run_controller#filter) says, so that its controller can tell whether it has ended.
+    description: The process of the run, from the filter P(unhang_run_controller#filter), so that its controller can see whether it has ended.
     type: dict
   fencing:
-    description: The number that the run was given, 0 when it has none yet.
+    description: The number of the run's lock; 0 if it has none yet.
     type: int
     default: 0
   wait_s:
-    description: Seconds to wait for another run to let go.
+    description: Seconds to wait until another run releases the lock.
     type: int
     default: 0
   expires_s:
-    description: Seconds after which the lock may be taken over, unless its run took it again or wrote down a step (M(saved_state)) meanwhile.
+    description: Seconds after which the lock may be taken over, unless its run has renewed it or recorded a step (M(saved_state)) meanwhile.
     type: int
     default: 14400
   across_reboot:
-    description: The run is about to boot the node; the lock stands then too.
+    description: The run is about to reboot the node, and the lock stays valid after that.
     type: bool
     default: false
   takes_over:
-    description: Id of a run that is over for sure, whose lock may be taken over.
+    description: Id of a run that has certainly ended, whose lock may be taken over.
     type: str
     default: ""
 extends_documentation_fragment: [unhang.rootfs]
 attributes:
   check_mode:
-    description: Writes nothing, waits for nobody, and returns who has the node.
+    description: Writes nothing, does not wait, and returns the holder of the lock.
     support: full
 author:
   - the unhang authors
@@ -80,32 +81,32 @@ EXAMPLES = r"""
 
 RETURN = r"""
 acquired:
-  description: True when this call took the lock; false when the run had it already, when it was freed, and in check mode.
+  description: True if this call took the lock; false if the run had it already, if it was released, and in check mode.
   returned: success
   type: bool
   sample: true
 fencing:
-  description: The number to give with every module that acts; 0 when the lock was freed, and in check mode.
+  description: The number to pass to every module that changes the node; 0 after the lock was released, and in check mode.
   returned: success
   type: int
   sample: 7
 freed:
-  description: True when this call let go of the node, or would.
+  description: True if this call released the lock, or would.
   returned: state is free
   type: bool
   sample: false
 previews:
-  description: True in check mode, however that came about; V(ansible_check_mode) tells of C(--check) alone.
+  description: True in check mode, however that came about; V(ansible_check_mode) is true only with C(--check).
   returned: success
   type: bool
   sample: false
 holder:
-  description: What the lock says now, or who has it where that was refused; none when the node is free.
+  description: Content of the lock now, or of the refusing lock; none if the node is not locked.
   returned: always
   type: dict
   sample: {run: 20261120T070000Z-ops-ctl1-4711, by: ops@ctl1, since: "2026-11-20T07:00:00Z", expires: "2026-11-20T11:00:00Z"}
 taken_over:
-  description: The lock of another run in whose place this one is now, with why; none otherwise.
+  description: The lock of another run that this one has taken over, with the reason; none otherwise.
   returned: state is held
   type: dict
   sample: null

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: own_file
-short_description: Write or remove a configuration file that is unhang's alone
+short_description: Write or remove a configuration file that belongs to unhang
 version_added: "0.1.0"
 description:
-  - Writes O(lines) under a first line that says who wrote the file. A file of that name without that line is somebody else's, and is refused.
+  - Writes O(lines) below a first line that names the writer. A file without that first line belongs to somebody else, and is refused.
 options:
   path:
-    description: The file, as the node names it.
+    description: Path of the file on the node.
     type: path
     required: true
   lines:
@@ -22,11 +22,11 @@ options:
     elements: str
     default: []
   comment:
-    description: What begins a comment in it.
+    description: The characters that begin a comment in the file.
     type: str
     default: '#'
   state:
-    description: Whether the file is there.
+    description: Whether the file exists.
     type: str
     choices: [present, absent]
     default: present
@@ -42,7 +42,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 files:
-  description: The file, when it changed or would.
+  description: The file, if it was changed, or would be.
   returned: success
   type: list
   elements: str

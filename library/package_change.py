@@ -10,16 +10,16 @@ module: package_change
 short_description: Install, upgrade, downgrade or remove packages so that they can be rolled back
 version_added: "0.1.0"
 description:
-  - Lets apt simulate the request first, and refuses it when the simulation is not what was asked for; the refusal lists what is on offer.
+  - Lets apt simulate the request first, and refuses it if the simulation differs from the request; the refusal lists the versions on offer.
   - Fetches every new package before it touches anything, and keeps every old one in the saved state, rebuilt from its installed files where no archive
     offers it any more.
-  - Waits for the locks of dpkg and apt no longer than O(lock_timeout_s), and names who has them.
+  - Waits for the locks of dpkg and apt no longer than O(lock_timeout_s), and names their holder.
   - Runs apt in a systemd unit of its own (V(unhang-packages.service)), so that a lost connection does not kill dpkg. The next run waits for it.
-  - Reads back what is installed. Packages that are not configured are refused, or configured with O(repair).
-  - On nodes of rpm it does the same with dnf 4, less what docs/packages.md names.
+  - Reads back the installed packages. Refuses while packages are not configured, or configures them with O(repair).
+  - On nodes with rpm it does the same with dnf 4, with the limits in docs/packages.md.
 options:
   install:
-    description: Packages with the version that each has to have, as apt writes it. An empty version takes the one that apt prefers.
+    description: Packages with their versions, in apt's form. An empty version means the one that apt prefers.
     type: dict
     default: {}
   remove:
@@ -28,7 +28,7 @@ options:
     elements: str
     default: []
   remove_sources:
-    description: Patterns of source packages. What is installed of them is removed, apart from what O(install) names and what that needs.
+    description: Patterns of source packages. Their installed packages are removed, except those in O(install) and their dependencies.
     type: list
     elements: str
     default: []
@@ -38,11 +38,12 @@ options:
     elements: str
     default: []
   state_id:
-    description: Saved state that keeps the old packages, as M(saved_state) returns it. Needed for a change, unless in check mode or with O(allow_no_rollback).
+    description: Saved state that keeps the old packages, as M(saved_state) returns it. Needed for a change, unless in check mode or with
+      O(allow_no_rollback).
     type: str
     default: ""
   allow_no_rollback:
-    description: Go on where an old package can neither be fetched nor rebuilt.
+    description: Continue if an old package can neither be fetched nor rebuilt.
     type: bool
     default: false
   allow_downgrade:
@@ -50,7 +51,7 @@ options:
     type: bool
     default: false
   change_held:
-    description: Change packages that unhang itself holds and pins (M(package_pin)). Where somebody else holds one, the request is refused.
+    description: Change packages that unhang itself holds and pins (M(package_pin)). If somebody else holds a package, the request is refused.
     type: bool
     default: false
   repair:
@@ -59,8 +60,8 @@ options:
     default: false
   pin:
     description:
-      - Pins of apt that belong to the request. They count in the simulation and are written before anything is installed.
-      - Refused on nodes of rpm, where M(package_pin) locks versions.
+      - apt pins that belong to the request. The simulation uses them, and they are written before anything is installed.
+      - Refused on nodes with rpm, where M(package_pin) locks versions.
     type: dict
     suboptions:
       file:
@@ -68,13 +69,13 @@ options:
         type: str
         required: true
       stanzas:
-        description: One pin each. None takes the file away.
+        description: The pins. Without any, the file is removed.
         type: list
         elements: dict
         default: []
         suboptions:
           package:
-            description: Name, pattern of names, or V(src:NAME) for all that is built of a source.
+            description: Name, pattern of names, or V(src:NAME) for all packages of a source.
             type: str
             required: true
           version:
@@ -83,29 +84,29 @@ options:
             required: true
   modules:
     description:
-      - Module streams of dnf that have to be enabled, V(nvidia-driver) by V(535-dkms) say; another stream of the module is reset first. In check mode, and
-        while packages are fetched, this is done to a copy of dnf's state. What was enabled is kept in O(state_id).
-      - Refused on nodes of dpkg.
+      - Module streams of dnf that must be enabled, such as V(535-dkms) of V(nvidia-driver); another stream of the module is reset first. In check mode, and
+        while packages are fetched, this is done on a copy of dnf's state. The earlier stream is kept in O(state_id).
+      - Refused on nodes with dpkg.
     type: dict
     default: {}
   expect:
-    description: Packages with the version, or a pattern of it, that has to be there after. Checked in the simulation, and read back.
+    description: Packages with the version, or a pattern of it, that they must have afterwards. Checked in the simulation and after the change.
     type: dict
     default: {}
   update_cache:
-    description: Fetch the lists of packages first. In check mode this is done to a copy.
+    description: Fetch the lists of packages first. In check mode this is done on a copy.
     type: bool
     default: true
   recommends:
-    description: Install what the packages recommend, too.
+    description: Also install recommended packages.
     type: bool
     default: false
   simulate_only:
-    description: Return what would be done and do none of it, without check mode.
+    description: Return what would be done and change nothing, without check mode.
     type: bool
     default: false
   lock_timeout_s:
-    description: Seconds to wait for another process that has the package manager's locks, and for an earlier change that is still at work.
+    description: Seconds to wait for another process that has the package manager's locks, and for an earlier change that still runs.
     type: int
     default: 300
   fetch_timeout_s:
@@ -113,7 +114,7 @@ options:
     type: int
     default: 600
   deadline_s:
-    description: Seconds to wait for apt. It is not killed afterwards; it goes on in its unit.
+    description: Seconds to wait for apt. After that it is not killed; it continues in its unit.
     type: int
     default: 3600
   root_free_min_mib:
@@ -125,12 +126,12 @@ options:
     type: int
     default: 20
   rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
+    description: Folder to use as the node's V(/), such as a mounted image.
     type: path
     default: /
 attributes:
   check_mode:
-    description: Returns what would change; apt works on copies, and nothing of the node is written.
+    description: Returns what would change; apt works on copies, and nothing on the node is changed.
     support: full
   diff_mode:
     description: Shows versions, module streams and the file of pins before and after.
@@ -171,35 +172,35 @@ EXAMPLES = r"""
 
 RETURN = r"""
 changes:
-  description: What changed, or would.
+  description: The changes, or those that would be made.
   returned: always
   type: list
   elements: dict
   sample: [{name: nvidia-driver, action: upgrade, before: 535.261.03-1, after: 535.309.01-1}]
 refused:
-  description: Why nothing was done, one line each. The node is as it was.
+  description: The reasons why nothing was done, one line each. The node is unchanged.
   returned: on refusal
   type: list
   elements: str
   sample: ["expected nvidia-driver 525.147.05-1, found on offer: 535.309.01-1, 535.261.03-1"]
 stopped_at:
-  description: How far a change came that failed. V(fetching) touched nothing; after V(applying) run again with O(repair), or roll back.
+  description: The step at which a change failed. V(fetching) has changed nothing; after V(applying) run again with O(repair), or roll back.
   returned: on failure
   type: str
   sample: applying
 audit:
-  description: What dpkg --audit prints after a failure.
+  description: Output of C(dpkg --audit) after a failure.
   returned: on failure
   type: list
   elements: str
   sample: []
 offered:
-  description: Versions that the node's repositories have of the packages asked for, newest first.
+  description: Versions of the requested packages in the node's repositories, newest first.
   returned: always
   type: dict
   sample: {nvidia-driver: [{version: 535.309.01-1, origin: "http://mirror/debian bookworm/non-free amd64"}]}
 fetched:
-  description: Files that were fetched into the saved state, old and new.
+  description: Package files that were fetched into the saved state, old and new.
   returned: success
   type: list
   elements: str
@@ -211,7 +212,7 @@ repacked:
   elements: str
   sample: []
 half_configured:
-  description: Packages that were not configured before.
+  description: Packages that were not configured before the change.
   returned: always
   type: list
   elements: str
@@ -222,29 +223,29 @@ after:
   type: dict
   sample: {nvidia-driver: 535.309.01-1}
 pin:
-  description: The file of pins before and after.
+  description: The file of pins before and after the change.
   returned: when O(pin) is given
   type: dict
   sample: {file: /etc/apt/preferences.d/unhang-driver, before: null, after: "Package: ..."}
 streams:
-  description: Module streams of dnf that changed, or would.
+  description: Module streams of dnf that were changed, or would be.
   returned: when one did
   type: dict
   sample: {nvidia-driver: {before: 535-dkms, after: 580-dkms}}
 waited_for:
-  description: Who was waited for, and how long.
+  description: The processes that the module waited for, and how long.
   returned: always
   type: list
   elements: str
   sample: []
 warnings_of_update:
-  description: What went wrong while the lists were fetched. The lists from before count then.
+  description: Errors while the lists were fetched. The earlier lists are used then.
   returned: always
   type: list
   elements: str
   sample: []
 log:
-  description: The last of what apt printed.
+  description: The end of apt's output.
   returned: always
   type: list
   elements: str

@@ -10,8 +10,8 @@ module: package_offers
 short_description: List the versions of packages that a node's repositories offer, and what is installed
 version_added: "0.1.0"
 description:
-  - Reads the lists of packages that apt has fetched. With O(update_cache) it fetches them into a copy first; the node's own stay as they are.
-  - On nodes of rpm dnf is asked, which fetches lists by itself when they are old.
+  - Reads the lists of packages that apt has fetched. With O(update_cache) it first fetches new lists into a copy; the node's own lists are not changed.
+  - On nodes with rpm it uses dnf, which fetches old lists again by itself.
   - Changes nothing.
 options:
   names:
@@ -20,7 +20,7 @@ options:
     elements: str
     required: true
   modules:
-    description: Modules of dnf whose streams are asked for. What is offered is that of all streams, enabled or not.
+    description: Modules of dnf whose streams are returned. Offers are those of all streams, enabled or not.
     type: list
     elements: str
     default: []
@@ -33,7 +33,7 @@ options:
     type: int
     default: 600
   rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
+    description: Folder to use as the node's V(/), such as a mounted image.
     type: path
     default: /
 attributes:
@@ -61,18 +61,18 @@ offers:
   type: dict
   sample: {nvidia-driver: [{version: 535.309.01-1, origin: "http://mirror/debian bookworm/non-free amd64"}]}
 installed:
-  description: Those that are installed.
+  description: The installed versions.
   returned: success
   type: dict
   sample: {nvidia-driver: {version: 535.261.03-1, architecture: amd64, held: false, state: installed, source: nvidia-graphics-drivers}}
 warnings_of_update:
-  description: What went wrong while the lists were fetched. The lists from before count then.
+  description: Errors while the lists were fetched. The earlier lists are used then.
   returned: success
   type: list
   elements: str
   sample: []
 streams:
-  description: Module streams that the repositories of a node of rpm have, by module; one that none has is left out.
+  description: Module streams in the repositories of a node with rpm, by module; modules without streams are omitted.
   returned: success
   type: dict
   sample: {nvidia-driver: {streams: [535-dkms, 580-dkms], default: 580-dkms, enabled: 535-dkms}}

@@ -13,25 +13,25 @@ description:
   - Holds every installed package of the groups named, pins each at its version and keeps unattended upgrades off it.
   - With apt these are a hold in dpkg's selections, V(/etc/apt/preferences.d/unhang-package-hold) with a priority above 1000, and an entry on the
     blacklist of unattended-upgrades. With dnf it is an entry of its version lock.
-  - What it set is saved under V(/var/lib/unhang) before anything is changed. A group that is no longer named is unheld, and with it exactly what was set;
-    holds and locks that somebody else set stay.
+  - Holds and pins are saved under V(/var/lib/unhang) before anything is changed. For a group that is no longer named, exactly these holds are released;
+    holds and locks of others are kept.
   - Installs, upgrades and removes nothing.
 options:
   groups:
     description:
-      - Groups of packages. V(driver) holds the fabric manager, nscq and IMEX too, for they have to be of one version with it.
+      - Groups of packages. V(driver) also holds the fabric manager, nscq and IMEX, because they need the driver's version.
       - None unholds everything.
     type: list
     elements: str
     choices: [driver, kernel, nccl, ofed]
     default: []
   driver_version:
-    description: Version that the driver must have to be held, such as V(535.261.03). Another one is refused, for to hold it would keep the wrong one.
+    description: Version that the driver must have to be held, such as V(535.261.03). Any other version is refused, because a hold would keep the wrong one.
     type: str
   changes:
     description:
-      - What M(package_change) returned as changes in check mode. The preview is then of the packages as they will be.
-      - Refused outside of check mode, where packages are read from the node.
+      - The changes that M(package_change) returned in check mode. The preview then uses the future packages.
+      - Refused outside check mode, where packages are read from the node.
     type: list
     elements: dict
     default: []
@@ -55,25 +55,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: Packages of the groups with version and hold, before.
+  description: Packages of the groups with version and hold, before the change.
   returned: success
   type: list
   elements: dict
   sample: [{name: "nvidia-driver:amd64", version: 535.261.03-1, held: false}]
 after:
-  description: The same, now, or as they would be.
+  description: The same packages after the change, or as they would be.
   returned: success
   type: list
   elements: dict
   sample: [{name: "nvidia-driver:amd64", version: 535.261.03-1, held: true}]
 held:
-  description: Packages that were held in this call, or would be.
+  description: Packages that this call held, or would hold.
   returned: success
   type: list
   elements: str
   sample: ["nvidia-driver:amd64"]
 unheld:
-  description: Packages that were unheld in this call, or would be.
+  description: Packages that this call unheld, or would unhold.
   returned: success
   type: list
   elements: str
@@ -85,7 +85,7 @@ needs_manual_action:
   elements: str
   sample: []
 half_configured:
-  description: Packages that dpkg has not configured. They are not touched.
+  description: Packages that dpkg has not configured. They are not changed.
   returned: success
   type: list
   elements: str

@@ -8,12 +8,12 @@ DOCUMENTATION = r"""
 module: rollout_begin
 short_description: Opens a plan for a rollout
 description:
-  - Used by playbooks/remediate.yml, once for all hosts. Reads the plan, refuses one that was edited or names hosts that are gone, and makes this
-    ansible-playbook the one controller that may write the journal beside it.
-  - Refuses while another controller may be at work on the same rollout.
+  - Used by playbooks/remediate.yml, once for all hosts. Reads the plan, refuses an edited plan or one with hosts that no longer exist, and makes this
+    ansible-playbook the only controller that may write the journal beside the plan.
+  - Refuses while another controller may still run the same rollout.
 options:
   plan:
-    description: The file plan.json, or the run folder that holds it.
+    description: The file plan.json, or its run folder.
     type: path
     required: true
   hosts:
@@ -22,15 +22,15 @@ options:
     elements: str
     required: true
   by:
-    description: Who runs it, for those who are refused.
+    description: Who runs it, shown to a run that is refused.
     type: str
     required: true
   controller:
-    description: Which process runs it, as the filter P(unhang_run_controller#filter) says.
+    description: The process of the run, from the filter P(unhang_run_controller#filter).
     type: dict
     required: true
   takes_over:
-    description: Id of the plan's run, when declare an earlier controller dead and take over its locks.
+    description: Id of the plan's run, to declare an earlier controller dead and take over its locks.
     type: str
     default: ""
 author: [unhang maintainers (@unhang)]

@@ -8,9 +8,9 @@ DOCUMENTATION = r"""
 module: rollout_step
 short_description: One step of a rollout on one node
 description:
-  - Used by playbooks/remediate.yml. Asks the state machine whether the node needs a step now, and gives it what came of it. Both are in the journal, on the
-    disk, before anything else happens.
-  - What a step answers is judged by its evidence; V(ok) without it has failed.
+  - Used by playbooks/remediate.yml. Asks the state machine whether the node needs a step now, and reports the step's result to it. Both are in the
+    journal on the disk before anything else happens.
+  - The result of a step is judged by its evidence; V(ok) without evidence has failed.
 options:
   rollout:
     description: The rollout, as C(rollout_begin) returned it.
@@ -32,7 +32,7 @@ options:
     type: str
     default: ok
   evidence:
-    description: What was seen, with O(part=answer).
+    description: Evidence of the step, with O(part=answer).
     type: dict
   max_failed:
     description: As for C(rollout_wave).
@@ -52,11 +52,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 go:
-  description: Whether the step is to be done.
+  description: Whether to run the step.
   type: bool
   returned: part is ask
 order:
-  description: The order, empty when there is none.
+  description: The order; empty if there is none.
   type: dict
   returned: part is ask
   sample: {host: gpu001, step: reboot, token: 7, boot_id: 0bbd171a-76df-4cbc-851a-df4c3d61570a, reboots_left: 1, why: ""}
@@ -65,7 +65,7 @@ as_before:
   type: bool
   returned: part is ask
 status:
-  description: How the step ended, as the journal has it.
+  description: Result of the step in the journal.
   type: str
   returned: part is answer
   sample: done

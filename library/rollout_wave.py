@@ -6,10 +6,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rollout_wave
-short_description: The brake of a rollout
+short_description: Applies the failure limit of a rollout
 description:
-  - Used by playbooks/remediate.yml as the first task of each batch, once for all of its hosts. Counts the verdicts in the journal; a node without one counts
-    as failed. Says which hosts of the batch may begin.
+  - Used by playbooks/remediate.yml as the first task of each batch, once for all of its hosts. Counts the verdicts in the journal; a node without one
+    counts
+    as failed. Returns the hosts of the batch that may begin.
 options:
   rollout:
     description: The rollout, as C(rollout_begin) returned it.
@@ -21,7 +22,7 @@ options:
     elements: str
     required: true
   max_failed:
-    description: Nodes behind the canaries, a number or a share such as V(5%), that may end without being proved.
+    description: Number or share (such as V(5%)) of the nodes after the canaries that may end without being proved.
     type: str
     default: "0"
 author: [unhang maintainers (@unhang)]
@@ -43,18 +44,18 @@ wave:
   returned: success
   sample: wave 1
 begin:
-  description: Hosts that may begin, or have something of this rollout on them that is to be brought to an end.
+  description: Hosts that may begin, or on which a step of this rollout has to be completed.
   type: list
   elements: str
   returned: success
   sample: [gpu002, gpu003]
 postponed:
-  description: Hosts for which too many others are out of service, and which.
+  description: Hosts that have to wait because too many others are out of service, with those others.
   type: dict
   returned: success
   sample: {}
 stopped:
-  description: Why nothing new is begun; none when it may.
+  description: Why no further host may begin; none if hosts may.
   type: str
   returned: success
   sample: "not proved healthy among the canaries: gpu001"

@@ -10,17 +10,17 @@ module: saved_state
 short_description: Save on a node what is needed to undo a change, and how far the change came
 version_added: "0.1.0"
 description:
-  - Keeps a folder for each change of a role in V(/var/lib/unhang/states), readable by root alone, with each file as it was, what was done and whether it came
-    to its end. M(state_restore) undoes it.
-  - Where the newest state is of the same role and was left open or failed, O(state=begun) goes on with that one, and says in RV(stopped) where it had
-    stopped; what was saved first is what was there before.
+  - Keeps a folder for each change of a role in V(/var/lib/unhang/states), readable only by root, with each earlier file, the steps, and whether the
+    change was completed. M(state_restore) undoes it.
+  - If the newest state is of the same role and is open or failed, O(state=begun) continues it, and RV(stopped) says where it had stopped; the first saved
+    version of a file is the original one.
   - O(state=finished) and O(state=failed) remove a state in which nothing was changed.
-  - O(state=begun) with O(keep) removes the oldest states that are closed, with the packages that they kept, where this run has the node's lock. One
-    that was not closed stays, and so do all that were saved after it, for going back to it takes them.
-  - Counts as no change; a second run of a role still changes nothing.
+  - O(state=begun) with O(keep) removes the oldest closed states with their packages, if this run has the node's lock. An open state and all states after
+    it are kept, because a rollback to it needs them.
+  - Never reports a change, so that a second run of a role changes nothing.
 options:
   state:
-    description: What is to be written down.
+    description: What to record.
     type: str
     choices: [begun, step, finished, failed, listed]
     required: true
@@ -29,7 +29,7 @@ options:
     type: str
     default: ""
   role:
-    description: The role that begins it.
+    description: The role that begins the state.
     type: str
     default: ""
   run:
@@ -37,24 +37,24 @@ options:
     type: str
     default: ""
   fencing:
-    description: Number that the run was given with the lock. Nothing is written when another run has taken the node. Not checked with 0.
+    description: The number of the run's lock. Nothing is written if another run has the lock now. Not checked with 0.
     type: int
     default: 0
   files:
-    description: Files to save as they are now. More may be added with each step, and a file is saved once.
+    description: Files to save as they are now. More can be added with each step; each file is saved once.
     type: list
     elements: path
     default: []
   keep:
-    description: How many states that are closed, or were rolled back, are kept on the node. All of them with 0.
+    description: How many states that are closed, or were rolled back, to keep on the node. 0 keeps all.
     type: int
     default: 0
   step:
-    description: What is done next.
+    description: Name of the next step.
     type: str
     default: ""
   message:
-    description: Why it failed.
+    description: The reason of a failure.
     type: str
     default: ""
 extends_documentation_fragment: [unhang.rootfs]
@@ -94,17 +94,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 id:
-  description: The state's id. Empty in check mode, and once a state was removed because nothing had been changed.
+  description: The state's id. Empty in check mode, and after a state without changes was removed.
   returned: success
   type: str
   sample: 20261120T070000Z-gpu_driver
 folder:
-  description: Where it lies on the node; empty with an empty id.
+  description: Folder of the state on the node; empty with an empty id.
   returned: success
   type: str
   sample: /var/lib/unhang/states/20261120T070000Z-gpu_driver
 stopped:
-  description: Where an earlier run of the role had stopped, whose state is gone on with (in check mode, would be); none otherwise.
+  description: Where an earlier run of the role had stopped, whose state this run continues (or would, in check mode); none otherwise.
   returned: success
   type: dict
   sample: {id: 20261120T070000Z-gpu_driver, run: a, status: open, step: packages, at: "2026-11-20T07:00:09Z", message: null}
@@ -121,7 +121,7 @@ states:
   elements: dict
   sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, run: a, status: finished, begun: "2026-11-20T07:00:00Z", steps: []}]
 lines:
-  description: The same, each in one line.
+  description: The same states, one line each.
   returned: state is listed
   type: list
   elements: str

@@ -10,9 +10,8 @@ module: service_running
 short_description: Have a systemd service run now and at every boot, without a daemon-reload
 version_added: "0.1.0"
 description:
-  - As M(ansible.builtin.systemd_service) with enabled and started, but for the reload of systemd that comes with it, which makes running containers lose
-    their GPUs.
-  - A service that the node does not have is no failure; RV(needs_manual_action) says so.
+  - Like M(ansible.builtin.systemd_service) with enabled and started, but without its reload of systemd, which makes running containers lose their GPUs.
+  - A missing service is no failure; RV(needs_manual_action) reports it.
 options:
   name:
     description: Name of the unit, such as V(nvidia-persistenced.service).
@@ -29,17 +28,17 @@ EXAMPLES = r"""
 
 RETURN = r"""
 before:
-  description: What systemd said of it, where that changes.
+  description: State of the service in systemd, if it changes.
   returned: success
   type: dict
   sample: {nvidia-persistenced.service now: inactive}
 after:
-  description: The same afterwards.
+  description: The values after the change.
   returned: success
   type: dict
   sample: {nvidia-persistenced.service now: active}
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict

@@ -10,16 +10,16 @@ module: shm_size
 short_description: Make /dev/shm as large as jobs need it
 version_added: "0.1.0"
 description:
-  - Mounts V(/dev/shm) again with O(size_bytes) where it is smaller, and writes a unit of unhang's own that does the same at every boot.
-  - A V(/dev/shm) that is larger stays. More than the node's memory is refused.
-  - In a container whose runtime gives it V(/dev/shm) it changes nothing and says so in RV(needs_manual_action).
-  - O(state=absent) takes the unit away, and gives V(/dev/shm) the size that it had, where what lies in it fits.
+  - Remounts V(/dev/shm) with O(size_bytes) if it is smaller, and writes a unit that does the same at every boot.
+  - A larger V(/dev/shm) is kept. A size above the node's memory is refused.
+  - In a container whose runtime sets the size of V(/dev/shm) it changes nothing and reports that in RV(needs_manual_action).
+  - O(state=absent) removes the unit, and restores the earlier size of V(/dev/shm) if its files fit.
 options:
   size_bytes:
-    description: The least that it is to hold. Needed with O(state=present).
+    description: The minimum size. Needed with O(state=present).
     type: int
   state:
-    description: Whether it is so large, or what this module did is taken back.
+    description: Whether to set the size, or to undo what this module did.
     type: str
     choices: [present, absent]
     default: present
@@ -39,12 +39,12 @@ before:
   type: dict
   sample: {/dev/shm: 67108864}
 after:
-  description: The same afterwards.
+  description: The values after the change.
   returned: success
   type: dict
   sample: {/dev/shm: 68719476736}
 files:
-  description: Files that changed, or would.
+  description: Files that were changed, or would be.
   returned: success
   type: list
   elements: str
@@ -56,7 +56,7 @@ lines:
   elements: dict
   sample: []
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: dict

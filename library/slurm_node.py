@@ -10,19 +10,19 @@ module: slurm_node
 short_description: Drain a node of Slurm, wait for its jobs, and release what this run has drained
 version_added: "0.1.0"
 description:
-  - Runs where Slurm's commands are, not on the node (C(delegate_to)); C(scontrol) and C(squeue) are all that it uses.
-  - Never touches a job, a reservation, or a node that somebody else took out of service. A drain is this run's when its reason begins with
-    C(unhang RUN:).
-  - A slurmctld that gives no answer is waited for O(scheduler_timeout_s), at every question.
+  - Runs on a host with Slurm's commands, not on the node (C(delegate_to)); it uses only C(scontrol) and C(squeue).
+  - Never touches a job, a reservation, or a node that somebody else took out of service. A drain belongs to this run if its reason begins with C(unhang
+    RUN:).
+  - At every call it waits O(scheduler_timeout_s) for a slurmctld that does not answer.
 options:
   node:
-    description: The node's name in Slurm. One name, no list.
+    description: The node's name in Slurm; a single name.
     type: str
     required: true
   state:
     description:
-      - With V(drained), the node takes no new jobs. With V(empty), no job is on it any more. With V(released), it takes jobs again if this run had drained it.
-      - V(inspected) changes nothing and waits for no job.
+      - V(drained) stops new jobs on the node. V(empty) waits until no job runs on it. V(released) lets it take jobs again if this run had drained it.
+      - V(inspected) changes nothing and does not wait.
     type: str
     choices: [drained, empty, released, inspected]
     default: inspected
@@ -35,18 +35,18 @@ options:
     type: str
     default: maintenance
   takes_over:
-    description: Id of a run that is over for sure, whose drain is taken over or released.
+    description: Id of a run that has certainly ended, whose drain is taken over or released.
     type: str
     default: ""
   reservations:
-    description: Reservations in which a node may be drained, such as the maintenance window. A node in any other that is active is refused.
+    description: Reservations in which a node may be drained, such as the maintenance window. A node in any other active reservation is refused.
     type: list
     elements: str
     default: []
   host:
     description:
-      - What the machine that is to be drained says of itself. With O(state=drained), a node of Slurm that has neither this name nor this boot is refused, for
-        then O(node) names another machine.
+      - Facts of the machine that is to be drained. With O(state=drained), a Slurm node with neither this name nor this boot time is refused, because
+        O(node) then names another machine.
     type: dict
     suboptions:
       name:
@@ -54,31 +54,31 @@ options:
         type: str
         required: true
       booted_at:
-        description: When it booted, in seconds since 1970; V(0) where that is not known.
+        description: Its boot time in seconds since 1970; V(0) if unknown.
         type: int
         default: 0
   beside_jobs:
-    description: Whether jobs that are left are no failure of O(state=empty). It then waits for none.
+    description: Whether O(state=empty) succeeds while jobs still run. It then waits for no job.
     type: bool
     default: false
   timeout_s:
-    description: Seconds to wait for jobs, with O(state=empty). When they are over the module fails, and the drain stays.
+    description: Seconds to wait for jobs, with O(state=empty). After that the module fails, and the node stays drained.
     type: int
     default: 3600
   scheduler_timeout_s:
-    description: Seconds to wait for a slurmctld that gives no answer, and with O(state=released) for a slurmd that does not answer slurmctld.
+    description: Seconds to wait for a slurmctld that does not answer, and with O(state=released) for a slurmd that does not answer slurmctld.
     type: int
     default: 600
   poll_s:
-    description: Seconds between two looks.
+    description: Seconds between two checks.
     type: int
     default: 10
 attributes:
   check_mode:
-    description: Says what would change, changes nothing and waits for no job.
+    description: Reports what would change, changes nothing and does not wait.
     support: full
   diff_mode:
-    description: Shows who has the node, before and after.
+    description: Shows the drain of the node before and after.
     support: full
 author:
   - the unhang authors
@@ -97,13 +97,13 @@ EXAMPLES = r"""
 RETURN = r"""
 drain:
   description:
-    - How the node stands now. C(drained), it takes no new jobs; C(by) and C(reason), who saw to that and why; C(jobs), what is still there, each with C(id),
-      C(user), C(state) and C(ends); C(owned), the reason is this run's. Returned when the module fails too, where the node could be read.
+    - State of the node now. C(drained), it takes no new jobs; C(by) and C(reason), who drained it and why; C(jobs), its remaining jobs, each with C(id),
+      C(user), C(state) and C(ends); C(owned), this run drained it. Also returned when the module fails, if the node could be read.
   returned: when the node could be read
   type: dict
   sample: {drained: true, by: root, reason: "unhang r1: driver 580.95.05", jobs: [], owned: true}
 note:
-  description: What an operator should know; empty for nothing.
+  description: A note for the operator; empty if there is none.
   returned: success
   type: str
   sample: "gpu003 was drained by alice (bad DIMM): it is left so"

@@ -8,15 +8,14 @@ DOCUMENTATION = r"""
 module: smoke_node
 short_description: One step of the smoke test on one node
 description:
-  - Used by the role smoke_test. Asks a node for addresses, routes and GPUs; starts the payload apart from the connection; waits for its end,
-    through losses of the connection, and brings back what it told.
-  - A node with which something goes wrong does not fail the task. Why is written to the folder of the test and in RV(problem), and the result
-    of the test names it.
+  - Used by the role smoke_test. Reads addresses, routes and GPUs of a node; starts the payload independently of the connection; waits for its end, even
+    if the connection is lost, and fetches its result.
+  - A problem with a node does not fail the task. The reason is in the folder of the test, in RV(problem) and in the result of the test.
 options:
   state:
     description:
       - V(surveyed) writes surveys/HOST.json.
-      - V(started) starts what rounds/ROUND/plans/HOST.json asks for, with the task's C(async) as the limit of all; nothing without that file.
+      - V(started) starts the test of rounds/ROUND/plans/HOST.json, with the task's C(async) as its time limit; without that file it starts nothing.
       - V(ended) waits, writes rounds/ROUND/events/HOST.jsonl, and removes the payload from the node.
     type: str
     required: true
@@ -26,14 +25,14 @@ options:
     type: path
     required: true
   round:
-    description: Which round.
+    description: Number of the round.
     type: int
     default: 0
   started:
     description: What V(started) returned.
     type: dict
   reconnect_s:
-    description: Seconds for which a connection that was lost is tried again.
+    description: Seconds for which a lost connection is tried again.
     type: int
     default: 60
 author: [unhang maintainers (@unhang)]
@@ -48,7 +47,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 problem:
-  description: Why this node gave no answer, in one line; null when it did.
+  description: Why this node gave no answer, in one line; null if it did.
   type: str
   returned: always
 place:

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: state_restore
-short_description: Bring a node back to what it was before a role changed it
+short_description: Roll a node back to its state before a role changed it
 version_added: "0.1.0"
 description:
-  - Undoes the saved state O(id), and first all that were saved after it, for they stand on what it left.
-  - Waits for the package manager's lock, and refuses packages that cannot come back, before it touches anything.
-  - Lifts the holds that were set, then brings back values of the running system, the default boot entry, packages, files with mode and owner, and the
-    holds that were there.
-  - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services that were started, and modes of GPUs. Each comes back
-    where it still is what unhang had set; one that somebody else has changed since stays, and is named in
-    RV(needs_manual_action). Refuses, before it touches anything, to change the compute mode of a GPU that a job uses. No kernel module is unloaded.
-  - A file that somebody changed since is brought back too; what is replaced is kept in the state's folder and named in RV(needs_manual_action).
-  - Reboots nothing, reloads no driver. Where a driver or a kernel came back, the node runs the other one until it boots.
-  - What fails half way is done again from the start by the next call.
+  - Rolls back the saved state O(id), after all states that were saved later, because they build on it.
+  - Waits for the package manager's lock, and refuses if packages cannot be restored, before it changes anything.
+  - Releases the holds that unhang set, then restores values of the running system, the default boot entry, packages, files with mode and owner, and the
+    earlier holds.
+  - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services that were started, and modes of GPUs. Each is restored
+    if it still has the value that unhang had set; a value that somebody else has changed since is kept and named in RV(needs_manual_action). Refuses,
+    before it changes anything, to change the compute mode of a GPU that a job uses. No kernel module is unloaded.
+  - A file that somebody changed since is restored too; the replaced version is kept in the state's folder and named in RV(needs_manual_action).
+  - Does not reboot and reloads no driver. After a driver or a kernel was restored, the node runs the other one until it boots.
+  - After a failure the next call starts again from the beginning.
 options:
   id:
     description: Id of a saved state, or V(latest) for the newest that was not rolled back. See M(saved_state) with O(saved_state#module:state=listed).
     type: str
     required: true
   packages:
-    description: Packages (names or patterns) that are brought back although somebody has changed them since. Without it they stay as they are, and are named.
+    description: Packages (names or patterns) to restore although somebody has changed them since. Without it they are not changed, and are named.
     type: list
     elements: str
     default: []
@@ -55,25 +55,25 @@ rolled_back:
   elements: dict
   sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, status: finished, begun: "2026-11-20T07:00:00Z"}]
 files:
-  description: Files that were, or would be, brought back.
+  description: Files that were restored, or would be.
   returned: success
   type: list
   elements: str
   sample: [/etc/nccl.conf]
 packages:
-  description: Packages that were, or would be, brought back.
+  description: Packages that were restored, or would be.
   returned: success
   type: list
   elements: dict
   sample: [{name: nvidia-driver, action: downgrade, before: 535.309.01-1, after: 535.261.03-1}]
 running:
-  description: Values of the running system that were, or would be, brought back.
+  description: Values of the running system that were restored, or would be.
   returned: success
   type: list
   elements: dict
   sample: [{kind: sysctl, name: kernel.numa_balancing, before: "0", after: "1"}]
 boot:
-  description: What was, or would be, changed in how the node boots.
+  description: Changes to the boot configuration, or those that would be made.
   returned: success
   type: list
   elements: dict
@@ -85,34 +85,34 @@ unheld:
   elements: str
   sample: ["nvidia-driver:amd64"]
 needs_manual_action:
-  description: What a person has to look at.
+  description: What a person has to do by hand.
   returned: success
   type: list
   elements: str
   sample: []
 lines:
-  description: All of it, line by line.
+  description: All changes, one line each.
   returned: success
   type: list
   elements: str
   sample: ["file /etc/nccl.conf: as it was"]
 waits_for:
-  description: Kernel that has to run before packages of the running one can be taken away; the same call does the rest then. None mostly.
+  description: Kernel that must run before packages of the running one can be removed; the same call completes the rollback then. Usually none.
   returned: success
   type: str
   sample: null
 reboot_needed:
-  description: True when a driver, a kernel or a boot entry came back, so that what runs may not be what is installed.
+  description: True if a driver, a kernel or a boot entry was restored, so that the running version may differ from the installed one.
   returned: success
   type: bool
   sample: false
 before:
-  description: State of each file that changes, none for one that was not there.
+  description: State of each file that changes; none for a file that did not exist.
   returned: success
   type: dict
   sample: {/etc/nccl.conf: {mode: "0644", size_bytes: 20}}
 after:
-  description: The same afterwards.
+  description: The values after the change.
   returned: success
   type: dict
   sample: {/etc/nccl.conf: null}

@@ -11,7 +11,7 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 attributes:
   check_mode:
-    description: Says what would change and changes nothing.
+    description: Reports what would change and changes nothing.
     support: full
   diff_mode:
     description: Shows what changes before and after.
@@ -23,7 +23,7 @@ author:
     STATE_ID = r"""
 options:
   state_id:
-    description: A saved state (M(saved_state)) that keeps what is changed as it was before, to be undone with M(state_restore). None with an empty one.
+    description: Saved state (M(saved_state)) that keeps the earlier values for a rollback with M(state_restore). With an empty id nothing is saved.
     type: str
     default: ""
 """
@@ -32,8 +32,8 @@ options:
 options:
   fencing:
     description:
-      - Number that the run was given with the node's lock (M(node_lock)). A module that finds the lock gone or with another number stops before it changes
-        anything, for another run has taken the node. Not checked with 0.
+      - Number of the run's lock on the node (M(node_lock)). If the lock is gone or has another number, another run has the node, and the module stops before
+        it changes anything. Not checked with 0.
     type: int
     default: 0
 """
@@ -41,7 +41,7 @@ options:
     ROOTFS = r"""
 options:
   rootfs:
-    description: Folder that stands for the node's V(/), such as a mounted image.
+    description: Folder to use as the node's V(/), such as a mounted image.
     type: path
     default: /
 """
