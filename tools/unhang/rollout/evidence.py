@@ -43,8 +43,18 @@ def before_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[s
 
 
 def _bandwidth(result: Mapping[str, Any]) -> dict[str, Any]:
-    measured = [{key: row[key] for key in ("op", "size_bytes", "busbw_gb_s")} for row in result.get("bandwidth") or ()]
+    rows = result.get("bandwidth") or _largest_measured(result.get("collectives") or ())
+    measured = [{key: row[key] for key in ("op", "size_bytes", "busbw_gb_s")} for row in rows]
     return {"bandwidth": measured[:MOST_BANDWIDTHS]} if measured else {}
+
+
+def _largest_measured(collectives: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of each operation the largest message whose bandwidth was measured, where nothing is known that it could be judged by. One rank sends nothing."""
+    largest: dict[str, Mapping[str, Any]] = {}
+    for row in collectives:
+        if row.get("measures") == "bandwidth" and row["busbw_gb_s"] > 0 and row["size_bytes"] > largest.get(row["op"], {"size_bytes": 0})["size_bytes"]:
+            largest[row["op"]] = row
+    return list(largest.values())
 
 
 def groups_of_kinds(asked: Mapping[str, Mapping[str, Any]], step: str) -> list[list[str]]:

@@ -94,6 +94,18 @@ def test_what_a_smoke_test_measured_goes_into_the_journal():
     assert shown == {"healthy": True, "with": [], "bandwidth": [measured]}
 
 
+def test_where_nothing_judges_a_bandwidth_the_largest_message_of_each_operation_stands_in_the_journal():
+    shapes = [("all_reduce", 1 << 20, 0.5, "bandwidth"), ("all_reduce", 8 << 20, 0.75, "bandwidth"), ("all_reduce", 64 << 20, 9.0, "correctness")]
+    shapes += [("broadcast", 1 << 20, 0.25, "bandwidth"), ("all_gather", 1 << 20, 0.0, "bandwidth")]
+    rows = [{"op": op, "size_bytes": size, "busbw_gb_s": busbw, "measures": measures, "dtype": "float32"} for op, size, busbw, measures in shapes]
+    measured = [
+        {"op": "all_reduce", "size_bytes": 8 << 20, "busbw_gb_s": 0.75},
+        {"op": "broadcast", "size_bytes": 1 << 20, "busbw_gb_s": 0.25},
+    ]
+    assert smoke_evidence({**PASS, "bandwidth": [], "collectives": rows}, "a", True)["bandwidth"] == measured
+    assert before_evidence({**FAIL, "collectives": rows}, "a", True)["bandwidth"] == measured
+
+
 def test_nodes_of_different_kinds_are_not_tested_together():
     now = {"order": {"step": "smoke_together"}}
     asked = {"a": {**now, "kind": "H200"}, "b": {**now, "kind": "3090"}, "c": {**now, "kind": "H200"}, "d": {"order": {}, "kind": "H200"}, "e": {}}
