@@ -133,11 +133,12 @@ def main() -> None:
     """Asks, acts unless in check mode, answers."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     given = module.params
-    waits = Waits(given["timeout_s"], given["scheduler_timeout_s"], max(1, given["poll_s"]))
+    waits = Waits(jobs_s=given["timeout_s"], scheduler_s=given["scheduler_timeout_s"], poll_s=max(1, given["poll_s"]))
     host = Host(**given["host"]) if given["host"] else None
-    asked = Asked(given["run"], given["takes_over"], given["reservations"], host=host)
+    asked = Asked(run=given["run"], takes_over=given["takes_over"], reservations=given["reservations"], host=host)
     try:
-        target = SlurmTarget(check_name(given["node"]), asked, given["why"], waits, given["beside_jobs"], module.check_mode)
+        node, beside_jobs = check_name(given["node"]), given["beside_jobs"]
+        target = SlurmTarget(node=node, asked=asked, why=given["why"], waits=waits, beside_jobs=beside_jobs, preview=module.check_mode)
         before = inspect(target)[0]
         answer, changed, note = STEPS[given["state"]](target)
     except DrainRefused as refused:

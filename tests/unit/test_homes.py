@@ -93,3 +93,21 @@ def test_the_folder_of_runs_is_named_in_one_place():
 
     assert [path for path, tree in trees().items() if says(tree)] == ["tools/unhang/run_folder.py"]
     assert readers("RUNS_ENV") == {f"tools/unhang/{name}.py" for name in ("run_folder", "ansible/playbook_command", "commands/playbook")}  # both hand it on
+
+
+def test_a_named_tuple_of_the_node_is_built_by_keyword():
+    """Two values may stand by position; a third could be taken for another."""
+    node = {path: tree for path, tree in trees().items() if path.startswith(("module_utils", "library"))}
+    classes = [one for tree in node.values() for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
+    named = {one.name for one in classes if any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in one.bases)}
+    assert len(named) > 50
+    calls = [(path, one) for path, tree in node.items() for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)]
+    assert [f"{path}:{one.lineno}" for path, one in calls if one.func.id in named and len(one.args) > 2] == []
+
+
+def test_the_node_owns_the_commands_that_change_its_driver():
+    """They run as root there: a plan and a role say what is wanted, and no line of a shell travels."""
+    places = [*(HOME / "tools" / "unhang" / "plan").glob("*.py"), *(HOME / "plugins" / "filter").glob("*.py"), *(HOME / "roles" / "gpu_driver").rglob("*.yml")]
+    found = [path.name for path in places if re.search(r"(?<![\w-])(rmmod|modprobe|systemctl|nvidia-smi)(?![\w-])", path.read_text(encoding="utf-8"))]
+    assert found == []
+    assert "commands" not in (HOME / "roles" / "gpu_driver" / "tasks" / "reload.yml").read_text().partition("register:")[0]

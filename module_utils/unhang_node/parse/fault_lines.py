@@ -125,7 +125,8 @@ def parse_fault(message: str) -> Fault | None:
         if any(needle in line for needle in needles):
             match = re.match(pattern, line)
             if match:
-                return Fault("other", None, normal_address(match.groupdict().get("pci")), subject, None)
+                address = normal_address(match.groupdict().get("pci"))
+                return Fault(kind="other", code=None, pci_address=address, subject=subject, severity=None)
     return None
 
 

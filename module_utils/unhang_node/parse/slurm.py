@@ -192,7 +192,7 @@ def parse_reservations(text: str) -> List[Reservation]:
         if fields["State"] == "ACTIVE":
             flags = tuple(flag for flag in fields.get("Flags", "").split(",") if flag)
             users = ",".join(fields[key] for key in ("Users", "Accounts", "Groups") if key in fields)
-            found.append(Reservation(fields["ReservationName"], fields.get("Nodes", ""), flags, users))
+            found.append(Reservation(name=fields["ReservationName"], nodes=fields.get("Nodes", ""), flags=flags, users=users))
     return found
 
 

@@ -39,7 +39,7 @@ def compare_versions(left: object, right: object, order: str) -> Comparison:
     try:
         return ORDERS[order](_text(left, order), _text(right, order))
     except NotAVersion as problem:
-        return Comparison(None, None, str(problem))
+        return Comparison(sign=None, equal=None, reason=str(problem))
 
 
 def check_version(text: object, order: str) -> str | None:

@@ -102,5 +102,6 @@ def compare_kernel(left: str, right: str) -> Comparison:
     if sign:
         return Comparison(sign, False)
     if one.flavour and other.flavour and one.flavour != other.flavour and (one.build or other.build):
-        return Comparison(None, False, f"{left} and {right} are of different kernel flavours, whose build numbers have no common order")
+        reason = f"{left} and {right} are of different kernel flavours, whose build numbers have no common order"
+        return Comparison(sign=None, equal=False, reason=reason)
     return padded(one.build, other.build)

@@ -101,7 +101,8 @@ def parse_answer(text: str) -> DrainAnswer:
     wrong = [f"{name}: {type(given[name]).__name__}" for name, kind in TYPES.items() if type(given[name]) is not kind]
     if wrong or len(given["jobs"]) > MAX_JOBS:
         raise ValueError(f"expected truth values, texts and a list of at most {MAX_JOBS} jobs in the hook's answer, found {', '.join(wrong) or 'more jobs'}")
-    return DrainAnswer(given["drained"], _line(given["by"]), _line(given["reason"]), [_job(row) for row in given["jobs"]], given["owned"])
+    jobs = [_job(row) for row in given["jobs"]]
+    return DrainAnswer(drained=given["drained"], by=_line(given["by"]), reason=_line(given["reason"]), jobs=jobs, owned=given["owned"])
 
 
 def _job(row: Any) -> Dict[str, Any]:

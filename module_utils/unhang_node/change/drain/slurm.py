@@ -143,7 +143,7 @@ def read_standing(name: str) -> Standing:
     if "RESERVED" in nodes[0].states or "MAINTENANCE" in nodes[0].states:
         active = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
         reservations = [row for row in active if name in _hosts(row.nodes)]
-    return Standing(nodes[0], jobs, reservations)
+    return Standing(node=nodes[0], jobs=jobs, reservations=reservations)
 
 
 def _hosts(nodes: str) -> "Sequence[str]":

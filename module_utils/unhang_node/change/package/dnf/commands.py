@@ -32,7 +32,8 @@ def read_installed_rpms(rootfs: str) -> Installed:
         raise ValueError(f"rpm -qa ended with {code}: {output.strip()[-200:]}")
     packages, sources = {}, {}
     for name, version, architecture, source in parse_lines(output):
-        packages[name] = Package(name, version, architecture, False, "installed")  # of several kernels the last one
+        row = Package(name=name, version=version, architecture=architecture, held=False, state="installed")
+        packages[name] = row  # of several kernels the last one
         sources[name] = source.rsplit("-", 2)[0]
     ours = {lock.rsplit("-", 2)[0] for lock in read_state(rootfs, "package_hold").get("locks", ())}
     return Installed(packages=packages, unfinished=[], interrupted=False, config_files=set(), ours=ours, architecture="", sources=sources)
