@@ -19,11 +19,7 @@ RULE = "cuda-visible-devices-pinned"
 PINNED = "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
 AWAY_S = 60
 LEFT = "umount /var/lib/unhang 2>/dev/null; rm -rf /var/lib/unhang"
-pytestmark = [
-    torch_in_nodes.needs_torch,
-    pytest.mark.skipif(bool(slurm_nodes.missing()), reason=f"apt has no {', '.join(slurm_nodes.missing())} here"),
-    pytest.mark.timeout(3000),
-]
+pytestmark = slurm_nodes.marks(3000)
 
 
 @pytest.fixture(scope="module")

@@ -41,11 +41,7 @@ MARKS = {"apply": "/srv/at-work", "roll_back": "/srv/at-work", "reboot": "/srv/b
 LEFT = "cd /var/lib/unhang 2>/dev/null && ls | grep -x -e lock.json -e baseline.json -e boot_trial.json || true"
 LOADED = "cat /srv/hardware/sys/module/nvidia/version"
 INSTALLED = "dpkg-query -W " + " ".join(DRIVER) + "; apt-mark showhold; ls /etc/apt/preferences.d"
-pytestmark = [
-    torch_in_nodes.needs_torch,
-    pytest.mark.skipif(bool(slurm_nodes.missing()), reason=f"apt has no {', '.join(slurm_nodes.missing())} here"),
-    pytest.mark.timeout(7200),
-]
+pytestmark = slurm_nodes.marks(7200)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import socket
 import audits
 import hardware
 import package_layer
+import pytest
 import torch_in_nodes
 from four_nodes import CACHE, Fleet
 from testbed import Testbed
@@ -46,6 +47,12 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 def missing():
     """Programs of Slurm that this machine lacks."""
     return [name for name in CONTROLLER if shutil.which(name) is None]
+
+
+def marks(timeout_s):
+    """The pytestmark of a module whose nodes are in Slurm and have torch. timeout_s: of each test."""
+    absent = missing()
+    return [torch_in_nodes.needs_torch, pytest.mark.skipif(bool(absent), reason=f"apt has no {', '.join(absent)} here"), pytest.mark.timeout(timeout_s)]
 
 
 @dataclasses.dataclass
