@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 from collections.abc import Iterable
@@ -96,6 +97,14 @@ def _shown(line: bytes) -> str:
     return line[:200].decode("utf-8", "replace")
 
 
+def _is_time(text: str) -> bool:
+    """RFC 3339 with its zone: times of a journal are subtracted from each other."""
+    try:
+        return datetime.datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
 def _line(entry: Entry) -> bytes:
     text = json.dumps(asdict(entry) | {"evidence": dict(entry.evidence)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     line = text.encode("utf-8", "replace") + b"\n"
@@ -110,6 +119,6 @@ def _entry(line: bytes, number: int) -> Entry:
     except NotStrict as problem:
         raise UserError(f"expected JSON in line {number} of the journal, found what is none: {problem}; {NEXT}") from None
     right = set(document) == set(SHAPE) and all(type(document[key]) is kind for key, kind in SHAPE.items())
-    if not right or document["status"] not in STATUSES:
+    if not right or document["status"] not in STATUSES or not _is_time(document["at"]):
         raise UserError(f"expected {', '.join(SHAPE)} in line {number} of the journal, found something else; {NEXT}")
     return Entry(**document)

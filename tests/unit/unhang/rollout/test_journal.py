@@ -95,8 +95,10 @@ def as_read(entry):
     [
         (b'{"at": "x"}', "expected at, host, step, status, token, evidence in line 2"),
         (b"[]", "expected JSON in line 2"),
-        (b'{"at":"x","host":"a","step":"lock","status":"perhaps","token":0,"evidence":{}}', "in line 2"),
-        (b'{"at":"x","host":"a","step":"lock","status":"done","token":true,"evidence":{}}', "in line 2"),
+        (b'{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"perhaps","token":0,"evidence":{}}', "in line 2"),
+        (b'{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"done","token":true,"evidence":{}}', "in line 2"),
+        (b'{"at":"yesterday","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "in line 2"),
+        (b'{"at":"2026-11-20T07:00:00","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "in line 2"),
         (b'{"at":"x","at":"y","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "stands twice"),
     ],
 )
