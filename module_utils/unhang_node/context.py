@@ -1,4 +1,4 @@
-"""What a source is given: the node's files, the options, and a place to mark what it is about to do.
+"""Arguments of a source: the node's files, the options, and a mark for the call that it is about to make.
 
 The mark lies in memory shared with the parent: when a source falls silent, the parent reads there which call did not return, and how long that
 call was allowed to take. A mark costs about a microsecond, so every call that may block sets one.
@@ -90,4 +90,4 @@ class Context:
 
 
 def no_mark(_text: str, _allow_s: float = 0.0) -> None:
-    """For readers that run in nobody's child, as tests call them."""
+    """For readers outside a probe's child, as in tests."""

@@ -1,4 +1,4 @@
-"""Opens files that somebody else may have planted, and keeps off file systems that may hang.
+"""Opens files that a user may have planted, and avoids file systems that may hang.
 
 A reader that runs as root over users' files must survive a symbolic link to a secret, a FIFO that never answers, a device node and a file of
 a terabyte. A reader that walks well-known places must not wake a network file system that nobody named: a hard NFS mount whose server is gone
@@ -26,7 +26,7 @@ CONFIG_LIMIT_BYTES = 1024 * 1024
 
 
 class NotLocal(OSError):
-    """A path that nobody named leads to a network file system."""
+    """A path leads to a network file system that no option names."""
 
 
 def resolve_local(root: Root, mounts: Sequence[Mount], path: str) -> str:
@@ -120,7 +120,7 @@ def read_file(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bo
 
 
 def read_text(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bool = True, owner: int | None = None) -> str:
-    """read_file as text; what is no UTF-8 is replaced."""
+    """As read_file, as text; invalid UTF-8 is replaced."""
     return read_file(root, path, limit, follow, owner).decode("utf-8", "replace")
 
 
@@ -147,7 +147,7 @@ def read_tail(root: Root, path: str, limit: int) -> bytes:
 
 
 def names_or_none(root: Root, path: str) -> list[str]:
-    """Sorted names in a folder; [] when there is no such folder. Raises OSError when it is there and cannot be read."""
+    """Sorted names in a folder; [] when there is no such folder. Raises OSError for a folder that cannot be read."""
     try:
         return root.names(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Runs one program of the node: argv, an explicit environment, a deadline, and an end for all that it started. Nothing else of the node's side starts one.
+"""Runs one program of the node: argv, an explicit environment, a deadline, and the end of its whole process group. No other module on the node starts programs.
 
 The program gets a session of its own, so that its deadline ends its children with it; what left that session (a service that was started) goes on.
 An answer never takes more memory than its limit. A service that keeps the program's output open is not waited for once the program itself has ended.
@@ -31,9 +31,7 @@ ERROR_CHARACTERS = 400
 
 
 class ProcessResult(NamedTuple):
-    """What became of a program.
-
-    code: its exit code, negative for a signal that ended it; None when it was killed at its deadline or is not there.
+    """Result of a program. code: its exit code, negative for a signal that ended it; None when it was killed at its deadline or is not there.
     stdout, stderr: text, what is no UTF-8 replaced; with `merged` all of it is in stdout. is_cut: more than the limit was printed, and its end was kept.
     """
 
@@ -47,7 +45,7 @@ class ProcessResult(NamedTuple):
 
     @property
     def last_words(self) -> str:
-        """The end of what it printed, standard error first, on one line; "" when it printed nothing."""
+        """The end of its output, standard error first, on one line; "" without output."""
         text = self.stderr if self.stderr.strip() else self.stdout
         return " ".join(text.split())[-ERROR_CHARACTERS:]
 
@@ -70,7 +68,7 @@ def run_process(
     folder: str | None = None,
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> ProcessResult:
-    """Runs a program and says what became of it, whatever that is. Raises OSError only where no program can be started at all.
+    """Runs a program and returns its result, also of a failure. Raises OSError only if no program can be started at all.
 
     rootfs: the tree that it runs in (chroot), "/" for this machine. variables: what ENVIRONMENT gets in addition. folder: its working folder.
     limit_bytes: of each of stdout and stderr.
@@ -107,7 +105,7 @@ def run_process(
 
 
 def start_apart(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Callable[[], bool]:
-    """Starts a program in a session of its own, which nothing here ends, and says whether it has ended each time that it is asked. Its output goes nowhere.
+    """Starts a program in its own session, which nothing here ends; each call of the result returns whether it has ended. Its output goes nowhere.
 
     For a package manager without systemd: it has to survive the deadline, and whoever started it. Raises OSError.
     """
@@ -125,7 +123,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def output_of(argv: Sequence[str], deadline_s: float = DEADLINE_S, rootfs: str = "/", **options: object) -> str:
-    """What a program printed to standard output, with `merged` all of it; options as run_process has them.
+    """Standard output of a program, with `merged` also standard error; options as run_process has them.
 
     Raises ProgramFailed, FileNotFoundError (it is not there), TimeoutError, OSError; ValueError when it printed more than its limit.
     """

@@ -4,7 +4,8 @@ Every section reads through one Root, so that this machine, a mounted container 
 A recorded tree may be several layers (the first that has a path wins). Symbolic links of a recorded tree are followed inside it:
 an absolute link of the recorded node must never lead to a file of the machine that replays it.
 
-What no file holds is recorded in files of our own: /.unhang/space.json, {"/dev/shm": {"size_bytes": 1, "free_bytes": 1}, ...}, is what statvfs answered.
+Values that are in no file are recorded in files of our own: /.unhang/space.json, {"/dev/shm": {"size_bytes": 1, "free_bytes": 1}, ...}, is what statvfs
+answered.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SPACE_FILE = "/.unhang/space.json"
 
 
 def unwatched(_text: str) -> None:
-    """For readers that nobody waits for."""
+    """A watch that does nothing: for readers without a deadline."""
 
 
 class Root:
@@ -125,11 +126,11 @@ class Root:
         return b"".join(pieces)
 
     def text(self, path: str, limit: int = TEXT_LIMIT_BYTES) -> str:
-        """Up to `limit` bytes of a file as text; what is no UTF-8 is replaced. Raises OSError."""
+        """Up to `limit` bytes of a file as text; invalid UTF-8 is replaced. Raises OSError."""
         return self.data(path, limit).decode("utf-8", "replace")
 
     def line(self, path: str) -> str:
-        """A one-value file such as sysfs has them, stripped. Raises OSError."""
+        """The content of a one-value file, as in sysfs, stripped. Raises OSError."""
         return self.text(path, 65536).strip()
 
     def names(self, path: str) -> list[str]:
@@ -153,7 +154,7 @@ class Root:
         return sorted(found)
 
     def link(self, path: str) -> str:
-        """What a symbolic link says, verbatim. Raises OSError."""
+        """The target of a symbolic link, verbatim. Raises OSError."""
         parent, name = os.path.split(os.path.normpath("/" + path.lstrip("/")))
         return os.readlink(self._lstat(os.path.join(self.resolve(parent), name))[0])
 
@@ -163,7 +164,7 @@ class Root:
         return os.lstat(self.place(path)) if not self.is_live or self.mounts else os.stat(path)
 
     def exists(self, path: str) -> bool:
-        """True when `path` leads to something. A denied parent raises PermissionError: not seen is not the same as not there."""
+        """True when `path` exists. A denied parent raises PermissionError: an unreadable path is not a missing one."""
         try:
             self.stat(path)
         except (FileNotFoundError, NotADirectoryError):

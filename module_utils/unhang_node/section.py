@@ -1,4 +1,4 @@
-"""What a section's reader is given, and how it reports that a field could not be read."""
+"""Arguments of a section's reader, and its report of fields that could not be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Absent(Exception):
-    """A node has nothing of what a section describes: no driver, no package manager. Its text is one line saying what was looked for."""
+    """The node lacks what a section describes, such as a driver or a package manager. The text names what was searched, in one line."""
 
 
 class Unread:

@@ -1,4 +1,4 @@
-"""The error that a person is told in one line."""
+"""An error that a command reports to its user in one line."""
 
 from __future__ import annotations
 

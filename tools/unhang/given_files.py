@@ -1,4 +1,4 @@
-"""Paths that a person names: what is no regular file is refused before anything waits for it, or replaces it."""
+"""Checks paths that a user names: anything but a regular file is refused before a program waits for it or replaces it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a dev
 
 
 def irregular(path: Path) -> str | None:
-    """What stands there in place of a file or folder, such as "a pipe"; None for those two, and where nothing is."""
+    """What the path is instead of a file or folder, such as "a pipe"; None for these two and for a missing path."""
     try:
         return _KINDS.get(stat.S_IFMT(path.stat().st_mode))
     except OSError:

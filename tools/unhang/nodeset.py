@@ -1,4 +1,4 @@
-"""Slurm's way of writing hosts, read and written. Ansible takes gpu[001-003] for an index into a group named gpu and picks other hosts."""
+"""Reads and writes node sets in Slurm's notation. Ansible would take gpu[001-003] for an index into a group gpu and pick other hosts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _span(part: str) -> int:
 
 
 def fold_hosts(hosts: Iterable[str]) -> str:
-    """`gpu[001-008],login1`. Names that the notation would misread stand alone, made visible."""
+    """`gpu[001-008],login1`. Names that the notation would misread are listed one by one, escaped."""
     return _fold_hosts(frozenset(hosts))
 
 

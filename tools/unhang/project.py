@@ -1,4 +1,4 @@
-"""Where playbooks, roles and modules lie, in a checkout or in an installed wheel, and how Ansible is wired to them from any folder and any environment."""
+"""Finds playbooks, roles and modules, in a checkout or an installed wheel, and sets Ansible's environment so that it finds them from any folder."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def checkout_of(project: Path) -> Path | None:
 
 
 def repair_advice() -> str:
-    """What brings back a package that is missing from this installation."""
+    """How to reinstall a package that is missing from this installation."""
     return "install unhang again: pip install --force-reinstall unhang" if INSTALLED.is_dir() else "run make setup"
 
 
@@ -110,7 +110,7 @@ def ansible_environment(project: Path, inherited: Mapping[str, str]) -> dict[str
 
 
 def settings_left_out(inherited: Mapping[str, str]) -> list[str]:
-    """The caller's settings of Ansible that an audit does not take over."""
+    """The caller's settings of Ansible that an audit ignores."""
     return [name for name in LEFT_OUT if inherited.get(name)]
 
 

@@ -32,7 +32,7 @@ class Run:
 
     @property
     def hosts(self) -> list[str]:
-        """Every host that was meant."""
+        """Every host of the run, also those that gave no answer."""
         return list(self.document.get("hosts", []))
 
 
@@ -52,7 +52,7 @@ def _own_checkout() -> Path | None:
 
 
 def latest_run() -> str:
-    """The newest run, as a person would type it."""
+    """The newest run, as a user would type it."""
     path, here = runs_folder() / "latest", Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -66,7 +66,7 @@ def file_stem(host: str) -> str:
 
 
 def new_run_id(ending: str | None = None) -> str:
-    """Sorts by time. ending: what tells runs of one second apart, ten random characters unless the caller has something better."""
+    """A new id, which sorts by time. ending: distinguishes runs of the same second; ten random characters by default."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + (ending or secrets.token_hex(5))
 
 
@@ -104,7 +104,7 @@ def read_run(folder: Path) -> Run:
 
 
 def node_files(folder: Path) -> Iterator[Path]:
-    """The nodes' files in the order of their names. The host is what stands inside, not the file's name."""
+    """The nodes' files in the order of their names. The host is in the file; do not derive it from the file's name."""
     yield from sorted((folder / "nodes").glob("*.json"))
 
 
@@ -114,7 +114,7 @@ def read_node(path: Path) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """The whole text or nothing. Lone surrogates, which are no UTF-8, become "?". Raises OSError that names the file."""
+    """Replaces a file atomically. Lone surrogates, which UTF-8 cannot encode, become "?". Raises OSError that names the file."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
         with os.fdopen(handle, "wb") as target:
@@ -130,12 +130,12 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def write_document(path: Path, document: Any) -> None:
-    """A JSON document, whole or not at all. Raises OSError."""
+    """Writes a JSON document atomically. Raises OSError."""
     write_atomically(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
 
 
 def read_object(path: Path, expected: str, most_bytes: int = LONGEST_DOCUMENT, then: str = "") -> dict[str, Any]:
-    """A file that holds one JSON object. expected: what it should be, for a person ("a plan"); then: what ends the message. Raises UserError."""
+    """Reads a file with one JSON object. expected: its meaning for the message ("a plan"); then: the end of the message. Raises UserError."""
     try:
         document = parse_strictly(read_bounded(path, most_bytes))
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""JSON from nodes and files, read by one strict reader: what the standard forbids or leaves open is refused, not guessed at."""
+"""The strict reader of JSON from nodes and files: it refuses what the standard forbids or does not define."""
 
 from __future__ import annotations
 

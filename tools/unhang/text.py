@@ -1,6 +1,6 @@
-"""What a node says, made fit to show: no control characters, no reordering marks, no endless strings.
+"""Makes text from nodes safe to show: no control characters, no reordering marks, no endless strings.
 
-Text from nodes is hostile until it went through `visible`. Markup is not handled here: the HTML template escapes, the terminal renderer
+Text from nodes is untrusted until it has passed through `visible`. Markup is not handled here: the HTML template escapes, the terminal renderer
 takes no markup at all.
 """
 
@@ -40,7 +40,7 @@ _PLAIN = {
 
 
 def visible(value: object, limit: int = CUT_AT) -> str:
-    """One line that shows what `value` holds: what cannot be printed becomes its escape (`\\x1b`, `\\u202e`), what is too long is cut and says so."""
+    """`value` as one line: unprintable characters become escapes (`\\x1b`, `\\u202e`), and a text that is too long is cut with a mark."""
     text = value if isinstance(value, str) else plain_value(value)
     size = len(text)
     if size > limit:
@@ -51,7 +51,7 @@ def visible(value: object, limit: int = CUT_AT) -> str:
 
 
 def plain_value(value: object) -> str:
-    """A fact as a person reads it: true, null, 535.104.05, else compact JSON."""
+    """A fact for a person: true, null, 535.104.05, else compact JSON."""
     if isinstance(value, str):
         return value
     try:
@@ -84,7 +84,7 @@ def _unstacked(text: str) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """For terminals that cannot show more: the usual signs get their plain form, the rest its escape."""
+    """For terminals with ASCII only: usual signs get their plain form, other characters their escape."""
     if text.isascii():
         return text
     for sign, plain in _PLAIN.items():
@@ -93,7 +93,7 @@ def ascii_only(text: str) -> str:
 
 
 def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str:
-    """`text` with what names this one host or device taken out, so that findings that say the same thing compare equal."""
+    """`text` without the names of its host or device, so that equal findings of several nodes compare equal."""
     text = _without_word(text, host, "<host>")
     if "-" in text:
         text = _UUID.sub("<uuid>", text)
@@ -129,7 +129,7 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def brief(value: Any) -> str:
-    """A fact in a line: nothing, a text as it is, few values of a list; what is longer is cut by whoever prints it."""
+    """A fact in a line: empty, a text unchanged, or a few values of a list; the caller cuts what is too long."""
     if value is None:
         return "none"
     if isinstance(value, list):

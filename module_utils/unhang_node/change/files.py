@@ -1,4 +1,4 @@
-"""Writes files whole, and keeps under /var/lib/unhang what is needed to put things back."""
+"""Replaces files atomically, and keeps under /var/lib/unhang what a rollback needs."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def shown(text: str) -> str:
 
 
 def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
-    """Writes a file whole: either the old text or the new one stands there, whenever the power goes. Owner and mode of a file that is there stay.
+    """Replaces a file atomically: after a power cut it has the old text or the new one. An existing file keeps owner and mode.
 
-    text None removes the file. Raises OSError; what stood there stands then.
+    text None removes the file. Raises OSError; the file is unchanged then.
     """
     folder = os.path.dirname(place)
     if text is None:
@@ -103,7 +103,7 @@ def _sync_folder(folder: str) -> None:
 
 
 def sweep_unfinished(rootfs: str) -> None:
-    """Removes what write_text had begun in our folder when it was killed. For who has the folder to itself."""
+    """Removes unfinished files of a killed write_text from our folder. Only for a caller with exclusive use of the folder."""
     folder = place_of(rootfs, STATE_FOLDER)
     for name in [name for name in os.listdir(folder) if name.startswith(UNFINISHED)]:
         os.unlink(os.path.join(folder, name))
@@ -115,7 +115,7 @@ def state_path(name: str) -> str:
 
 
 def read_own_json(rootfs: str, path: str, schema: str) -> dict[str, Any] | None:
-    """An object that unhang saved at a node's path, None where there is none. Raises ValueError naming the file when it is something else, OSError."""
+    """An object that unhang saved at a node's path; None if there is none. Raises ValueError naming the file when it is something else, OSError."""
     text = read_text_or_none(place_of(rootfs, path))
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""Which environment variables may leave a node. Run folders get mailed around: what is not named here stays where it is."""
+"""The environment variables that may leave a node. Run folders are mailed around, so all other variables stay on the node."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ NAME_LIMIT = 256
 
 
 class Assignment(NamedTuple):
-    """NAME=value as a file says it. line: its number, None where there are none. value None: the name is taken away.
-
-    certain False: the file computes it, and value is its text as it stands.
+    """NAME=value of a file. line: its number, None in files without lines. value None: the name is unset. certain False: the file computes the value, and
+    value is the unevaluated text.
     """
 
     name: str
@@ -39,7 +38,7 @@ class Assignment(NamedTuple):
 
 
 def is_allowed(name: str) -> bool:
-    """True for a variable whose value may leave the node. Case is not looked at: nccl_debug is a mistake worth reporting. A "#" or blanks before it neither."""
+    """True for a variable whose value may leave the node. Case is ignored (nccl_debug is a mistake worth reporting), and so are "#" or blanks before it."""
     bare = name.strip(" \t#").upper()
     if any(word in bare for word in SECRETS) or len(name) > NAME_LIMIT or bare in NOT_SETTINGS:
         return False

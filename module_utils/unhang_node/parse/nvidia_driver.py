@@ -1,4 +1,4 @@
-"""What the NVIDIA driver writes about itself under /proc/driver/nvidia, and versions in names of its files and packages."""
+"""Parses the NVIDIA driver's files under /proc/driver/nvidia, and versions in names of its files and packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small texts that the kernel and configuration files write, as values. Nothing here reads a file."""
+"""Parses small texts of the kernel and of configuration files. Nothing here reads a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clean_or_none(text: str, limit: int = TEXT_LIMIT) -> str | None:
 
 
 def parse_integer(text: str, base: int = 10) -> int:
-    """A whole number as sysfs and procfs write it. Raises ValueError that quotes what was found."""
+    """A whole number in the form of sysfs and procfs. Raises ValueError that quotes the text."""
     word = text.strip()
     if not word or len(word) > INTEGER_DIGITS or not word.isascii() or "_" in word:
         raise ValueError(f"no number: {word[:40]!r}")

@@ -77,7 +77,7 @@ def read_database(root: Root, unread: Unread, field: str, rpm_program: str = RPM
 
 
 def read_status_bytes(root: Root) -> bytes:
-    """The status file, with what a dpkg that is at work (or was cut off) has written beside it: stanzas there are newer and stand first."""
+    """The status file, after the newer stanzas that a running (or interrupted) dpkg has written beside it."""
     content = read_file(root, STATUS, STATUS_LIMIT_BYTES)
     try:
         newer = [read_file(root, UPDATES + "/" + name) for name in names_or_none(root, UPDATES) if name.isdigit()][:250]
@@ -155,5 +155,5 @@ def driver_packages(database: Database) -> list[Package]:
 
 
 def listed_packages(database: Database) -> list[Package]:
-    """What the section `packages` shows."""
+    """The rows of the section `packages`."""
     return database.named(LISTED)

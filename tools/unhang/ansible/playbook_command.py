@@ -1,4 +1,4 @@
-"""What the commands that start a playbook share: inventories, limits, the environment, and why no run came out."""
+"""Code that commands share which start a playbook: inventories, limits, the environment, and the reason when there is no run."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def as_typed(folder: Path) -> str:
 
 
 def ended_early(played: Played, folder: Path) -> str:
-    """What happened, and how to go on with what was seen."""
+    """What happened, and how to continue with the nodes that were read."""
     what = "stopped by hand" if played.stopped else f"ansible-playbook was ended by {signal.Signals(-played.code).name}"
     if not (folder / "run.json").is_file():
         return f"{what}, before a node was asked"
@@ -108,7 +108,7 @@ def ended_early(played: Played, folder: Path) -> str:
 
 
 def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) -> str:
-    """Why no run came out, in one line. inventories, limit: as they were given. held: Ansible's output."""
+    """Why there is no run, in one line. inventories, limit: as they were given. held: Ansible's output."""
     reasons = [found.strip() for found in REASON.findall(held)]
     if any("no hosts to target" in reason or "found none; check the inventory" in reason for reason in reasons):
         where = ", ".join(inventories or ["inventory/local"])

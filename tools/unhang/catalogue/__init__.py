@@ -1,4 +1,4 @@
-"""The catalogue: rules, tables, entries, signatures and causes as YAML rows. This is the one door to it; every file goes through the strict loader."""
+"""The catalogue: rules, tables, entries, signatures and causes as YAML rows. Other packages read it through this one, with the strict loader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as `--format` wants them: a table, names, CSV, JSON. No other package is imported for it, so that `unhang lint` on a login node has it too."""
+"""Prints rows in the format of `--format`: table, names, CSV, JSON. It imports no other package, because `unhang lint` on a login node uses it too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened, put together from the events of all files: collectives and ranks, first error, versions, hosts, network, settings."""
+"""The facts of a log, collected from the events of all files: collectives and ranks, first error, versions, hosts, network, settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which process or host failed first: a rank that raised, crashed or was killed is the cause, and the others' time-outs are echoes of it."""
+"""Finds the process or host that failed first: a rank that raised, crashed or was killed is the cause, and the time-outs of others follow from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures: YAML rows that say what a program prints and what it speaks for, loaded strictly; each row proves itself on its own examples."""
+"""Signatures: YAML rows with the text of a program and the causes that it supports, loaded strictly; each row is tested on its own examples."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _signature(row: Mapping[str, Any], path: Path) -> Signature:
 
 
 def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
-    """What the schema cannot say: missing fields after defaults, patterns that may run away, anchors of digits alone."""
+    """Faults that the schema cannot express: missing fields after defaults, patterns that may run away, anchors of digits alone."""
     for name in ("program", "sources", "confidence"):
         if name not in row:
             yield f"{name} is missing"
@@ -173,7 +173,7 @@ def _repeats(parsed: Any) -> Iterator[tuple[int, int | None, Any]]:
 
 
 def proof_faults(row: Signature) -> Iterator[str]:
-    """Where a row does not do on its own examples what it says."""
+    """Examples of a row on which it does not do what it says."""
     for line in row.examples["match"]:
         if not any(anchor in line.encode() for anchor in row.anchors):
             yield f"{row.id}: no anchor stands in {line!r}"

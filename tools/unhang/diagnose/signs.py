@@ -1,4 +1,4 @@
-"""Signs that several rules look at: whether a log tells of a hang, and whether a line stands at its end."""
+"""Signs that several rules use: whether a log shows a hang, and whether a line is at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from unhang.diagnose.scanning import Event
 
 
 def hang_signs(facts: Facts) -> list[Event]:
-    """The lines that tell of a hang or a time-out, in whatever words."""
+    """The lines that report a hang or a time-out, in any wording."""
     names = ["timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "desync", "stack_dump"]
     if not facts.of("training_step"):  # who stops a job that runs does not say that it hung
         names.append("interrupted")
@@ -28,6 +28,6 @@ def _busy_and_cool(facts: Facts) -> list[Event]:
 
 
 def near_end(facts: Facts, event: Event) -> bool:
-    """Whether the line stands among the last of its file."""
+    """Whether the line is among the last of its file."""
     lines: Sequence[tuple[int, str]] = facts.last.get(event.file, ())
     return bool(lines) and event.line >= lines[0][0]

@@ -1,4 +1,4 @@
-"""The few words of weight that a signature may use, and what they add to the score of a cause.
+"""The weights that a signature may have, and what they add to the score of a cause.
 
 The numbers are log-odds in all but name: +1 makes a cause about three times as likely against the others. They were set by what a message
 means (a program that names the fault is decisive, a consequence that many faults share is weak), then looked at on a collection of solved

@@ -1,4 +1,4 @@
-"""What changed between two runs, as queries over spans. Rows out; hosts that changed alike share a row."""
+"""Changes between two runs, as queries over spans. Hosts with the same change share a row."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Changes:
 
 
 def changes_between(connection: sqlite3.Connection, before: int, now: int) -> Changes:
-    """What is otherwise at run `now` than it was at run `before`, by their numbers. A node that was not read since is as it was."""
+    """Differences between run `before` and run `now`, by their numbers. A node that was not read since is unchanged."""
     span = {"a": before, "b": now}
     first_seen = _names(connection.execute(_FIRST_SEEN, span))
     return Changes(finding_changes(connection, before, now), fact_changes(connection, before, now), first_seen, _names(connection.execute(_NOT_ASKED, span)))

@@ -79,7 +79,7 @@ def node_world(node: NodeView, catalogue: CatalogueView) -> World:
 
 
 def why_null(sections: Any, path: str) -> Unknown:
-    """Why there is nothing at this path: the section's own account of it."""
+    """Why there is no value at this path, by the section's own reasons."""
     name, _, inside = path.partition(".")
     if name == "policy":
         return Unknown("unset", path, "absent", "the policy does not set it")
@@ -246,7 +246,7 @@ def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
 
 
 def cut(value: Any) -> Any:
-    """A fact verbatim; long ones cut and marked with …."""
+    """A fact verbatim; a long one is cut and marked with …."""
     if isinstance(value, str):
         return value if len(value) <= LONGEST_EVIDENCE else value[:LONGEST_EVIDENCE] + "…"
     if isinstance(value, list):

@@ -44,7 +44,7 @@ class RuleError(ValueError):
 
 
 def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None, names: Mapping[str, Kind] | None = None) -> Rule:
-    """Compiles a row that follows the schema rule-1. names: node_names(tables), for who compiles many. Raises RuleError at its first fault."""
+    """Compiles a row of the schema rule-1. names: node_names(tables), for callers that compile many. Raises RuleError at its first fault."""
     names = node_names(tables or {}) if names is None else names
     scope = row["scope"]
     _check_fields(row)

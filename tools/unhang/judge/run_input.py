@@ -64,7 +64,7 @@ def read_nodes(run: RunInput) -> Iterator[NodeDocument]:
 
 
 def read_node(host: str, path: Path, remembered: Remembered | None = None) -> NodeDocument:
-    """One node file; what cannot be used becomes a node with status invalid, its message the reason."""
+    """One node file; an unusable file becomes a node with status invalid and the reason as its message."""
     try:
         document = decode_node(read_bounded(path, MAX_NODE_BYTES), remembered)
         if document.host != host:

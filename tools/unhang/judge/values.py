@@ -1,4 +1,4 @@
-"""What an expression works on: facts that know their path, and the unknown, on which nothing can be decided."""
+"""Values of expressions: facts with their paths, and the unknown, which decides nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Undecided(Exception):
 
 
 class RuleStopped(Exception):
-    """An evaluation took more steps, or made a longer text, than any honest rule needs."""
+    """An evaluation took more steps, or made a longer text, than any sensible rule needs."""
 
 
 class Fact:
@@ -73,7 +73,7 @@ class World:
         self.budget = [STEPS] if budget is None else budget
 
     def begin(self) -> None:
-        """One rule starts: what others took is not its doing."""
+        """Starts the count of steps for one rule."""
         self.budget[0] = STEPS
 
     def with_item(self, item: Any) -> World:
@@ -81,13 +81,13 @@ class World:
         return World({**self.roots, "item": item}, self.why_null, self.budget)
 
     def step(self, count: int = 1) -> None:
-        """Counts work. Raises RuleStopped."""
+        """Counts steps. Raises RuleStopped."""
         self.budget[0] -= count
         if self.budget[0] < 0:
             raise RuleStopped("it takes too many steps")
 
     def note(self, path: str, value: Any) -> None:
-        """Remembers what was read, for the evidence."""
+        """Records a read fact, for the evidence."""
         if self.reads is not None:
             self.reads.append((path, value))
 
@@ -167,14 +167,14 @@ def shown(value: Any) -> str:
 
 
 def bounded(text: str) -> str:
-    """Raises RuleStopped on a text that grew beyond every use."""
+    """Raises RuleStopped on a text that is too long."""
     if len(text) > LONGEST_TEXT:
         raise RuleStopped("it makes a text that is too long")
     return text
 
 
 def printable(text: str) -> str:
-    """Control and other invisible characters written out, so that a node's words cannot steer a terminal."""
+    """Escapes control and other invisible characters, so that text of a node cannot control a terminal."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)

@@ -1,4 +1,4 @@
-"""What is wrong with settings: each check is a function from a setting (or all of a file) to findings. Values in, values out."""
+"""Checks of settings: each is a function from a setting (or all settings of a file) to findings. Values in, values out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Context:
-    """What is known about where the file will run. Versions None when not known."""
+    """What is known about the machine on which the file will run. Versions are None if unknown."""
 
     nccl: str | None = None
     torch: str | None = None

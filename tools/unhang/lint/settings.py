@@ -1,4 +1,4 @@
-"""The settings in a file, each with its line: what kind of file it is, and how such a file sets a variable. Text in, values out."""
+"""Finds the settings in a file, each with its line, by the file's kind and its way of setting variables. Text in, values out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IGNORED = re.compile(r"#\s{0,4}unhang:\s{0,4}ignore\b")
 
 @dataclass(frozen=True)
 class Setting:
-    """NAME=value at a line. value None: taken away, or computed and not known. lasting: it outlives one command. odd: why the file's form spoils it."""
+    """NAME=value at a line. value None: unset, or computed and unknown. lasting: it outlives one command. odd: why the file's syntax breaks it."""
 
     name: str
     value: str | None

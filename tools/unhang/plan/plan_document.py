@@ -88,14 +88,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Refused:
-    """What is not applied though a role could."""
+    """A remedy that is not applied, with the reason."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class PersonNeeded:
-    """A finding that no role repairs, and what somebody has to look at."""
+    """A finding that no role repairs, and what a person has to do."""
 
     rule: str
     what: str

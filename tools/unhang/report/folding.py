@@ -1,4 +1,4 @@
-"""Equal findings told once: folded over hosts (`gpu[001-008]`) and over what a rule was tried on (GPU 0-7).
+"""Folds equal findings into one: over hosts (`gpu[001-008]`) and over the items of a rule (GPU 0-7).
 
 Values in, values out. One pass over the findings; nothing here compares findings pair by pair.
 """
@@ -35,7 +35,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Fold:
-    """One thing to tell: an example of the findings that say it, and every place where it was found."""
+    """Equal findings: an example of them, and every place where they were found."""
 
     example: Mapping[str, Any]
     places: tuple[Place, ...]
@@ -80,7 +80,7 @@ def fold_items(labels: Iterable[str]) -> str:
 
 
 def item_label(item: Mapping[str, Any] | None) -> str:
-    """What a person calls the thing a rule was tried on: GPU 3, GPU 3 link 7, mlx5_0, /opt/env."""
+    """The name of a rule's item for people: GPU 3, GPU 3 link 7, mlx5_0, /opt/env."""
     if not item:
         return ""
     number = item.get("index", item.get("gpu"))
@@ -158,7 +158,7 @@ def _fold(members: list[Mapping[str, Any]]) -> Fold:
 
 
 def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
-    """Unknown findings by why their facts were not read, those that leave most rules open first: one folder on NFS is one line, whatever would be in it."""
+    """Unknown findings by the reason why their facts were not read, those with most rules first: a folder on NFS is one line, whatever is in it."""
     paths: dict[str, set[str]] = {}
     rules: dict[str, set[str]] = {}
     hosts: dict[str, set[str]] = {}

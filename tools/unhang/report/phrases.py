@@ -43,7 +43,7 @@ NO_NODES = "No nodes: the inventory or the limit names none"
 
 @dataclass(frozen=True)
 class Tally:
-    """What a run amounts to, before any detail."""
+    """Counts of a run."""
 
     nodes: int
     by_status: dict[str, int]  # status -> nodes; only those that occur
@@ -95,7 +95,7 @@ def node_verdicts(findings: Mapping[str, Any]) -> str:
 
 
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
-    """Why the answer is not the whole answer: rules that were refused or had to be stopped."""
+    """Why the result is incomplete: rules that were refused or stopped."""
     catalogue = findings.get("catalogue") or {}
     lines = [f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []]
     lines += [f"rule {visible(rule, 120)} was stopped: it used up its time or memory" for rule in catalogue.get("stopped") or []]
@@ -156,7 +156,7 @@ def action(finding: Mapping[str, Any]) -> str:
 
 
 def cause_action(cause: Mapping[str, Any]) -> str:
-    """What to do about a cause, in one line; where nodes need different things done, what most of them need."""
+    """What to do about a cause, in one line; if nodes need different actions, that of most nodes."""
     remedy = cause["remedy"]
     wanted = settings(remedy["policy"])
     role = f"role {visible(remedy['role'], 80)}" if remedy["role"] else ""
@@ -195,7 +195,7 @@ def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
 
 
 def workaround(finding: Mapping[str, Any]) -> str:
-    """What helps until it is fixed, and what that costs; empty when nothing does."""
+    """A workaround until it is fixed, and its cost; empty without one."""
     given = finding.get("workaround")
     if not isinstance(given, Mapping) or not given.get("what"):
         return visible(given) if isinstance(given, str) else ""
@@ -242,7 +242,7 @@ def waiver(finding: Mapping[str, Any]) -> str:
 
 
 def judged_by(findings: Mapping[str, Any]) -> str:
-    """Which run this is, when it was read, and by which rules and policy it was judged."""
+    """The run, its time, and the rules and policy by which it was judged."""
     run, by = findings.get("run") or {}, findings.get("judged_by") or {}
     when = visible(run.get("finished") or run.get("started") or "", 40).replace("T", " ").removesuffix("Z")
     rules = f"{int((findings.get('catalogue') or {}).get('rules') or 0):,} rules"

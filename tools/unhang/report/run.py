@@ -1,4 +1,4 @@
-"""What a report needs of a run folder: findings.json, run.json, and one summary per node file.
+"""Reads the parts of a run folder that a report needs: findings.json, run.json, and one summary for each node file.
 
 Node files are read one after another and only their summaries kept, so that a run of ten thousand nodes fits in memory.
 """
@@ -29,7 +29,7 @@ class Unreadable(UserError):
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """What the page says about a node beside its findings."""
+    """The page's data about a node beside its findings."""
 
     host: str
     groups: tuple[str, ...]
@@ -81,7 +81,7 @@ def read_nodes(run_dir: Path) -> Iterator[NodeSummary]:
 
 
 def never_asked(run: Mapping[str, Any], nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
-    """Hosts that run.json means and no node file tells of: the audit was stopped before it came to them."""
+    """Hosts of run.json without a node file: the audit was stopped before it reached them."""
     meant = run.get("hosts")
     known = {node.host for node in nodes}
     hosts = [host for host in meant if isinstance(host, str) and host not in known] if isinstance(meant, list) else []

@@ -1,4 +1,4 @@
-"""Says in a person's words where a document departs from its schema: path, what was found, what is allowed, what was likely meant."""
+"""Describes where a document breaks its schema: path, what was found, what is allowed, what was probably meant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_FAULTS = 50
 
 @dataclass(frozen=True)
 class Fault:
-    """One departure: where in the document, and what is wrong with it."""
+    """One fault: its place in the document, and what is wrong."""
 
     path: tuple
     message: str
@@ -33,7 +33,7 @@ def _validator(schema: dict[str, Any]) -> Any:
 
 
 def check_schema(document: Any, schema: dict[str, Any]) -> Iterator[Fault]:
-    """Every departure of a document from a schema, at most MOST_FAULTS."""
+    """Every fault of a document, at most MOST_FAULTS."""
     for number, error in enumerate(_validator(schema).iter_errors(document)):
         if number >= MOST_FAULTS:
             return

@@ -1,4 +1,4 @@
-"""What of a node's facts is its configuration, by the marks of the schema, and a hash of it. Plans, history and admission speak of the same one."""
+"""The configuration among a node's facts, by the marks of the schema, and its hash. Plans, history and admission use the same one."""
 
 from __future__ import annotations
 

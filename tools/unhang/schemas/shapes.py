@@ -1,4 +1,4 @@
-"""What facts and policy look like, taken from their schemas: which paths exist, of what kind, in which version order."""
+"""The shapes of facts and policy, from their schemas: the paths that exist, their kinds and their version orders."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def policy_shape() -> Shape:
 
 @cache
 def null_meanings() -> dict[str, str]:
-    """Path of a fact, as nccl.libraries[*].package -> what a null there says when no row of probe.unread explains it (x-null)."""
+    """Path of a fact, such as nccl.libraries[*].package -> the meaning of a null there without a row in probe.unread (x-null)."""
     schema = read_schema("node-facts-1")
     found: dict[str, str] = {}
     for name, place in schema["properties"]["sections"]["properties"].items():

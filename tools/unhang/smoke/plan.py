@@ -1,4 +1,4 @@
-"""What each node is asked to do: values in, values out."""
+"""The plans of the nodes: values in, values out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Request:
-    """What the user wants of a group.
+    """The user's options for a group.
 
     phases: None for the usual ones. step_timeout_s: one collective. total_timeout_s: the whole. max_bytes: largest message. drills: planned faults.
     environment: for all ranks; rank_environment: by rank. python: with the users' torch. rendezvous_timeout_s: for ranks that do not come.
@@ -53,7 +53,7 @@ class Member:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """What one node's agent gets. ranks: global ranks on this node; document: the plan as the payload reads it."""
+    """The plan of one node's agent. ranks: global ranks on this node; document: the plan as the payload reads it."""
 
     host: str
     ranks: tuple[int, ...]

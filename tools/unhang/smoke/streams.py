@@ -1,4 +1,4 @@
-"""What came back from a node: lines of JSON, made into events and into one story per rank. A node's words are data; nothing in them is trusted."""
+"""Parses the output of a node: lines of JSON become events, and one story for each rank. Text of a node is untrusted data."""
 
 from __future__ import annotations
 

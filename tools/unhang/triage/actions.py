@@ -1,4 +1,4 @@
-"""The command of a cause: what a person pastes next, with hosts in a form that the command understands.
+"""The next command for a cause, ready to paste, with hosts in the command's syntax.
 
 | the cause | the command |
 | --- | --- |
@@ -22,7 +22,7 @@ LONGEST_HOSTS = 56  # characters; more hosts go through a file, where the reader
 
 @dataclass(frozen=True)
 class Setting:
-    """What a command needs to know of where it is typed.
+    """The surroundings of a command.
 
     run: as it is typed, "" where no plan can be made of what is shown; inventories: as `-i` takes them; reachable: whether there is an inventory to reach the
     nodes by; list_file: a file with one host a line, "" for none.

@@ -1,7 +1,7 @@
-"""Files that carry settings to jobs: the text that each way of launching a job reads, and our block inside a file that belongs to others.
+"""Files with settings for jobs: the format of each launch path, and our block inside a file of others.
 
 nccl.conf: NCCL takes the first line that sets a name, so our block stands first. environment: pam_env takes the last, so it stands last.
-All others are files of our own. Whatever is not ours in a file keeps its bytes.
+All others are files of our own. Everything else in a file is kept byte for byte.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
 class NotUnderstood(ValueError):
-    """A file that cannot be changed safely, or a setting that cannot be written. One line for a person."""
+    """A file that cannot be changed safely, or a setting that cannot be written; the text is one line for the operator."""
 
 
 def check_settings(settings: Mapping[str, str]) -> None:

@@ -1,8 +1,8 @@
 """One run at a time on a node: a lock that names its run, outlives a lost connection, and is taken over only when its holder cannot be at work any more.
 
-A flock on the folder serialises those who look; the lock itself is a file, for it has to stand between the calls of one run. Each time that the node is taken
-its counter `fencing` goes up, and every module that acts gives the number that its run was given: who was overtaken is stopped by a higher one. How old a lock
-is, the time since the node's boot says: the clock on the wall may be set by anybody.
+A flock on the folder serialises the readers; the lock itself is a file, because it has to last between the calls of one run. Each time that the node is
+locked its counter `fencing` goes up, and every module that changes the node passes the number of its run: a run that was overtaken is stopped by a higher
+number. The age of a lock is measured by the time since the node's boot, because anybody may set the wall clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEXTS = ("run", "by", "since", "expires")  # what a lock has to say of its holde
 
 
 class LockRequest(NamedTuple):
-    """What a run asks for. fencing: the number that it was given before, 0 for none."""
+    """The request of a run. fencing: the number of its earlier lock, 0 for none."""
 
     run: str
     by: str = "unknown"
@@ -39,7 +39,7 @@ class LockRequest(NamedTuple):
 
 
 class LockResult(NamedTuple):
-    """What it got. acquired is False when it had the lock already; fencing is the number to give with whatever acts, 0 in check mode."""
+    """The result. acquired is False if the run had the lock already; fencing is the number for every module that changes the node, 0 in check mode."""
 
     acquired: bool
     holder: dict[str, Any] | None
@@ -48,7 +48,7 @@ class LockResult(NamedTuple):
 
 
 class NodeLocked(Exception):
-    """Another run has the node. holder: what its lock says."""
+    """Another run has locked the node. holder: the content of its lock."""
 
     def __init__(self, holder: dict[str, Any], waited_s: float, at_work: bool = False) -> None:
         super().__init__(_refusal(holder, waited_s, at_work))
@@ -79,7 +79,7 @@ def uptime_s() -> float:
 
 
 def read_lock(rootfs: str) -> dict[str, Any] | None:
-    """What the lock says, None when the node is free. Raises OSError, ValueError when the file is no lock of ours."""
+    """The content of the lock; None when the node is not locked. Raises OSError, ValueError when the file is no lock of ours."""
     text = read_text_or_none(place_of(rootfs, LOCK))
     if text is None:
         return None
@@ -204,7 +204,7 @@ def is_at_work(rootfs: str) -> bool:
 
 
 def remove_if_empty(rootfs: str) -> None:
-    """Folders of ours that hold nothing: a run that changed nothing leaves nothing."""
+    """Removes our empty folders: a run without changes leaves nothing."""
     for path in (STATES, STATE_FOLDER):
         with contextlib.suppress(OSError):
             os.rmdir(place_of(rootfs, path))

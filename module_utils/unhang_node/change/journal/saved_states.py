@@ -1,4 +1,4 @@
-"""What is needed to undo a change, saved on the node before the change: /var/lib/unhang/states/<id>/.
+"""Saved states: what a rollback needs, saved on the node before a change in /var/lib/unhang/states/<id>/.
 
 state.json says who, when and how far; files.json holds each file as it was; selections.json what dpkg was told about packages. Packages, boot entries
 and values of the running system have files of their own there, written by those who change them. A state is written before the change that it undoes, so it
@@ -117,7 +117,7 @@ def state_line(state: dict[str, Any]) -> str:
 
 
 def add_step(rootfs: str, state_id: str, step: str) -> None:
-    """Writes down what is about to be done, before it is done."""
+    """Records a step before it is done."""
     state = read_state_of(rootfs, state_id)
     _write_state(rootfs, dict(state, steps=state["steps"] + [{"name": step, "at": utc_text(time.time())}]))
 
@@ -136,7 +136,7 @@ def finish_state(rootfs: str, state_id: str) -> bool:
 
 
 def fail_state(rootfs: str, state_id: str, message: str) -> bool:
-    """The role gave up. True when the state stands, to be restored or gone on with; one in which nothing was changed, as after a refusal, is removed."""
+    """The role failed. True when the state is kept, to be rolled back or continued; one in which nothing was changed, as after a refusal, is removed."""
     if _is_without_change(rootfs, state_id):
         remove_state(rootfs, state_id)
         return False
@@ -152,12 +152,12 @@ def _is_without_change(rootfs: str, state_id: str) -> bool:
 
 
 def mark_rolled_back(rootfs: str, state_id: str) -> None:
-    """After everything of it was undone."""
+    """Marks a state after its complete rollback."""
     _write_state(rootfs, dict(read_state_of(rootfs, state_id), status="rolled_back", message=None))
 
 
 def fail_state_as_it_is(rootfs: str, state_id: str, message: str) -> None:
-    """A rollback of it failed: it can be done again, and so can the role."""
+    """Records that a rollback of it failed: rollback and role can be run again."""
     _write_state(rootfs, dict(read_state_of(rootfs, state_id), status="failed", message=message))
 
 
@@ -175,7 +175,7 @@ def remove_state(rootfs: str, state_id: str) -> None:
 
 
 def sweep_removed(rootfs: str) -> None:
-    """Takes away what is left of states that were removed, when that was cut off."""
+    """Removes the rest of states whose removal was interrupted."""
     parent = place_of(rootfs, STATES)
     for name in [name for name in os.listdir(parent) if name.startswith(REMOVED)]:
         shutil.rmtree(os.path.join(parent, name))

@@ -1,4 +1,4 @@
-"""What is kept to bring packages back: packages.json and the old packages themselves, in the folder of a saved state."""
+"""What a rollback of packages needs: packages.json and the old packages, in the folder of a saved state."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def kept_problem(rootfs: str, folder: str, row: Row) -> str:
 
 
 def forget_damaged(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
-    """Rows whose kept package is not what was kept count as not kept."""
+    """Marks rows as not kept if their kept package has changed."""
     for row in rows:
         if row["deb"] and kept_problem(rootfs, folder, row):
             row.update(deb=None, sha256=None)
@@ -123,7 +123,7 @@ def replace_kept(rootfs: str, folder: str, row: Row, place: str) -> bool:
 
 
 def mark(rootfs: str, folder: str, status: str, message: str = "") -> None:
-    """Notes how far a change has come: fetching, fetched, applying, done, failed, restoring, restored. Nothing without a folder."""
+    """Records the status of a change: fetching, fetched, applying, done, failed, restoring, restored. Nothing without a folder."""
     saved = read_saved(rootfs, folder) if folder else None
     if saved is not None:
         touched = saved.get("touched", False) or status == "applying"

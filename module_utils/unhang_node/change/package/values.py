@@ -1,4 +1,4 @@
-"""What a change of packages is described with, whatever package manager carries it out. Values only."""
+"""Values that describe a change of packages, for every package manager."""
 
 # ruff: noqa: RUF012 -- nobody changes the defaults of a NamedTuple in place
 
@@ -15,11 +15,11 @@ Offers = Dict[str, List[Dict[str, str]]]
 
 
 class Refused(ValueError):
-    """What the package manager would not do, in one line."""
+    """Why the package manager refused, in one line."""
 
 
 class Locked(ValueError):
-    """Another process had the package manager for all the time that the caller allowed."""
+    """Another process held the package manager's lock for the whole time that the caller allowed."""
 
 
 class Step(NamedTuple):
@@ -34,8 +34,8 @@ class Step(NamedTuple):
 class Installed(NamedTuple):
     """Every package of a node.
 
-    packages: by name as the package manager writes it; unfinished: names that are not configured; interrupted: dpkg was killed and wants to be run first;
-    config_files: names of which only configuration is left; ours: names that unhang's package_pin holds; sources: {name: source package}.
+    packages: by name as the package manager writes it; unfinished: names that are not configured; interrupted: dpkg was killed and has to be run first;
+    config_files: names of removed packages whose configuration files remain; ours: names that unhang's package_pin holds; sources: {name: source package}.
     """
 
     packages: Dict[str, Package]
@@ -84,7 +84,7 @@ class Request(NamedTuple):
 
 
 class View(NamedTuple):
-    """How apt sees the node during one look. options: further options for every program of apt; folder: of the view, a path of the node."""
+    """How apt sees the node during one run. options: further options for every program of apt; folder: of the view, a path of the node."""
 
     rootfs: str
     options: List[str]
@@ -94,7 +94,7 @@ class View(NamedTuple):
 class PackagePlan(NamedTuple):
     """A change as the package manager has simulated it.
 
-    writes: False in check mode; refused: why it must not be done, a line each; pin: (path, text before, text after); repairs: names of packages that are not
+    writes: False in check mode; refused: the reasons of a refusal, a line each; pin: (path, text before, text after); repairs: names of packages that are not
     configured; arguments: the request as the package manager takes it; streams: {module of dnf: (stream before, stream after)}.
     """
 
@@ -132,7 +132,7 @@ class PackagePlan(NamedTuple):
 
 
 class ChangeResult(NamedTuple):
-    """What was done. stopped_at: "" or fetching, applying; message: why it stopped; log: the last lines that the package manager printed."""
+    """The result of a change. stopped_at: "" or fetching, applying; message: why it stopped; log: the last lines that the package manager printed."""
 
     fetched: List[str] = []
     repacked: List[str] = []
