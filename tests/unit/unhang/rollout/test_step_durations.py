@@ -77,9 +77,9 @@ def test_a_step_that_took_no_time_or_a_whole_day_is_a_measurement_and_a_frame_wi
 
 
 def test_the_file_has_its_time_to_the_second_and_its_steps_in_order(plan, tmp_path):
-    keep_durations(tmp_path, plan, journal("one", ("smoke_alone", 1), ("reboot", 2)), at(59))
+    keep_durations(tmp_path, plan, journal("one", *FRAME, ("smoke_alone", 1), ("reboot", 2)), at(59))
     kept = json.loads((tmp_path / FILE).read_text())
-    assert (kept["schema"], kept["ended"], list(kept["seconds"].items())) == (SCHEMA, at(59), [("reboot", [2]), ("smoke", [1])])
+    assert (kept["schema"], kept["ended"], list(kept["seconds"].items())) == (SCHEMA, at(59), [("frame", [60]), ("reboot", [2]), ("smoke", [1])])
 
 
 def kept(runs, name, ended, seconds, **other):
@@ -114,9 +114,9 @@ def test_minutes_have_one_decimal_steps_are_in_order_and_a_step_without_a_durati
 
 
 def test_the_newest_rollouts_count_and_older_ones_no_more(tmp_path):
-    for number in range(MOST_ROLLOUTS + 10):  # the oldest have the names that sort last
-        ended = f"2026-11-01T00:{number:02d}:00Z"
-        kept(tmp_path, f"{99 - number}", ended, {"reboot": [600 if number < 10 else 60]})
+    older = MOST_ROLLOUTS - 1
+    for number in range(older + MOST_ROLLOUTS):  # the oldest have the names that sort last
+        kept(tmp_path, f"{999 - number}", f"2026-11-01T{number // 60:02d}:{number % 60:02d}:00Z", {"reboot": [600 if number < older else 60]})
     assert measured_steps(tmp_path, "2026-11-05T00:00:00Z") == [StepMinutes("reboot", 1.0, MOST_ROLLOUTS)]
 
 
