@@ -136,7 +136,16 @@ def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str
     pairs = [(name, read) for name, read, _, _ in chosen]
     answers = run_sources(pairs, context, options["silence_s"], options["deadline_s"], lambda: _import_ahead([name for name, _ in pairs[1:]]), merge)
     _report_survivors(sections, chosen, answers)
-    collector = {
+    collector = _collector_of(options, context)
+    document = cut_to_size({"schema": "unhang/node-facts/1", "collector": collector, "sections": sections})
+    collector["duration_ms"] = round((time.monotonic() - started) * 1000, 1)
+    collector["cpu_ms"] = round((_cpu_s() - cpu_before) * 1000, 1)
+    return document
+
+
+def _collector_of(options: dict[str, Any], context: Context) -> dict[str, Any]:
+    """The document's `collector`; collect fills in the times, cut_to_size what it cut."""
+    return {
         "version": VERSION,
         "collected_via": options["collected_via"],
         "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(context.now_s)),
@@ -147,10 +156,6 @@ def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str
         "recorded": bool(not context.root.is_live or options["nvml_recording"]),
         "cut": [],
     }
-    document = cut_to_size({"schema": "unhang/node-facts/1", "collector": collector, "sections": sections})
-    collector["duration_ms"] = round((time.monotonic() - started) * 1000, 1)
-    collector["cpu_ms"] = round((_cpu_s() - cpu_before) * 1000, 1)
-    return document
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:

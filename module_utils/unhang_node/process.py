@@ -75,22 +75,13 @@ def run_process(
     """
     command = list(argv) if rootfs == "/" else ["chroot", rootfs, *argv]
     try:
-        child = subprocess.Popen(
-            command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if merged else subprocess.PIPE, env={**ENVIRONMENT, **(variables or {})}, cwd=folder, start_new_session=True,
-        )  # fmt: skip
+        child = _start(command, bool(stdin), variables, merged, folder)
     except FileNotFoundError:
         if folder is not None and not os.path.isdir(folder):
             raise
         return ProcessResult(argv=tuple(argv), code=None, is_missing=True)
     captured = _Captured(child, stdin.encode("utf-8", "surrogateescape"), limit_bytes)
-    ended = False
-    try:
-        ended = captured.read_until(time.monotonic() + deadline_s)
-    finally:
-        if not ended:
-            _kill(child)
-        captured.close()
+    ended = _capture(child, captured, deadline_s)
     stdout, stderr = captured.texts()
     is_missing = rootfs != "/" and child.returncode == CHROOT_DID_NOT_FIND and CHROOT_SAYS in (stderr or stdout)
     return ProcessResult(
@@ -102,6 +93,25 @@ def run_process(
         is_missing=is_missing,
         is_cut=captured.is_cut,
     )
+
+
+def _start(command: list[str], has_stdin: bool, variables: Mapping[str, str] | None, merged: bool, folder: str | None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if merged else subprocess.PIPE, env={**ENVIRONMENT, **(variables or {})}, cwd=folder, start_new_session=True,
+    )  # fmt: skip
+
+
+def _capture(child: subprocess.Popen[bytes], captured: _Captured, deadline_s: float) -> bool:
+    """Reads the output until the program ends, and kills it at the deadline; True when it ended by itself."""
+    ended = False
+    try:
+        ended = captured.read_until(time.monotonic() + deadline_s)
+    finally:
+        if not ended:
+            _kill(child)
+        captured.close()
+    return ended
 
 
 def start_apart(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Callable[[], bool]:

@@ -117,10 +117,7 @@ def _plan(inputs: DriverInputs, packages: PackageSet, install: dict[str, str], v
     expect = {**{name: own for name, own in install.items() if own}, **library}
     kept = {row["name"] for row in inputs.fact("driver.packages") or () if inputs.installed.get(row["name"], {}).get("source") not in leaves}
     remove = sorted(kept & {*other_family(inputs, install, version), *other_flavour(inputs, install, flavour)})
-    streams = {module: stream for module, stream in packages.streams.items() if module in inputs.streams}
-    switched = any(inputs.streams[module].get("enabled") != stream for module, stream in streams.items())
-    if packages.streams and not streams:
-        notes.append("no repository of this node has module streams: the version alone chooses the branch")
+    streams, switched = _streams(inputs, packages, notes)
     action = "install" if remove or leaves or refusals or switched or not _is_there(inputs, install, expect) else "none"
     if not inputs.fact("kernel.boot.default_release"):
         notes.append(f"which kernel boots next is unknown; the plan is for {inputs.fact('kernel.release')}, the running one")
@@ -135,6 +132,14 @@ def _plan(inputs: DriverInputs, packages: PackageSet, install: dict[str, str], v
     if action == "none":  # what an earlier run left to do
         plan.update(stop=[], needs_reboot=_is_pending(inputs, version) and not plan["reload"])
     return plan
+
+
+def _streams(inputs: DriverInputs, packages: PackageSet, notes: list[str]) -> tuple[dict[str, str], bool]:
+    """Module streams that the change enables, and whether another one is enabled now."""
+    streams = {module: stream for module, stream in packages.streams.items() if module in inputs.streams}
+    if packages.streams and not streams:
+        notes.append("no repository of this node has module streams: the version alone chooses the branch")
+    return streams, any(inputs.streams[module].get("enabled") != stream for module, stream in streams.items())
 
 
 def _library(inputs: DriverInputs, packages: PackageSet, version: str) -> dict[str, str]:

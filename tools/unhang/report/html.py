@@ -100,15 +100,10 @@ def render_page(
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     cards = cards_of(failures, findings.get("causes") or [])
     folds = [fold for card in cards for _, fold in card.folds]
-    standing_of = standings(nodes, folds, Counter(host for finding in by_verdict["unknown"] for host in hosts_of(finding)))
-    anchors = {node.host: f"n{number}" for number, node in enumerate(nodes, start=1)}
-    mapped = panels(nodes, folds, standing_of, anchors) if nodes else []
-    joined = _joined(nodes, folds, mapped)
-    drawn = [(group.anchor, frozenset(group.hosts)) for group in joined[:MOST_DRAWINGS]]
+    fleet, drawn = _fleet_view(nodes, folds, by_verdict["unknown"])
     tally = phrases.tally(findings, folds)
     views = [card_view(card, place, drawn, command_of or _command) for place, card in enumerate(cards)]
     drifts = drift({node.host: node.versions for node in nodes})
-    kinds = Counter(stands.kind for stands in standing_of.values())
     return _page(
         header=_header(findings.get("run") or {}, run),
         tools=_tools(run.get("controller")),
@@ -118,11 +113,10 @@ def render_page(
         tally=tally,
         worst=next(iter(tally.by_severity), "ok"),
         unread_words=phrases.node_counts(replace(tally, by_status={status: count for status, count in tally.by_status.items() if status != "ok"})),
-        kinds={word: count for word, count in stated(kinds).items() if word in ("unread", "healthy")},
         run_id=visible((findings.get("run") or {}).get("id") or run_name, 120),
         cards=views,
         drifts=drifts,
-        summary=_summary(views, [one for one in drifts if one.drifts], mapped, run_name) | {"program": visible(program, 300)},
+        summary=_summary(views, [one for one in drifts if one.drifts], fleet["panels"], run_name) | {"program": visible(program, 300)},
         folds=folds,
         unread=[_unread_view(gap) for gap in fold_unread(by_verdict["unknown"])],
         waived=fold_findings(by_verdict["waived"]),
@@ -131,13 +125,30 @@ def render_page(
         smoke=smoke,
         pasts=pasts or {},
         verdicts=phrases.node_verdicts(findings),
-        panels=mapped,
-        is_large=len(nodes) > MOST_NAMED,
-        joined=joined[:MOST_DRAWINGS],
-        undrawn=len(joined[MOST_DRAWINGS:]),
-        tables=_tables(mapped, nodes, standing_of, anchors, folds, {host: anchor for anchor, hosts in drawn for host in hosts}),
-        legend=[(kind, KIND_WORDS[kind]) for kind in KINDS if kinds[kind]],
+        **fleet,
     )
+
+
+def _fleet_view(
+    nodes: Sequence[NodeSummary], folds: Sequence[Fold], unknown: Sequence[Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[tuple[str, frozenset[str]]]]:
+    """(the template's map, drawings and tables of nodes, (id of a drawing, its hosts) of each). unknown: findings that could not be decided."""
+    standing_of = standings(nodes, folds, Counter(host for finding in unknown for host in hosts_of(finding)))
+    anchors = {node.host: f"n{number}" for number, node in enumerate(nodes, start=1)}
+    mapped = panels(nodes, folds, standing_of, anchors) if nodes else []
+    joined = _joined(nodes, folds, mapped)
+    drawn = [(group.anchor, frozenset(group.hosts)) for group in joined[:MOST_DRAWINGS]]
+    kinds = Counter(stands.kind for stands in standing_of.values())
+    view = {
+        "kinds": {word: count for word, count in stated(kinds).items() if word in ("unread", "healthy")},
+        "panels": mapped,
+        "is_large": len(nodes) > MOST_NAMED,
+        "joined": joined[:MOST_DRAWINGS],
+        "undrawn": len(joined[MOST_DRAWINGS:]),
+        "tables": _tables(mapped, nodes, standing_of, anchors, folds, {host: anchor for anchor, hosts in drawn for host in hosts}),
+        "legend": [(kind, KIND_WORDS[kind]) for kind in KINDS if kinds[kind]],
+    }
+    return view, drawn
 
 
 def _summary(cards: Sequence[dict[str, Any]], drifts: Sequence[Drift], mapped: Sequence[Panel], run_name: str) -> dict[str, Any]:

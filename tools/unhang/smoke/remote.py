@@ -162,13 +162,7 @@ def _exchange(
         channel = connection.transport.open_session(timeout=CONNECT_S)
         channel.exec_command(line)
         while time.monotonic() < until:
-            idle = True
-            while channel.recv_ready():
-                output += channel.recv(MOST_LINE_BYTES)
-                idle = False
-            while channel.recv_stderr_ready():
-                errors += channel.recv_stderr(65536)
-                idle = False
+            idle = not _received(channel, output, errors)
             reported = _report_new(output, reported, on_event)
             if channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready():
                 code = channel.recv_exit_status()
@@ -185,6 +179,16 @@ def _exchange(
     except (OSError, EOFError, paramiko.SSHException):
         pass  # what was received stands; the caller sees that no end was reported
     return bytes(output), bytes(errors), None
+
+
+def _received(channel: paramiko.Channel, output: bytearray, errors: bytearray) -> bool:
+    """Appends what has come meanwhile; False when nothing has."""
+    before = len(output) + len(errors)
+    while channel.recv_ready():
+        output += channel.recv(MOST_LINE_BYTES)
+    while channel.recv_stderr_ready():
+        errors += channel.recv_stderr(65536)
+    return len(output) + len(errors) > before
 
 
 def _answers(connection: fabric.Connection) -> bool:
