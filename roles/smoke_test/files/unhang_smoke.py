@@ -862,9 +862,9 @@ def collect_evidence(agent: Any, kind: str) -> None:
             if child.board:
                 child.board.flag(Board.ASKED, 1)
                 os.kill(child.process.pid, signal.SIGUSR1)
-    before, again = agent.first_links(), None
+    before, second = agent.first_links(), None
     with contextlib.suppress(OSError):
-        again = NvmlQuestion()
+        second = NvmlQuestion()
     asked = time.monotonic()
     able = [child for child in alive if child.board and states[child.rank][0] not in ("T", "t")]
     while time.monotonic() - asked < EVIDENCE_S and not all(child.board.flag(Board.ANSWERED) or child.code is not None for child in able):
@@ -877,7 +877,7 @@ def collect_evidence(agent: Any, kind: str) -> None:
         state = states[child.rank]
         state = process_state(child.process.pid) if state[0] == "D" else state
         report_stall(agent, child, kind, state, stands[child.rank], native.get(child.process.pid))
-    after = again.answer(NVML_AGAIN_S) if again else before
+    after = second.answer(NVML_AGAIN_S) if second else before
     log, net = new_kernel_lines(agent.kernel_log), net_counters()
     moved = changed(agent.counters, net)
     links = changed(before["counters"], after["counters"]) if before["counters"] else {}

@@ -110,9 +110,9 @@ class Open:
             forms = self.bundle.forms[number]
             quick += [(number, forms.quick)] if forms.quick is not None else []
             votes += [(number, forms.vote)] if forms.vote is not None else []
-            settled = forms.told.settle(node.sections, self.why) if forms.told is not None else None
-            if forms.told is not None and settled is not None:
-                functions.append(forms.told.passes)
+            settled = forms.shortcut.settle(node.sections, self.why) if forms.shortcut is not None else None
+            if forms.shortcut is not None and settled is not None:
+                functions.append(forms.shortcut.passes)
                 counts += [(number, verdict, items) for verdict, items in settled]
         left = len(self.bundle.rules) - len(skipped)
         self.skipped, self.quick = tuple(skipped), tuple(quick) if len(quick) == left else ()
@@ -125,7 +125,7 @@ class Open:
 class _Forms:
     """What tells something of one rule without judging it in full: that it passes or does not apply; both, more slowly; what a node brings to a comparison."""
 
-    told: PassRule | SkipRule | None
+    shortcut: PassRule | SkipRule | None
     quick: QuickRule | QuickApplies | None
     vote: Vote | None
 

@@ -2,7 +2,7 @@
 
 For each of `gpus.devices | selectattr('error', 'unknown')`, of which `item.temperature_c >= item.temperature_slowdown_c - 3` must not hold, it writes
 
-    def told(S):
+    def passes(S):
         v1 = short(S.gpus.devices)
         v2 = [one for one in v1 if one.error is None]
         for item in short(v2):
@@ -89,10 +89,10 @@ class Writer:
         """The function, of these lines behind what is worked out once."""
         if MOST_ITEMS * self.kinds.steps > STEPS // 2:
             raise NotQuick("judging it in full could be stopped")
-        written = ["def told(S):", *(f"    {name} = {text}" for text, name in self.once.items()), *(f"    {line}" for line in lines)]
+        written = ["def passes(S):", *(f"    {name} = {text}" for text, name in self.once.items()), *(f"    {line}" for line in lines)]
         exec(compile("\n".join(written), "<rule>", "exec"), self.bound)  # noqa: S102 - written above, of identifiers alone
-        told: Callable[[Any], Any] = self.bound["told"]
-        return told
+        passes: Callable[[Any], Any] = self.bound["passes"]
+        return passes
 
     def bind(self, value: Any) -> str:
         """A name for a constant."""
