@@ -102,6 +102,7 @@ class CallbackModule(CallbackBase):
         self.policy_sources = set()
         self.progress = None
         self.closed = False
+        self.is_without_hosts = False
 
     def v2_playbook_on_play_start(self, play):
         """The first auditing play makes the run; the batches of a `serial` are the same run."""
@@ -125,8 +126,9 @@ class CallbackModule(CallbackBase):
         self.progress.expect(len(self.groups))
 
     def v2_playbook_on_no_hosts_matched(self):
-        """Nothing to look at is an error, and Ansible itself calls it a success."""
-        if self.run is None:
+        """Nothing to look at is an error, and Ansible itself calls it a success. Said once, however many plays find no host."""
+        if self.run is None and not self.is_without_hosts:
+            self.is_without_hosts = True
             self._say("expected hosts to audit, found none; check the inventory and the limit: ansible-inventory --graph")
 
     def v2_runner_on_start(self, host, task):

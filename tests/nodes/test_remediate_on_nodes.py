@@ -8,8 +8,9 @@ import audits
 import driver_node
 from four_nodes import NAMES
 from hardware import consumer_gpus
+from page_commands import as_typed
 from pinned_fleet import PINNED, REMEDIATE, ROLES, findings, proof, remediate, untouched
-from playbooks_on_nodes import play, playing
+from playbooks_on_nodes import inventory_for, play, playing, run_typed
 from repository import APT, build_package
 from role_plays import state_of
 from toolchain_packages import offer_toolchain
@@ -68,7 +69,9 @@ def test_a_node_that_is_not_healthy_afterwards_stops_the_run_before_the_third(pi
 def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinned):
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "545.23.08"))
     two = [FIRST, SECOND]
-    assert remediate(pinned, hosts=two, unhang_apply=True).code != 0
+    places = {"INVENTORY": inventory_for(pinned, two, {}, unhang_come_up_timeout_s=1), "HOST": FIRST, "ROLE": "gpu_binding"}
+    command = as_typed("unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles=ROLE -e unhang_apply=true", places)
+    assert run_typed(pinned, command).code != 0
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 3, "535.154.05"))
     for _ in range(2):  # the damage counts for each run, however often the run is repeated
         run = remediate(pinned, hosts=two, unhang_apply=True, unhang_come_up_timeout_s=1)
@@ -76,7 +79,7 @@ def test_damage_of_a_run_that_was_not_proved_is_damage_for_the_next_run_too(pinn
         assert "lost: expected the 4 GPUs of before, found 3" in " ".join(run.output.split())
         assert untouched(pinned, SECOND) == [SECOND]
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
-    assert remediate(pinned, hosts=[FIRST], unhang_apply=True, unhang_come_up_timeout_s=1).code == 0
+    assert run_typed(pinned, command).code == 0
     pinned.shell(FIRST, "test ! -e /var/lib/unhang/baseline.json")
 
 
@@ -95,11 +98,16 @@ def test_a_gpu_that_comes_up_late_is_waited_for(pinned):
 def test_a_policy_that_brings_in_a_known_bad_driver_is_not_applied(pinned):
     pinned.equip(FIRST, consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
     pinned.before[FIRST] = state_of(pinned, FIRST)
-    for apply in (False, True):
-        run = remediate(pinned, {"driver": {"version": "545.23.08"}}, hosts=[FIRST], unhang_apply=apply)
+    pinned.before[SECOND] = state_of(pinned, SECOND)
+    places = {"inventory/mycluster": inventory_for(pinned, [FIRST, SECOND], {"driver": {"version": "545.23.08"}}, unhang_roles=ROLES)}
+    for command in (
+        as_typed("ansible-playbook playbooks/remediate.yml -i inventory/mycluster --limit gpu001,gpu002", places),
+        as_typed("ansible-playbook playbooks/remediate.yml -i inventory/mycluster --limit gpu001,gpu002 -e unhang_apply=true -e unhang_reboot=true", places),
+    ):
+        run = run_typed(pinned, command)
         assert run.code != 0
         assert f"the policy of {FIRST} is not applied: Driver 545.23.08 deadlocks NCCL peer-to-peer between GPUs ({BAD})" in " ".join(run.output.split())
-        assert untouched(pinned, FIRST) == [FIRST]
+        assert untouched(pinned, FIRST, SECOND) == [FIRST, SECOND]
 
 
 BROKEN = {

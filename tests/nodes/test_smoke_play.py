@@ -10,7 +10,8 @@ import audits
 import pytest
 import torch_in_nodes
 from four_nodes import NAMES
-from reached import DEADLINE_S, command, play, results_of
+from page_commands import as_typed
+from reached import DEADLINE_S, command, play, play_typed, results_of, variables_of
 from under_way import under_way
 
 from unhang.gate.signing import GOOD, check, public_key
@@ -70,8 +71,15 @@ def test_what_cannot_be_fetched_or_removed_and_an_agent_that_died_are_in_the_res
         "gpu004": "(until grep -q '\"phase\": \"all_reduce\"' $folder/events.jsonl; do sleep 0.1; done; kill -9 $PPID) >/dev/null 2>&1 &",
     })  # fmt: skip
     fleet.undo.callback(fleet.shell, "gpu002", f"umount {PLACED}/held && rm -rf {PLACED}")
-    extra = {"smoke_test_python": USERS_PYTHON, "smoke_test_experiments": False, "smoke_test_isolate": False}
-    code, found, _ = play(fleet, "--phases", "all_reduce", "--drill", "gpu004:absent:all_reduce", extra=extra)
+    hosts = fleet.work / "typed.json"
+    variables = variables_of(fleet, "--phases", "all_reduce", "--drill", "gpu004:absent:all_reduce")
+    alone = {"smoke_test_experiments": False, "smoke_test_isolate": False}
+    hosts.write_text(audits.inventory_of(fleet.bed, {"training": list(NAMES)}, {**variables, **alone}))
+    typed = as_typed(
+        "ansible-playbook playbooks/smoke.yml -i inventory/mycluster --limit gpu001,gpu002 -e smoke_test_python=/opt/train/bin/python",
+        {"inventory/mycluster": hosts, "gpu001,gpu002": ",".join(NAMES), "/opt/train/bin/python": USERS_PYTHON},
+    )
+    code, found, _ = play_typed(fleet, typed)
     assert code != 0
     result = found["group"]
     [note] = result["notes"]
@@ -151,9 +159,13 @@ def gate(fleet, names, *options, reference=None, python=None, host_variables=Non
     extra = {"preprovision_reference": reference or names[-1], "smoke_test_experiments": False, **({"smoke_test_python": python} if python else {})}
     extra |= {**({"preprovision_key": str(key)} if key else {}), **more}
     code, found, output = play(fleet, "--phases", "all_reduce", *options, playbook="playbooks/preprovision.yml", inventory=inventory, extra=extra)
-    decided = output[output.rindex("TASK [Report what was decided]") :] if "TASK [Report what was decided]" in output else ""
-    lines = {name: next((line.strip().strip('",') for line in decided.splitlines() if f": {name}" in line), "") for name in names}
-    return code, found, lines, output
+    return code, found, decided(output, names), output
+
+
+def decided(output, names):
+    """{node: what the gate says of it}."""
+    report = output[output.rindex("TASK [Report what was decided]") :] if "TASK [Report what was decided]" in output else ""
+    return {name: next((line.strip().strip('",') for line in report.splitlines() if f": {name}" in line), "") for name in names}
 
 
 def test_the_gate_passes_good_nodes_and_fails_what_the_policy_refuses_or_the_smoke_test_blames(fleet):
@@ -191,7 +203,15 @@ def test_the_gate_neither_fails_nor_passes_what_it_could_not_look_at(fleet):
 
 
 def test_a_reference_that_is_bad_proves_nobody_and_one_that_is_not_there_is_wrong_use(fleet):
-    code, found, lines, _ = gate(fleet, NAMES[:2], "--drill", "gpu002:exit:all_reduce")
+    hosts = fleet.work / "typed.json"
+    options = ("--phases", "all_reduce", "--drill", "gpu002:exit:all_reduce")
+    hosts.write_text(audits.inventory_of(fleet.bed, {"training": NAMES[:2]}, {**variables_of(fleet, *options), "smoke_test_experiments": False}))
+    typed = as_typed(
+        "ansible-playbook playbooks/preprovision.yml -i inventory/mycluster --limit gpu017,gpu018,gpu001 -e preprovision_reference=gpu001",
+        {"inventory/mycluster": hosts, "gpu017,gpu018,gpu001": "gpu001,gpu002", "reference=gpu001": "reference=gpu002"},
+    )
+    code, found, output = play_typed(fleet, typed)
+    lines = decided(output, NAMES)
     assert code == 2
     assert sorted(found) == ["gpu001", "gpu002"]
     assert lines["gpu002"].startswith("fail: gpu002: alone: its process ended by itself with code 7")

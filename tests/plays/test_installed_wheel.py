@@ -12,6 +12,7 @@ import pytest
 from installed_wheel import PROJECT, build, contents, finished, install
 from local_fleet import Fleet, envelope
 from packaging.markers import Marker
+from page_commands import as_typed
 
 from unhang import __version__
 from unhang.commands import COMMANDS
@@ -91,9 +92,16 @@ def test_what_was_found_is_judged_reported_and_kept(unhang, audited):
 def test_a_plan_is_made_and_previewed(unhang, audited):
     planned = unhang("plan", "runs/latest")
     assert planned.returncode == 0, planned.stderr
-    previewed = unhang("remediate", "runs/latest", "--no-smoke")
+    previewed = unhang(*as_typed("unhang remediate runs/latest")[1:])
     assert "previewed" in previewed.stdout, previewed.stdout + previewed.stderr
     assert not (unhang.folder / "runs" / "latest" / "journal.jsonl").exists()
+
+
+def test_a_role_is_previewed_as_the_page_says(unhang):
+    places = {"gpu001": "here", "ROLE": "host_tuning"}
+    done = unhang(*as_typed("unhang playbook remediate -i hosts.yml --limit gpu001 -e unhang_roles=ROLE", places)[1:])
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert "Set whether logind removes the shared memory of logged-out users" in done.stdout and "+RemoveIPC=no" in done.stdout
 
 
 def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variables(unhang):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from old_interpreters import interpreter
+from page_commands import as_typed
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 280
@@ -67,6 +68,17 @@ def test_a_log_is_diagnosed_as_by_the_installed_command(offline, installed, log)
 @pytest.mark.parametrize("argv", ASKED, ids=" ".join)
 def test_what_is_known_of_a_thing_is_explained_as_by_the_installed_command(offline, installed, argv):
     assert offline("explain", *argv) == installed("explain", *argv)
+
+
+def test_the_commands_of_the_page_on_installing_end_well(offline, tmp_path):
+    (tmp_path / "slurm-4711.out").write_bytes(LOGS[0].read_bytes())
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    typed = [
+        as_typed("python3 unhang-offline.pyz diagnose slurm-4711.out"),
+        as_typed("python3 unhang-offline.pyz lint job.sh"),
+        as_typed("python3 unhang-offline.pyz explain xid 79"),
+    ]
+    assert [offline(*argv[2:])[::2] for argv in typed] == [(1, ""), (1, ""), (0, "")]
 
 
 def test_a_script_is_linted_as_by_the_installed_command(offline, installed, tmp_path):

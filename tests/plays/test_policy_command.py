@@ -7,6 +7,7 @@ import sys
 
 import yaml
 from local_fleet import PROJECT, envelope, run
+from page_commands import as_typed
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
@@ -15,7 +16,12 @@ FACTS = (PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text()
 
 def policy(fleet, *arguments):
     """A finished `unhang policy`."""
-    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "policy", *arguments, "-i", fleet.inventory]
+    return unhang(fleet, "policy", *arguments, "-i", fleet.inventory)
+
+
+def unhang(fleet, *argv):
+    """A finished command in the fleet's folder."""
+    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", *argv]
     return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)}, fleet.folder)
 
 
@@ -27,8 +33,13 @@ def test_hosts_are_audited_and_their_policy_written_once(fleet):
     assert refused.returncode == 2, refused.stdout
     assert "found broken without facts" in refused.stderr
     assert not (fleet.folder / "policy.yml").exists()
-    done = policy(fleet, "--from", "gpu[001-002]", "--out", fleet.folder / "policy.yml")
+    (fleet.folder / "group_vars").mkdir()
+    form = as_typed(
+        "unhang policy --from gpu[001-004] -i inventory/mycluster --out inventory/mycluster/group_vars/training.yml",
+        {"inventory/mycluster/group_vars": fleet.folder / "group_vars", "inventory/mycluster": fleet.inventory, "gpu[001-004]": "gpu[001-002]"},
+    )
+    done = unhang(fleet, *form[1:])
     assert done.returncode == 0, done.stderr
-    text = (fleet.folder / "policy.yml").read_text()
+    text = (fleet.folder / "group_vars" / "training.yml").read_text()
     assert text.startswith("# Written by unhang policy from gpu[001-002] (run ")
     assert yaml.safe_load(text)["unhang_policy"]["gpu"]["count"] == 8

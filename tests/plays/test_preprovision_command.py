@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from xml.etree import ElementTree
 
 import pytest
 from local_fleet import PROJECT, envelope, run
+from page_commands import as_typed
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
@@ -16,7 +18,11 @@ START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhan
 
 def preprovision(fleet, *arguments):
     """A finished `unhang preprovision` into the fleet's own runs folder."""
-    argv = ["preprovision", *arguments, "-i", fleet.inventory, "--out", fleet.runs]
+    return unhang(fleet, "preprovision", *arguments, "-i", fleet.inventory, "--out", fleet.runs)
+
+
+def unhang(fleet, *argv):
+    """A finished command in the fleet's folder."""
     command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", *argv]
     return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)}, fleet.folder)
 
@@ -85,12 +91,27 @@ def test_wrong_use_is_2_and_one_line_that_says_what_was_expected(pair, arguments
     assert message in output[0]
 
 
-def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair):
-    done = preprovision(pair, "gpu002", "--reference", "gpu001", "--format", "json")
+HERE = {"gpu[017-018]": "gpu002", "inventory/mycluster": "hosts.yml"}
+TYPED = (
+    (as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001", HERE), False),
+    (as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --burn-in 30m --python /opt/torch/bin/python", HERE), True),
+    (as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --key ~/gate_key --days 180", HERE), False),
+)
+
+
+@pytest.mark.parametrize(("argv", "burns"), TYPED, ids=[" ".join(argv[7:]) or "alone" for argv, _ in TYPED])
+def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair, argv, burns):
+    """With the page's commands. Nodes that prove nothing are burned in by nobody, and get no record however many keys there are."""
+    key = pair.folder / "gate_key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    pair.inventory.touch()  # writes it
+    done = unhang(pair, *[word.replace("~", str(pair.folder)) for word in argv[1:]], "--format", "json")
     document = json.loads(done.stdout)
     assert document["reference"] == "gpu001"
     assert sorted(row["host"] for row in document["nodes"]) == ["gpu001", "gpu002"]
+    assert document["burn_in"] == ({} if burns else None)
     assert done.returncode == 4
+    assert not (pair.runs / document["run"] / "admission").exists()
 
 
 ALL = ("--severities", "critical,error,warning,info")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from healthy_nodes import HEALTHY
 from old_interpreters import interpreter
+from page_commands import as_typed
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
@@ -217,6 +218,16 @@ def test_wrong_use_and_an_old_python_drain_nobody(pyz, nodes, program, code):
     old = subprocess.run([sys.executable, "-c", pretend, str(pyz), *program], capture_output=True, text=True, check=False)
     assert (old.returncode, old.stdout) == (code, "")
     assert old.stderr.startswith("unhang-quick: expected Python 3.8 or newer, found 3.6 (")
+
+
+def test_the_commands_of_the_page_on_the_gate_end_well(pyz, tmp_path):
+    (tmp_path / "node.json").write_bytes((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_bytes())
+    here, given = as_typed("python3 unhang-quick.pyz"), as_typed("python3 unhang-quick.pyz --facts node.json --format json")
+    for argv in (here, given):
+        command = [PYTHON, str(pyz), *argv[2:]]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert (done.returncode in (0, 1), done.stderr) == (True, ""), argv
+    assert {row["rule"] for row in json.loads(done.stdout)} == {rule.id for rule in CHOSEN}
 
 
 def test_it_reads_this_machine_when_no_facts_are_given(pyz):

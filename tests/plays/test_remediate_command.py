@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from ansible.plugins.loader import callback_loader
 from fakes.role_play import DEADLINE_S, PROJECT, environment
+from page_commands import as_typed
 from rollout_plans import HOSTS, Recorded, planned
 
 from unhang.ansible.rollouts import conductor_of
@@ -32,31 +33,37 @@ def run_folder(tmp_path):
 
 
 def remediate(folder, *argv):
-    command = [sys.executable, "-P", "-m", "unhang", "remediate", str(folder), "--no-smoke", *argv]
-    options = {"cwd": PROJECT, "env": environment(folder.parent), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
-    return subprocess.run(command, **options)
+    return typed(folder, ["unhang", "remediate", str(folder), "--no-smoke", *argv])
+
+
+def typed(folder, argv):
+    """A finished command; without a run it is about the newest one."""
+    options = {"cwd": PROJECT, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    return subprocess.run([sys.executable, "-P", "-m", *argv], env=environment(folder.parent) | {"UNHANG_RUNS": str(folder.parent)}, **options)
 
 
 def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_says_so(run_folder):
-    done = remediate(run_folder, "--apply")
+    (run_folder.parent / "latest").symlink_to(run_folder.name)
+    done = typed(run_folder, as_typed("unhang remediate --apply --drain slurm"))
     assert done.returncode == 1
     assert "unhang: a: refused: not touched (lock: a: expected to read the node, found no answer)" in done.stderr
     assert "REFUSED: 1 node, not touched" in done.stdout
     assert "expected to read the node, found no answer" in " ".join(done.stdout.split())
     assert "TO COME: 2 nodes, not touched yet" in done.stdout
     assert [entry.host for entry in read_journal(run_folder).entries if entry.host] == ["a"]
-    status = remediate(run_folder, "--status")
+    status = typed(run_folder, as_typed("unhang remediate --status"))
     assert (status.returncode, status.stdout) == (1, done.stdout)
 
 
 def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(run_folder):
-    done = remediate(run_folder)
+    (run_folder.parent / "latest").symlink_to(run_folder.name)
+    done = typed(run_folder, as_typed("unhang remediate"))
     assert done.returncode == 2
     assert "the node refuses is not proved healthy: unreachable" in " ".join(done.stdout.split())
     assert "unhang: a: is not proved healthy: unreachable" in done.stderr
     assert "TASK [" not in done.stdout + done.stderr
     assert not (run_folder / "journal.jsonl").exists()
-    assert not (run_folder.parent / "latest").exists()  # a run over the plan's nodes alone takes no audit's place
+    assert (run_folder.parent / "latest").readlink().name == run_folder.name  # a run over the plan's nodes alone takes no audit's place
 
 
 FAULTS = [

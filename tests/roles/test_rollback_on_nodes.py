@@ -8,7 +8,8 @@ import audits
 import pytest
 from fakes.role_play import write_play
 from module_calls import call_module
-from playbooks_on_nodes import play, playing
+from page_commands import as_typed
+from playbooks_on_nodes import inventory_for, play, playing, run_typed
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
 from stingy_node import limits_of, make_stingy, shm_size
@@ -46,15 +47,19 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     untouched = without_saved(node)
     assert play_role(node, "nccl_profile", NODE, POLICY).code == 0
     applied_state = state_of(node, NODE)
-    preview = play(node, ROLLBACK, [NODE], {})
+    here = {"inventory/mycluster": inventory_for(node, [NODE], {})}
+    listed = run_typed(node, as_typed("ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e unhang_state=list", here))
+    assert (listed.code, states(node)[-1]["id"] in listed.output, listed.changed) == (0, True, {NODE: 0})
+    preview = run_typed(node, as_typed("ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001", here))
     assert preview.code == 0
     assert "file /etc/nccl.conf: as it was" in preview.output
     assert "+NCCL_IB_TIMEOUT=22" in preview.output or "-NCCL_DEBUG=WARN" in preview.output
     assert state_of(node, NODE) == applied_state
-    assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
+    assert run_typed(node, as_typed("ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e unhang_apply=true", here)).code == 0
     assert without_saved(node) == untouched
     assert [row["status"] for row in states(node)] == ["rolled_back"]
-    again = play(node, ROLLBACK, [NODE], {}, unhang_apply=True)
+    places = {"INVENTORY": inventory_for(node, [NODE], {}), "HOST": NODE}
+    again = run_typed(node, as_typed("unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true", places))
     assert "nothing to undo" in again.output
     assert again.changed == {NODE: 0}
 
@@ -160,7 +165,8 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
         changed = call_module(fleet, NODE, "package_change", install={"nvidia-probe": version}, state_id=state_id)
         assert ("stopped_at" in changed) is (end == "failed")
         call_module(fleet, NODE, "saved_state", state=end, id=state_id, message="no")
-        preview = play(fleet, ROLLBACK, [NODE], {})
+        places = {"INVENTORY": inventory_for(fleet, [NODE], {}), "HOST": NODE}
+        preview = run_typed(fleet, as_typed("unhang playbook rollback -i INVENTORY --limit HOST", places))
         assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.output
         assert probe(fleet) != f"ii {old}"
         done = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
@@ -234,7 +240,11 @@ def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(
     assert preview.code == 0
     assert f"running, shm size /dev/shm: {tuned[4]} to {values[4]}" in preview.output
     assert (files(fleet), running(fleet)) == (applied_state, tuned)
-    assert play(fleet, ROLLBACK, [NODE], {}, unhang_state=first, unhang_apply=True).code == 0
+    to_first = as_typed(
+        "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e unhang_apply=true -e unhang_state=20261120T070000Z-gpu_driver",
+        {"inventory/mycluster": inventory_for(fleet, [NODE], {}), "20261120T070000Z-gpu_driver": first},
+    )
+    assert run_typed(fleet, to_first).code == 0
     assert running(fleet) == values
     assert files(fleet) == untouched
     assert {row["status"] for row in states(fleet)} == {"rolled_back"}

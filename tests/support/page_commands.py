@@ -9,6 +9,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
+TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")
 OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
 
 
@@ -28,6 +30,12 @@ class Typed:
         """Its name, without the way to it."""
         return Path(self.argv[0]).name
 
+    @property
+    def form(self):
+        """The command in one line; the one role that it names is ROLE, for the commands of roles differ in nothing else."""
+        words = (ONE_ROLE.sub("unhang_roles=ROLE", word) for word in self.argv[1:])
+        return " ".join((self.program, *(shlex.quote(word) if " " in word else word for word in words)))
+
 
 def pages():
     """Every page that a user reads."""
@@ -46,6 +54,25 @@ def commands():
                     name = str(page.relative_to(PROJECT))
                     found[(name, argv)] = Typed(name, argv, line)
     return list(found.values())
+
+
+def as_typed(form, places=None):
+    """argv of a command of a page, for a test that runs it. places: word of the page, or part of one, -> what stands for it here.
+
+    test_commands_in_pages.py finds the form where it is given to this function, and so knows that the page's command is run.
+    """
+    assert form in {one.form for one in commands()}, f"no page has: {form}"
+    argv = shlex.split(form)
+    for example, here in (places or {}).items():
+        assert any(example in word for word in argv), f"{example} is not in: {form}"
+        argv = [word.replace(example, str(here)) for word in argv]
+    return argv
+
+
+def typed_in_tests():
+    """{form: the test file that runs it}, by the calls of as_typed."""
+    folder = PROJECT / "tests"
+    return {form: str(path.relative_to(PROJECT)) for path in sorted(folder.rglob("test_*.py")) for form in TYPED.findall(path.read_text(encoding="utf-8"))}
 
 
 def scripts():
@@ -76,3 +103,9 @@ def argv_of(line):
     while argv and (re.fullmatch(r"[A-Z_]+=.*", argv[0]) or argv[0] == "sudo"):
         argv = argv[1:]
     return tuple(argv)
+
+
+# What test_commands_that_act.py runs one by one: audits that send nothing anywhere.
+AUDITS = sorted(
+    {one.form for one in commands() if one.program == "unhang" and one.argv[1] in ("audit", "collect") and not {"--webhook", "--hook"} & {*one.argv}}
+)

@@ -29,17 +29,31 @@ def command(fleet, *options, playbook="playbooks/smoke.yml", inventory=None, ext
     """argv of the playbook. options: for `unhang smoke`; extra: variables."""
     hosts = fleet.work / "hosts.json"
     hosts.write_text(inventory or audits.inventory_of(fleet.bed, {"training": list(NAMES)}))
-    arguments = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--step-timeout", "60", *options]
-    variables = {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": arguments, "smoke_test_results": str(fleet.work / "results")}
-    argv = ["ansible-playbook", playbook, "-i", str(hosts), "-e", json.dumps({**variables, **(extra or {})})]
+    argv = ["ansible-playbook", playbook, "-i", str(hosts), "-e", json.dumps({**variables_of(fleet, *options), **(extra or {})})]
     return fleet.bed.inside(argv, audits.PROJECT)
+
+
+def variables_of(fleet, *options):
+    """Of a smoke test that is small and patient. options: for `unhang smoke`."""
+    arguments = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--step-timeout", "60", *options]
+    return {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": arguments, "smoke_test_results": str(fleet.work / "results")}
 
 
 def play(fleet, *options, **more):
     """(code, result by name, everything said) of the playbook."""
+    return run(fleet, command(fleet, *options, **more))
+
+
+def play_typed(fleet, argv):
+    """The same of a command of a page (page_commands.as_typed); what it does not say, its inventory does: variables_of()."""
+    return run(fleet, fleet.bed.inside(list(map(str, argv)), audits.PROJECT))
+
+
+def run(fleet, argv):
+    """(code, result by name, everything said) of a command among the nodes."""
     environment = audits.environment_of(fleet.bed, fleet.work)
     captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(command(fleet, *options, **more), env=environment, timeout=DEADLINE_S, check=False, **captured)
+    done = subprocess.run(argv, env=environment, timeout=DEADLINE_S, check=False, **captured)
     sys.stdout.write(f"{done.stdout[-9000:]}\n{done.stderr[-3000:]}\n")
     return done.returncode, results_of(fleet), done.stdout
 

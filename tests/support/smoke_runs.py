@@ -52,8 +52,16 @@ def environment(**more):
 
 def smoke(*arguments, form="json", local=True, **more):
     """A finished `unhang smoke --local`."""
-    argv = command("--backend", "gloo", "--format", form, *arguments, local=local)
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=environment(**more), stdin=subprocess.DEVNULL, check=False)
+    return _finished(command("--backend", "gloo", "--format", form, *arguments, local=local), environment(**more))
+
+
+def typed(argv):
+    """A finished command of a page (page_commands.as_typed)."""
+    return _finished([sys.executable, "-P", "-m", *argv], environment())
+
+
+def _finished(argv, variables):
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=variables, stdin=subprocess.DEVNULL, check=False)
     sys.stdout.write(done.stderr[-3000:])
     return Smoke(done.returncode, done.stdout, done.stderr)
 

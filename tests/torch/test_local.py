@@ -12,7 +12,8 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke
+from page_commands import as_typed
+from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke, typed
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
@@ -25,8 +26,14 @@ PHASES = (
 
 @pytest.fixture(scope="module")
 def healthy():
-    """The whole smoke test on two ranks."""
-    return smoke("--nproc", 2, *SMALL, *PATIENT)
+    """The whole smoke test on two ranks, with the page's command."""
+    return typed(as_typed("unhang smoke --local --nproc 2 --backend gloo --format json"))
+
+
+def test_without_a_word_more_it_takes_what_the_machine_has_and_says_how_to_repeat_it():
+    done = typed(as_typed("unhang smoke --local"))
+    assert done.code == 0, done.stdout
+    assert done.stdout.splitlines()[-2:] == ["verdict: pass", "to repeat: unhang smoke --local"]
 
 
 def test_a_healthy_machine_passes_all_phases(healthy):

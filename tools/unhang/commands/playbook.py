@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
@@ -31,8 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
     home = project.find_project()
     playbook = home / "playbooks" / f"{arguments.name.removesuffix('.yml')}.yml"
     if playbook.parent != home / "playbooks" or not playbook.is_file():
-        known = ", ".join(sorted(path.stem for path in (home / "playbooks").glob("*.yml")))
-        raise UserError(f"expected one of {known}, found {arguments.name!r}")
+        known = sorted(path.stem for path in (home / "playbooks").glob("*.yml"))
+        near = difflib.get_close_matches(arguments.name, known, 1)
+        raise UserError(f"expected one of {', '.join(known)}, found {arguments.name!r}{f'; did you mean {near[0]}?' if near else ''}")
     project.link_pynvml(home)
     program = project.ansible_program("ansible-playbook")
     environment = project.ansible_environment(home, os.environ)

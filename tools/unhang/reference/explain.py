@@ -51,8 +51,13 @@ def explain(catalogue: Catalogue, asked: str) -> list[Topic]:
     return found
 
 
+_ASKED_ALONE = {"xid": "xid 79", "sxid": "sxid 12028", "driver": "driver 535.154.05", "nccl": "nccl 2.21.5", "gpu": "gpu H200"}
+
+
 def suggestions(catalogue: Catalogue, asked: str) -> str:
-    """' (did you mean …?)' for a word that names nothing."""
+    """' (did you mean …?)' for a word that names nothing; what else to type behind the name of a kind alone."""
+    if asked.strip().lower() in _ASKED_ALONE:
+        return f" alone; it is asked with what it is of: unhang explain {_ASKED_ALONE[asked.strip().lower()]}"
     known = [rule.id for rule in catalogue.rules] + [row["id"] for row in catalogue.entries] + [key for table in catalogue.tables.values() for key in table]
     return nearest(asked.strip(), known)
 

@@ -76,6 +76,8 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["lint", "--severty", "error", "x.sh"], "did you mean --severity?"),
         (["-i", "inventory/my cluster", "audit", "-q"], "did you mean: unhang audit -i 'inventory/my cluster' -q"),
         (["completion", "bsh"], "did you mean bash?"),
+        (["playbook", "remedate"], "did you mean remediate?"),
+        (["explain", "xid"], "unhang explain xid 79"),
     ],
 )
 def test_what_was_mistyped_is_named_as_it_was_meant(argv, meant, capsys):

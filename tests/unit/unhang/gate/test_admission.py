@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from burn_in_events import healthy
 from local_fleet import PROJECT
+from page_commands import as_typed
 
 from unhang.cli import main
 from unhang.gate.admission import admission_file, record_line
@@ -105,6 +106,20 @@ def test_a_good_record_is_good_with_and_without_the_nodes_facts(gated, capsys, t
     assert verified(capsys, path, key, "--now", "2026-12-01", "--facts", run / "nodes" / "gpu001.json") == (0, "good", [])
     (tmp_path / "facts.json").write_text(json.dumps(facts_of()))
     assert verified(capsys, path, key, "--now", "2026-12-01", "--facts", tmp_path / "facts.json") == (0, "good", [])
+
+
+def test_the_commands_of_the_page_tell_a_good_record(gated, capsys):
+    run, key = gated
+    places = {"runs/latest/admission/gpu017": signed(gated, 3650), "~/gate_key.pub": f"{key}.pub"}
+    node = {"runs/20261220T080000Z-0123456789/nodes/gpu017.json": run / "nodes" / "gpu001.json"}
+    for argv in (
+        as_typed("unhang verify runs/latest/admission/gpu017 --key ~/gate_key.pub", places),
+        as_typed(
+            "unhang verify runs/latest/admission/gpu017 --key ~/gate_key.pub --facts runs/20261220T080000Z-0123456789/nodes/gpu017.json", {**places, **node}
+        ),
+    ):
+        assert main(argv[1:]) == 0
+        assert "good" in capsys.readouterr().out
 
 
 def test_a_line_that_says_who_wrote_the_file_on_the_node_takes_nothing_from_it(gated, capsys):
