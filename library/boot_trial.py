@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that starts a kernel once on trial and makes it the default only when told; how lies in module_utils/unhang_node/change."""
+"""The Ansible module that starts a kernel once on trial and makes it the default only on request; the work is done in module_utils/unhang_node/change."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from unhang.ansible.text import clean
 from unhang.errors import UserError
 
 PROJECT = _PROJECT
-# How the command that runs the module is told from those that only prepare it.
+# How to recognise the command that runs the module among those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"
 MODULE_PIPED = b"gpu_node_info"
 NOTHING_SAID = '{"changed": false}'

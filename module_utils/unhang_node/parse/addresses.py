@@ -78,7 +78,7 @@ def ipv4_text(number: int) -> str:
 def match_ipv4(locals_: set[int], routes: list[tuple[str, int, int, bool]]) -> tuple[dict[str, list[str]], list[str]]:
     """({interface: ["10.0.0.1/24"]}, [address that two interfaces could have]): which interface each local address belongs to.
 
-    An address belongs to the interface whose direct route, the most specific one, covers it. Two interfaces in one network cannot be told apart.
+    An address belongs to the interface whose direct route, the most specific one, covers it. Two interfaces in one network cannot be distinguished.
     """
     found: dict[str, list[str]] = {}
     unclear = []

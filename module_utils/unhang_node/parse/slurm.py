@@ -40,7 +40,7 @@ FINISHED = (
 class SlurmNode(NamedTuple):
     """A node as slurmctld knows it.
 
-    states: in Slurm's own words (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without who set it; "" for none. by: that user, "" where it is not told.
+    states: in Slurm's own words (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without who set it; "" for none. by: that user, "" if unknown.
     fields: what stands before the operating system's name and after the state, by Slurm's names. booted_at: seconds since 1970, by the node's slurmd; 0 where
     it has said nothing.
     """

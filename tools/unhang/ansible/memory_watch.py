@@ -44,7 +44,7 @@ class MemoryWatch:
 
 
 def resident_bytes() -> int:
-    """What this process has in memory; 0 where it cannot be told."""
+    """Memory of this process; 0 if unknown."""
     try:
         return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -110,7 +110,7 @@ def end_orphans() -> None:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM: nobody else has told Ansible."""
+    """SIGTERM: nobody else has signalled Ansible."""
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def write_next_burn_in_step(arguments: argparse.Namespace) -> int:
 
 
 def plan_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the payload is told. Raises UserError."""
+    """The plan of the payload. Raises UserError."""
     if len(arguments.drill) > 1:
         raise UserError(f"--drill: expected one with --burn-in, found {len(arguments.drill)}")
     if arguments.container_image:

@@ -120,7 +120,7 @@ def _groups_of(path: Path) -> list[str]:
     try:
         return msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_Head).groups
     except (OSError, ValueError):
-        return []  # the judge has told of a file that cannot be read
+        return []  # the judge has reported a file that cannot be read
 
 
 def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -> None:

@@ -1,4 +1,4 @@
-"""The options --webhook and --hook: who is told of findings that are new or resolved. Each has a deadline; one that fails costs a line and nothing else."""
+"""The options --webhook and --hook, which get findings that are new or resolved. Each has a deadline; a failure prints one line and changes nothing else."""
 
 from __future__ import annotations
 

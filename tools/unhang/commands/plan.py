@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
-    """Plans for the findings that the filters ask for, and writes plan.json. rules: folders of further rules; those of the run unless told."""
+    """Plans for the findings that the filters ask for, and writes plan.json. rules: folders of additional rules; by default those of the run."""
     findings = read_findings(folder)
     further = rules or (findings.get("judged_by") or {}).get("rules") or ()
     measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))

@@ -36,7 +36,7 @@ EXAMPLES = """\
   unhang preprovision 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
   unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit"""
 BURN_IN = "Burn-in, each node alone"
-# Banner of a task -> what a person is told when it begins.
+# Banner of a task -> the message when it begins.
 STEPS = {
     "Judge the facts of the audit": "judge the facts of the audit",
     "Smoke test, each node alone": "smoke test, each node alone",
@@ -129,7 +129,7 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--days: expected a number of days above 0, found {arguments.days}")
     chosen["preprovision_admission_days"] = arguments.days
     if arguments.key:
-        public_key(Path(arguments.key))  # told before anything is tested
+        public_key(Path(arguments.key))  # refused before anything is tested
         chosen["preprovision_key"] = str(Path(arguments.key).absolute())
     if arguments.reference:
         chosen["preprovision_reference"] = arguments.reference
@@ -151,7 +151,7 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def show_step(steps: Mapping[str, str], line: str) -> None:
-    """One line of Ansible's output: what begins is told on standard error. steps: as STEPS."""
+    """One line of Ansible's output: a step that begins is reported on standard error. steps: as STEPS."""
     banner = BANNER.match(line)
     if banner and banner[1] in steps:
         print(f"unhang: {steps[banner[1]]}", file=sys.stderr, flush=True)

@@ -41,7 +41,7 @@ def shown_line(line: str) -> str:
     try:
         message = str(json.loads(f'"{found["msg"]}"', strict=False))
     except ValueError:
-        message = found["msg"]  # no JSON, so told as it stands
+        message = found["msg"]  # no JSON, so printed unchanged
     return f"unhang: {visible(found['host'] + ': ' + message.removeprefix(found['host'] + ' '), 300)}"
 
 
@@ -56,7 +56,7 @@ def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path,
         events = parse_events(results.read_text(encoding="utf-8", errors="replace")) if results.is_file() else []
     if played.stopped:
         raise UserError(f"stopped by hand; nothing was written on any node; preview again with: {retry}")
-    if not (new_run / "run.json").is_file() and any(map(shown_line, played.output.splitlines())):  # refused before a node was asked, and the reason is told
+    if not (new_run / "run.json").is_file() and any(map(shown_line, played.output.splitlines())):  # refused before a node was asked, and the reason was printed
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
     if not any(one["role"] for one in events) and not any(one["host"] in plan.by_host and one["status"] == "failed" for one in events):
         sys.stderr.write("" if arguments.verbose else played.output)
@@ -78,7 +78,7 @@ def _environment(home: Path, results: Path) -> dict[str, str]:
 
 
 def _line(verbose: bool) -> Callable[[str], None]:
-    """What is done with each line that Ansible prints: a node that fails is told once, the rest is in the table."""
+    """Handles each line of Ansible's output: a failed node is reported once, the rest is in the table."""
     shown: set[str] = set()
 
     def report(line: str) -> None:

@@ -1,4 +1,5 @@
-"""`unhang remediate PLAN|RUN`: rolls a plan out in waves with playbooks/remediate.yml, shows it, goes on after any death. Previews unless told to act."""
+"""`unhang remediate PLAN|RUN`: rolls a plan out in waves with playbooks/remediate.yml, shows it, continues after any interruption. Previews unless --apply is
+given."""
 
 from __future__ import annotations
 
@@ -159,7 +160,7 @@ def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Names
     if played.stopped and not read_journal(folder).entries:
         raise UserError(f"stopped by hand, before a node was touched; go on with: {retry} --apply")
     if not read_journal(folder).entries:
-        if not any(map(shown_line, played.output.splitlines())):  # else the reason has been told
+        if not any(map(shown_line, played.output.splitlines())):  # else the reason was printed
             sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
     run_folder.write_atomically(folder / EVIDENCE, render_json(_status(folder, plan, arguments)))

@@ -51,7 +51,7 @@ class _Display:
         self.fault = ""
         self.on_screen = target.isatty() and os.environ.get("TERM") != "dumb"
         for _ in self.progress.feed(self._new_entries()):
-            pass  # what earlier controllers did is known, and told by --status
+            pass  # --status shows what earlier controllers did
         self.begun = False
 
     def look(self) -> None:

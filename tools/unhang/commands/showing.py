@@ -150,7 +150,7 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
 
 
 def _is_default(inventory: str) -> bool:
-    """Whether it is this machine's inventory of an installed wheel: a long path, and what is taken unless told."""
+    """Whether it is this machine's inventory of an installed wheel: a long path, which is the default."""
     return inventory == str(project.INSTALLED / "inventory" / "local")
 
 

@@ -169,7 +169,7 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
         command = container.argv() if container else None
         return run_hosts(plans, lambda node: run_local(node, payload, command, progress.on_event, carry=container is not None))
 
-    expectations = expectations_of(arguments)  # before anything is started: a file that is not there is told at once
+    expectations = expectations_of(arguments)  # before anything is started: a missing file is reported at once
     result = judge(go(request, here.members, port), expectations)
     result["rendezvous"] = {"host": here.members[0].host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
     if backend == "nccl" and result["verdict"] == "pass" and len(here.members) == 1 and not arguments.container_image:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 good, 1 anything else that was told apart; what cannot be read raises UserError."""
+    """0 good, 1 any other known state; what cannot be read raises UserError."""
     today, key = given_day(arguments.now), public_key(arguments.key)
     facts = read_facts(arguments.facts) if arguments.facts else None
     text = _read(arguments.record, "an admission record").decode("utf-8", "replace")

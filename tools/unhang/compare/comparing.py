@@ -101,7 +101,7 @@ def _variables(side: Side, launch: str) -> dict[str, Values]:
 
 
 def _folded(rows: Iterable[Difference]) -> list[Difference]:
-    """A row of a list that one side does not have at all is one difference, told by what says most of it."""
+    """A row of a list that one side does not have at all is one difference, shown by its most telling field."""
     groups: dict[str, list[Difference]] = {}
     for row in rows:
         found = _ROW.match(row.fact)

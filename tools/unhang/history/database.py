@@ -77,7 +77,7 @@ def _has_write_ahead(file: Path) -> bool:
 
 
 def _set_journal(connection: sqlite3.Connection, wanted: str, wait_s: float) -> None:
-    """Two programs that make the file at once may both be told that it is locked, without having waited: the change of journal knows no patience of its own."""
+    """Two programs that make the file at once may both fail because it is locked, without waiting: the change of the journal mode has no timeout."""
     deadline = time.monotonic() + wait_s
     while True:
         try:

@@ -51,7 +51,7 @@ def _in_lists(old: Sequence[Any], new: Sequence[Any], shape: Shape | None, path:
 
 
 def _naming(old: Sequence[Any], new: Sequence[Any], shape: Shape | None) -> str | None:
-    """The key by which rows of both lists can be told apart; None when there is none."""
+    """The key that identifies rows in both lists; None when there is none."""
     marked = [name for name, below in shape.fields.items() if below.identity] if shape is not None else []
     for key in dict.fromkeys((*marked, *NAMES)):
         if all(_is_key(rows, key) for rows in (old, new)):

@@ -31,7 +31,7 @@ def node_pasts(folder: Path, given: str | None = None) -> dict[str, tuple[str, .
         with reading(file, WAIT_S) as connection:
             return {asked_name(host): lines for host, lines in _pasts(connection, str(read_run(folder).document.get("id"))).items()}
     except UserError:
-        return {}  # whoever asks the history itself is told what is wrong with it
+        return {}  # commands that read the history report what is wrong with it
 
 
 def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...]]:

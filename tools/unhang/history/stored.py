@@ -145,7 +145,7 @@ def _read_node(host: str, path: Path, refused: bool, known: Container[bytes], bo
         sections = document.facts.sections if document.facts is not None and status in READ else None
         digests = {} if sections is None else _digests(sections, known, bodies)
     except (OSError, NotStrict, ValueError, RecursionError):
-        return StoredNode(INVALID)  # the judge has told of a file that cannot be read
+        return StoredNode(INVALID)  # the judge has reported a file that cannot be read
     own = getattr(sections, "node", None)
     name = lasting_name(host, own.hostname, own.machine_id) if own is not None else host
     return StoredNode(status[:40], digests, name if name != host else None)

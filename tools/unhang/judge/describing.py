@@ -49,7 +49,7 @@ class Describer:
         return found, where
 
     def _where(self, rule: Rule, number: int, judged: Judged, sections: Any) -> dict[str, Any] | None:
-        """Where a finding is, told without its list: as before for a row of a table, else from the facts. None where that cannot be told."""
+        """Where a finding is, without evaluating its list: remembered for a row of a table, else from the facts. None if unknown."""
         if judged.item is None:
             return where_of(rule, judged, None)
         if rule.for_each is None or rule.for_each.kind.items().path is None:

@@ -40,7 +40,7 @@ class NodeVerdicts:
 class Engine:
     """Judges node after node; remembers verdicts and parts of documents, never documents.
 
-    mark(rule id): told before a rule is evaluated, so that one that never ends can be named.
+    mark(rule id): called before a rule is evaluated, so that one that never ends can be named.
     """
 
     def __init__(self, rules: Sequence[Rule], catalogue: CatalogueView, mark: Callable[[str], None] = lambda rule: None):

@@ -15,7 +15,7 @@ Answer = Any  # list[Judged], or Compared for a rule over several nodes
 
 
 class Evaluator:
-    """Judges rules in full. mark(rule id): told before a rule is evaluated, so that one that never ends can be named."""
+    """Judges rules in full. mark(rule id): called before a rule is evaluated, so that one that never ends can be named."""
 
     def __init__(self, rules: Sequence[Rule], mark: Callable[[str], None]):
         self.rules = rules

@@ -1,4 +1,4 @@
-"""Filters of expressions: what each accepts and yields, told while compiling, and the closures that run them."""
+"""Filters of expressions: what each accepts and yields, checked while compiling, and the closures that run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons and tests of expressions: what each accepts, told while compiling, and the closures that run them."""
+"""Comparisons and tests of expressions: what each accepts, checked while compiling, and the closures that run them."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared:
         result = ("raised", problem)
     try:
         data = pickle.dumps(result)
-    except Exception as problem:  # an exception that cannot travel is told by its text
+    except Exception as problem:  # an exception that cannot be pickled is reported by its text
         data = pickle.dumps(("raised", RuntimeError(f"{type(result[1]).__name__}: {result[1]} ({problem})")))
     with open(writer, "wb", closefd=True) as out:
         out.write(data)

@@ -143,7 +143,7 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
 
 
 def judge_applies(rule: Rule, world: World) -> list[Judged] | None:
-    """All verdicts of a rule that does not apply to a node, or of which that cannot be told; None when the rule goes on to decide."""
+    """All verdicts of a rule that does not apply to a node, or of which that cannot be decided; None when the rule goes on to decide."""
     world.begin()
     try:
         early = _applies(rule, world, None)
@@ -205,7 +205,7 @@ def _path(item: Any) -> str | None:
 
 
 def _applies(rule: Rule, world: World, item: str | None) -> Judged | None:
-    """The verdict when the rule does not apply, or that cannot be told."""
+    """The verdict when the rule does not apply, or that cannot be decided."""
     if rule.applies is None:
         return None
     try:

@@ -1,6 +1,6 @@
 """Rules that read what every node has of its own: measured numbers, names, processes. All that is decided without them is decided once for nodes alike.
 
-What is left is told to pass by a function (pass_code.py), told to pass or not to apply by its quick form (quick.py), remembered by its own values, or judged
+The rest passes by a function (pass_code.py), passes or does not apply by its quick form (quick.py), is remembered by its own values, or judged
 in full, in this order.
 """
 

@@ -42,7 +42,7 @@ class PassRule:
     passes: Passes
 
     def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
-        """[(verdict, items)] where no condition over measured numbers holds; None where one of the others does, or cannot be told."""
+        """[(verdict, items)] where no condition over measured numbers holds; None where one of the others does, or cannot be decided."""
         try:
             node = NodeView(sections, None, str, why)
             items = [None] if self.each is None else self.each(node)

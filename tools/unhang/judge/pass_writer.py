@@ -33,7 +33,7 @@ from unhang.judge.syntax import Kind
 from unhang.judge.values import STEPS, bounded, shown
 from unhang.schemas.shapes import ANY
 
-Passes = Callable[[Any], bool]  # (sections) -> whether no condition holds on any item. Raises one of pass_code.CANNOT_TELL where that cannot be told
+Passes = Callable[[Any], bool]  # (sections) -> whether no condition holds on any item. Raises one of pass_code.CANNOT_TELL where that cannot be decided
 SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "Mod": "%"}
 _LOGIC = (nodes.And, nodes.Or, nodes.Not)
@@ -80,7 +80,7 @@ class Writer:
         return self._compiled([f"for item in short({items}):", *(f"    {line}" for line in [*of_item, f"if {claim}:", "    return False"]), "return True"])
 
     def value_of(self, expression: Expression) -> Callable[[Any], Any]:
-        """(sections) -> what an expression over a node comes to; raises where that cannot be told. Raises NotQuick, ExpressionError."""
+        """(sections) -> the value of an expression over a node; raises where it cannot be decided. Raises NotQuick, ExpressionError."""
         tree = parsed(expression.source)
         self.kinds.visit(tree)
         return self._compiled([f"return {self.value(tree)}"])
@@ -109,7 +109,7 @@ class Writer:
     # ---- conditions
 
     def claim(self, node: nodes.Node) -> str:
-        """Something that is true or false; errors mean that it cannot be told."""
+        """Something that is true or false; errors mean that it cannot be decided."""
         if isinstance(node, nodes.Not):
             return f"(not {self.claim(node.node)})"
         if isinstance(node, (nodes.And, nodes.Or)):

@@ -1,4 +1,4 @@
-"""Policies: checked against their schema and their version orders, faults told with path, what was found and what is allowed."""
+"""Policies: checked against their schema and their version orders, faults reported with path, what was found and what is allowed."""
 
 from __future__ import annotations
 

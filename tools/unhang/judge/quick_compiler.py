@@ -162,7 +162,7 @@ class QuickCompiler(QuickFilters):
         return self.joined(node, True)
 
     def joined(self, node: nodes.BinExpr, deciding: bool) -> tuple[Kind, Quick]:
-        """and (deciding False), or (deciding True): what cannot be told on one side does not matter when the other decides alone."""
+        """and (deciding False), or (deciding True): what cannot be decided on one side does not matter when the other decides alone."""
         left, right = self.claim(node.left), self.claim(node.right)
 
         def run(seen: NodeView) -> bool:
@@ -179,7 +179,7 @@ class QuickCompiler(QuickFilters):
         return Kind(FLAG), run
 
     def claim(self, node: nodes.Node) -> Quick:
-        """Something that is true or false: what is null in a comparison makes it one that cannot be told."""
+        """Something that is true or false: what is null in a comparison makes it undecided."""
         if isinstance(node, (nodes.And, nodes.Or, nodes.Not)):
             return self.visit(node)[1]
         self.places, self.may_fail_otherwise = [], False

@@ -32,7 +32,7 @@ class NoValue(Exception):
 
 
 class Absent(Exception):
-    """A condition that cannot be told, for the node has no such thing: the rule is skipped unless the rest of the expression decides."""
+    """A condition that cannot be decided, because the node has no such thing: the rule is skipped unless the rest of the expression decides."""
 
 
 WhyNull = Callable[[str], str]  # path of a null -> Unknown.kind

@@ -10,7 +10,7 @@ from jinja2 import nodes
 from unhang.judge.expression import parsed, parsed_template
 
 LONGEST_CONDITION = 420  # what is longer is read no quicker than the expression itself
-LONGEST_PLACE = 44  # a value in a text that is told in more is …
+LONGEST_PLACE = 44  # a longer value in a text is cut with …
 _COMPARED = {
     "eq": "is", "ne": "is not", "lt": "is less than", "lteq": "is at most", "gt": "is more than", "gteq": "is at least",
     "in": "is among", "notin": "is not among",

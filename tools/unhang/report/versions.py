@@ -71,7 +71,7 @@ def _place(name: str) -> int:
 
 
 def _read(sections: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """(thing, what was read of it). Firmware is told by model: different cards have different ones."""
+    """(thing, what was read of it). Firmware is compared by model: different cards have different ones."""
     yield "driver", [_inside(sections, "driver", "loaded", "version")]
     yield "fabric manager", [_inside(sections, "fabric_manager", "version")]
     yield "kernel", [_inside(sections, "kernel", "release")]

@@ -1,4 +1,4 @@
-"""The journal as text: one JSON object a line. What a controller was writing when it died is told apart from what it had written. No I/O."""
+"""The journal as text: one JSON object a line. An entry that a controller was writing when it died is separated from complete ones. No I/O."""
 
 from __future__ import annotations
 

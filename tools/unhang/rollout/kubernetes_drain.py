@@ -59,7 +59,7 @@ def plan_release(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run
 
 
 def drain_answer(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run: str) -> DrainAnswer:
-    """The node as it is now. Jobs are pods whose work would be lost; who marked the node is told by the mark."""
+    """The node as it is now. Jobs are pods whose work would be lost; the mark shows who made it."""
     cordoned, marked = _is_cordoned(node), _mark(node)
     jobs = [_job(pod) for pod in pods if is_job(pod)]
     by = "unhang" if cordoned and run_of(marked) else ""

@@ -1,4 +1,4 @@
-"""A rollout as it runs, told from its journal: a line for each step that ended, and a screen of where all nodes stand. No clock and no I/O here."""
+"""The display of a running rollout, from its journal: a line for each step that ended, and a screen of where all nodes stand. No clock and no I/O here."""
 
 from __future__ import annotations
 

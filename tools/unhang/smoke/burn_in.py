@@ -33,7 +33,7 @@ NO_PLAN: Mapping[str, Any] = MappingProxyType({})
 def judge_burn_in(events: Sequence[Event], host: str, rates: Rates, plan: Mapping[str, Any] = NO_PLAN) -> dict[str, Any]:
     """The document (unhang/burn-in/1). events: as parse_burn_in gives them, so of the right shape. rates: normal rises of counters in a minute.
 
-    plan: what the payload was told, {device, duration_s, ...}; a burn-in of anything else proves nothing.
+    plan: the payload's plan, {device, duration_s, ...}; a burn-in of anything else proves nothing.
     """
     begin, end = _last(events, "burn_begin"), _last(events, "burn_end")
     workers = {int(row["gpu"]): row for row in end.get("workers") or ()}

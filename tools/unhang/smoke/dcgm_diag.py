@@ -1,6 +1,6 @@
 """What `dcgmi diag -j` answered, in the forms of DCGM 2, 3 and 4. Values in, values out.
 
-Its tests are told one by one: a skipped one is never counted with those that passed. A test that failed for a setting (persistence mode, an environment
+Its tests are reported one by one: a skipped one is never counted with those that passed. A test that failed for a setting (persistence mode, an environment
 variable) accuses no GPU.
 """
 
@@ -54,7 +54,7 @@ def read_dcgm(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def denylist_of(tests: Iterable[DcgmTest]) -> str | None:
-    """pass, fail, warn, skip or not run of the test for modules and drivers that DCGM does not bear; None where it is not told."""
+    """pass, fail, warn, skip or not run of the test for modules and drivers that DCGM does not support; None if unknown."""
     rows = list(tests)
     own = [row.status for row in rows if row.test in DENYLIST]
     inside = [row for row in rows if row.test == "software"]

@@ -25,7 +25,7 @@ MOST_PAIR_ROUNDS = 64
 class IsolationResult:
     """bad_nodes, bad_links: to blame. switches: pairs of switches that only fail together. from_nodes: the group fails from so many nodes on.
 
-    unresolved: nodes that cannot be told apart from their partners for want of a good one. rounds: how many it took.
+    unresolved: nodes that cannot be separated from their partners, because there is no good one. rounds: how many it took.
     """
 
     bad_nodes: tuple[str, ...] = ()

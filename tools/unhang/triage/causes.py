@@ -1,4 +1,4 @@
-"""Causes of a run: findings of a node or group under the one that accounts for them, equal ones over all nodes told once (contract 6).
+"""Causes of a run: findings of a node or group under the one that accounts for them, equal ones over all nodes reported once (contract 6).
 
 Values in, values out; one pass over the findings.
 """

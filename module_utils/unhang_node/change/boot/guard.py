@@ -17,7 +17,7 @@ SCRIPT = "/etc/unhang/boot-trial"
 WATCHDOG_FILE = "/etc/systemd/system.conf.d/50-unhang-boot-trial.conf"
 WANTED_BY = ("sysinit.target", "emergency.target", "rescue.target")
 WATCHDOG_S = 60
-GIVES_UP_AFTER_S = 300  # of an orderly reboot; then it is forced, and then the kernel is told
+GIVES_UP_AFTER_S = 300  # of an orderly reboot; then it is forced, and then the kernel reboots at once
 LOOKS_EVERY_S = 2
 
 _UNIT_TEXT = """{own}

@@ -82,7 +82,7 @@ def _why_missing(root: Root, release: str, name: str, inside: set[str], builds: 
     if name.replace("-", "_") in inside:
         return f"only the kernel's own {name} is there for {release}, and the one that is loaded now comes from outside"
     failed = [build for build in builds if build.kernel == release and build.state == "failed"]
-    # What a source builds is not written down where its build failed, so the one whose name fits is told, else all.
+    # What a source builds is not written down where its build failed, so the one whose name fits is reported, else all.
     fitting = [build for build in failed if _stem(build.module) == _stem(name)] or failed
     for build in fitting:
         return f"no {name} was built for {release}: {why_not_built(builds, build.module, release, build.version)}"

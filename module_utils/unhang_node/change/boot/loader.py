@@ -21,14 +21,14 @@ from .entries import changed_grubenv, entry_of_release
 
 
 class Loader(NamedTuple):
-    """What a boot loader was told."""
+    """The configuration of a boot loader."""
 
     facts: dict[str, Any]  # as section kernel has them under boot
     way: str  # menu, bls or systemd-boot
     folder: str  # of grub.cfg or of the loader's entries
     cfg: str  # text of grub.cfg, or ""
     default: str  # "0", "saved", or the name of an entry
-    saved: str | None  # the entry that it boots when told "saved"
+    saved: str | None  # the entry that it boots with default "saved"
     one_shot: str | None  # the entry of the next boot
 
 

@@ -134,7 +134,7 @@ def write_parameter(parameter: str, kernels: Sequence[str]) -> None:
 
 
 def keep_parameters(rootfs: str, name: str, state_id: str, parameters: Sequence[str], present: bool) -> None:
-    """Saves which entries have the parameters, and the files from which entries to come take theirs, before grubby is told."""
+    """Saves which entries have the parameters, and the files from which new entries take theirs, before grubby runs."""
     root, entries = Root([rootfs]), read_entries()
     keep_files(rootfs, state_id, [state_path(owner_of(name)), *(path for path in GRUBBY_FILES if there(root, path))])
     everywhere = sorted({kernel for kernel, _arguments in entries})

@@ -113,7 +113,7 @@ def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
 def check_kernel(rootfs: str, trial: Trial, running: str) -> None:
     """Raises NotPossible naming everything that the kernel lacks."""
     faults = kernels.kernel_faults(rootfs, trial.release, running)
-    if kernels.has_modules(rootfs, trial.release):  # a module that does not build is why a package's script made no initrd: both are told
+    if kernels.has_modules(rootfs, trial.release):  # a module that does not build is why a package's script made no initrd: both are reported
         faults += [why for _name, why in kernels.missing_modules(rootfs, trial.release, trial.modules)]
     if faults:
         raise NotPossible("{} may not boot: {}".format(trial.release, "; ".join(faults)))
@@ -170,7 +170,7 @@ def back_steps(rootfs: str, release: str, before: dict[str, Any]) -> list[Step]:
 
 
 def before_of(rootfs: str, loader: Loader) -> dict[str, Any]:
-    """What the boot loader was told, to be restored: {way, default, saved, drop_in, release, releases}."""
+    """The boot loader's configuration for a rollback: {way, default, saved, drop_in, release, releases}."""
     drop_in = read_text_or_none(place_of(rootfs, GRUB_DROP_IN))
     known = {"way": loader.way, "default": loader.default, "saved": loader.saved, "drop_in": drop_in}
     return dict(known, release=kernels.running_release(rootfs), releases=kernels.installed_releases(rootfs))

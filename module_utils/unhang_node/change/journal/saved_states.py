@@ -1,6 +1,6 @@
 """Saved states: what a rollback needs, saved on the node before a change in /var/lib/unhang/states/<id>/.
 
-state.json says who, when and how far; files.json holds each file as it was; selections.json what dpkg was told about packages. Packages, boot entries
+state.json says who, when and how far; files.json holds each file as it was; selections.json the packages' selections in dpkg. Packages, boot entries
 and values of the running system have files of their own there, written by those who change them. A state is written before the change that it undoes, so it
 may name more than was done.
 """
@@ -203,7 +203,7 @@ def keep_files(rootfs: str, state_id: str, paths: Iterable[str]) -> None:
 
 
 def keep_selections(rootfs: str, state_id: str, selections: dict[str, str]) -> None:
-    """Saves what dpkg is told about packages, {name: "install" or "hold"}, each once."""
+    """Saves dpkg's selections of packages, {name: "install" or "hold"}, each once."""
     if state_id and selections:
         folder = folder_of(rootfs, state_id)
         _write_json(folder + "/selections.json", dict(selections, **read_saved_selections(folder)))

@@ -1,4 +1,4 @@
-"""Saves with a role's state what the boot loader was told, and brings that back."""
+"""Saves the boot loader's configuration with a role's state, and restores it."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def _restore_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, due:
         return RollbackResult(boot=boot, packages=due if check else [], waits_for=waits_for[-1])
     packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False, plan.named)]
     for folder in [] if check else folders:
-        restore_boot(rootfs, folder, False)  # again: with the newer kernel gone the loader is told to the letter what it was told
+        restore_boot(rootfs, folder, False)  # again: without the newer kernel the loader gets its earlier configuration, byte for byte
     return RollbackResult(boot=boot, packages=packages)
 
 

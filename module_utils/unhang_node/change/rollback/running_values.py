@@ -92,7 +92,7 @@ def put_back(rootfs: str, rows: Sequence[Row], load_pynvml: LoadPynvml) -> list[
 
 
 def rows_of_rereaders(rootfs: str, paths: Iterable[str]) -> list[Row]:
-    """[Row] of services of this system that take files only when they are told to."""
+    """[Row] of services of this system that read their files only on a signal."""
     return [Row(kind="files", name=LOGIND_UNIT, before="read", after="read again")] if rootfs == "/" and any(path.startswith(LOGIND) for path in paths) else []
 
 

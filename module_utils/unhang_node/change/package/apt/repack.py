@@ -18,7 +18,7 @@ from ...files import place_of
 INFO = "/var/lib/dpkg/info"
 DIVERSIONS = "/var/lib/dpkg/diversions"
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm", "config", "templates", "triggers", "shlibs", "symbols", "md5sums", "conffiles")
-# dpkg may be told to leave these out (path-exclude), so that a package without them counts as complete.
+# dpkg may be configured to skip these (path-exclude), so that a package without them counts as complete.
 MAY_LACK = ("/usr/share/doc/", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/", "/usr/share/lintian/", "/usr/share/gnome/help/")
 LEFT_OUT = ("Status", "Conffiles", "Config-Version", "Triggers-Pending", "Triggers-Awaited")
 BUILD_DEADLINE_S = 600
