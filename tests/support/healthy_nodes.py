@@ -22,14 +22,22 @@ def nothing_there(why):
     return {"probe": {"status": "absent", "duration_ms": 0.1, "error": why, "unread": []}}
 
 
+VBIOS = {
+    "NVIDIA A100-SXM4-80GB": "92.00.36.00.02", "NVIDIA L40S": "95.02.66.00.15", "NVIDIA GeForce RTX 4090": "95.02.3C.00.8C", "Tesla T4": "90.04.84.00.06",
+    "NVIDIA B200": "97.00.FA.00.09", "NVIDIA GB200": "97.00.B9.00.69",
+}  # fmt: skip
+BAR1_MIB = {"NVIDIA L40S": 65536.0, "NVIDIA GeForce RTX 4090": 32768.0, "Tesla T4": 256.0, "NVIDIA B200": 262144.0, "NVIDIA GB200": 262144.0}
+
+
 def gpu(index, model, architecture, capability, memory_mib, generation, power_w, fabric=None):
     return {
         "index": index, "error": None, "uuid": f"GPU-{index:08d}-0000-4000-8000-000000000000", "minor": index, "pci_address": f"0000:{index + 16:02x}:00.0",
-        "model": model, "architecture": architecture, "compute_capability": capability, "vbios": "96.00.89.00.01", "board_part_number": "900-0",
-        "inforom": "G520.0200.00.05", "numa_node": index // 4, "cpus": "0-63" if index < 4 else "64-127",
+        "model": model, "architecture": architecture, "compute_capability": capability, "board_part_number": "900-0",
+        "vbios": VBIOS.get(model, "96.00.89.00.01"), "inforom": "G520.0200.00.05", "numa_node": index // 4, "cpus": "0-63" if index < 4 else "64-127",
         "pcie": {"generation_now": generation, "generation_max": generation, "generation_card": generation, "width_now": 16, "width_max": 16, "replays": 0},
-        "bar1_total_mib": 131072.0, "bar1_used_mib": 1.6, "memory_total_mib": memory_mib, "memory_used_mib": 0.0, "memory_reserved_mib": 600.0,
-        "utilization_percent": 0, "power_limit_w": power_w, "power_limit_default_w": power_w, "power_limit_max_w": power_w, "power_draw_w": 70.0,
+        "bar1_total_mib": BAR1_MIB.get(model, 131072.0), "bar1_used_mib": 1.6, "memory_total_mib": memory_mib, "memory_used_mib": 0.0,
+        "memory_reserved_mib": 600.0, "utilization_percent": 0,
+        "power_limit_w": power_w, "power_limit_default_w": power_w, "power_limit_max_w": power_w, "power_draw_w": 70.0,
         "clocks": {"sm_mhz": 345, "sm_max_mhz": 1980, "memory_mhz": 2619, "memory_max_mhz": 2619, "throttle_reasons": ["gpu_idle"]},
         "temperature_c": 31, "temperature_slowdown_c": 87,
         "ecc": {
@@ -90,6 +98,7 @@ def rdma_device(number, layer, rate):
     }  # fmt: skip
     return {
         "name": f"mlx5_{number}", "driver": "mlx5_core", "firmware": "28.43.2026", "board": "MT_0000000838", "pci_address": f"0000:{number + 32:02x}:00.0",
+        "pcie": {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16, "width_max": 16},
         "numa_node": number // 4, "ats_enabled": None, "ports": [port],
     }  # fmt: skip
 
@@ -108,7 +117,7 @@ def network_section(interfaces, usable, rdma=()):
 def scope(name):
     return {
         "scope": name, "evidence": "/proc/811/limits", "memlock_soft_bytes": -1, "memlock_hard_bytes": -1, "nofile_soft": 131072, "nofile_hard": 1048576,
-        "stack_soft_bytes": 8388608, "stack_hard_bytes": -1,
+        "stack_soft_bytes": 8388608, "stack_hard_bytes": -1, "nproc_soft": 8257536, "nproc_hard": 8257536,
     }  # fmt: skip
 
 
@@ -134,7 +143,7 @@ def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
             "idle": {"driver": "haltpoll" if vm else "acpi_idle", "governor": "menu", "deepest_state": "C1", "deepest_latency_us": 1}},
         "name_addresses": [], "clock_source": "kvm-clock" if vm else "tsc", "time": {"daemon": "chronyd", "synchronized": None}, "irqbalance": True,
         "cgroup": "v2",
-        "memory_total_bytes": 2 << 40, "numa_nodes": numa, "virtualization": kind, "container_runtimes": [],
+        "memory_total_bytes": 2 << 40, "numa_nodes": numa, "virtualization": kind, "container_runtimes": [], "cdi": [],
         "kubernetes": {"kubelet": False, "gpu_operator": False},
         "slurm": {"slurmd": slurm, "version": "24.05.2" if slurm else None}, "python": {"path": "/usr/bin/python3.12", "version": "3.12"},
         "dmi": {"vendor": "Supermicro", "product": "SYS-821GE", "board": "X13", "bios_version": "2.1"}, "secure_boot": False,

@@ -34,7 +34,7 @@ def h200_infiniband():
 def with_nvlsm(document):
     """HGX B200 and B300: the switches are reached over InfiniBand management; none stands on the PCI bus, yet a fabric manager runs."""
     for one in document["sections"]["gpus"]["devices"]:
-        one["bar1_total_mib"] = 524288.0
+        one["bar1_total_mib"] = 262144.0 if one["model"] == "NVIDIA B200" else 524288.0
     manager = document["sections"]["fabric_manager"]
     manager.update(installed=True, version="580.178.04", package="nvidia-fabricmanager-580", running=True, started_s=24, enabled=True)
     manager["probe"]["unread"] = [row for row in manager["probe"]["unread"] if row["field"] in ("last_error", "imex.version")]

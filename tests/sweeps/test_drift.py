@@ -106,6 +106,10 @@ group-gpudirect-path-differs: {facts: {network.peermem.loaded: false}}
 group-clock-and-services-differ: {facts: {node.clock_source: hpet}}
 group-cpu-power-differs: {facts: {'node.cpu.frequency.governors': [powersave]}}
 group-huge-pages-differ: {facts: {limits.transparent_hugepages.enabled: never}}
+group-rdma-slots-differ: {facts: {'network.rdma[3].pcie.width_now': 8}}
+group-rdma-drivers-differ: {facts: {'network.rdma[*].driver': bnxt_en}}
+group-process-limits-differ: {facts: {'limits.scopes[*].nproc_soft': 65536}}
+group-container-devices-differ: {facts: {node.cdi: [{path: /etc/cdi/nvidia.yaml, driver: 580.178.04}]}}
 """)
 """What drifted in silence before: MTU, IOMMU, command line, NVreg, limits, NUMA, names of cards, settings."""
 

@@ -78,6 +78,7 @@ MESSAGES = (
     ("rdma-card-command", ("leak of a command resource",), r"mlx5_core " + _PCI + r".{0,200}leak of a command resource"),
     ("rdma-card-cable", ("Port module event",), r"mlx5_core " + _PCI + r".{0,40}Port module event.{0,40}: module \d{1,3}, (?:Cable error|High Temperature)"),
     ("rdma-card-slot", ("available PCIe bandwidth, limited by",), r"mlx5_core " + _PCI + r": .{0,40}available PCIe bandwidth, limited by"),
+    ("rdma-card-power", ("insufficient power on the PCIe slot",), r"mlx5_core " + _PCI + r".{0,80}Detected insufficient power on the PCIe slot"),
     ("ipoib-join", ("multicast join failed",), r"\w{1,16}: (?:multicast|sendonly multicast) join failed "),
     ("transmit-queue", ("NETDEV WATCHDOG",), r"NETDEV WATCHDOG: "),
     ("neighbour-table", ("table overflow!",), r"neighbour: \w{1,32}: neighbou?r table overflow!"),

@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 UNLIMITED = -1
-KEYS = ("memlock_soft_bytes", "memlock_hard_bytes", "nofile_soft", "nofile_hard", "stack_soft_bytes", "stack_hard_bytes")
+KEYS = ("memlock_soft_bytes", "memlock_hard_bytes", "nofile_soft", "nofile_hard", "stack_soft_bytes", "stack_hard_bytes", "nproc_soft", "nproc_hard")
 UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
 PROC_NAMES = (
     ("Max locked memory", "memlock_soft_bytes", "memlock_hard_bytes"),
     ("Max open files", "nofile_soft", "nofile_hard"),
     ("Max stack size", "stack_soft_bytes", "stack_hard_bytes"),
+    ("Max processes", "nproc_soft", "nproc_hard"),
 )
-CONF_NAMES = {"memlock": ("memlock_{}_bytes", 1024), "nofile": ("nofile_{}", 1), "stack": ("stack_{}_bytes", 1024)}
+CONF_NAMES = {"memlock": ("memlock_{}_bytes", 1024), "nofile": ("nofile_{}", 1), "stack": ("stack_{}_bytes", 1024), "nproc": ("nproc_{}", 1)}
 ROWS = 48
 
 
@@ -41,7 +42,7 @@ def parse_limit(word: str) -> int | None:
 
 
 def parse_limits_conf(text: str, path: str) -> list[dict[str, Any]]:
-    """[{domain, evidence, key: value …}] of a limits.conf, one row per domain with memlock, nofile or stack, evidence path:line of its last such line.
+    """[{domain, evidence, key: value …}] of a limits.conf, one row per domain with memlock, nofile, stack or nproc, evidence path:line of its last such line.
 
     memlock and stack stand there in KiB; "-" sets soft and hard: limits.conf(5).
     """

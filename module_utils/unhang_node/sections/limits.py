@@ -37,6 +37,7 @@ SYSTEMD_LIMITS = (
     ("DefaultLimitMEMLOCK", "memlock_soft_bytes", "memlock_hard_bytes"),
     ("DefaultLimitNOFILE", "nofile_soft", "nofile_hard"),
     ("DefaultLimitSTACK", "stack_soft_bytes", "stack_hard_bytes"),
+    ("DefaultLimitNPROC", "nproc_soft", "nproc_hard"),
 )
 # Red Hat builds systemd with the default turned round: systemd.spec of RHEL 7 to 9.
 KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
@@ -100,7 +101,7 @@ def read_meminfo(root: Root) -> dict[str, int]:
 
 
 def read_scopes(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """[{scope, evidence, memlock, nofile and stack}] of the collector, of the services that start jobs, and of the configuration."""
+    """[{scope, evidence, memlock, nofile, stack and nproc}] of the collector, of the services that start jobs, and of the configuration."""
     scopes = []
     own = unread.attempt("scopes[collector]", read_process_limits, root, "self")
     if own:

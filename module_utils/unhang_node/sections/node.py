@@ -9,6 +9,7 @@ from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
 from .admission import read_admission
+from .container_devices import read_cdi
 from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
 from .host_state import read_cgroup, read_clock_source, read_irqbalance, read_name_addresses, read_time
 from .module_key import read_module_key
@@ -71,6 +72,7 @@ def read_node(root: Root, unread: Unread) -> dict[str, Any]:
         "cgroup": unread.attempt("cgroup", read_cgroup, root),
         "virtualization": virtualization,
         "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread),
+        "cdi": unread.attempt("cdi", read_cdi, root, unread),
         "kubernetes": {
             "kubelet": unread.attempt("kubernetes.kubelet", has_any, root, KUBELET_PATHS),
             "gpu_operator": unread.attempt("kubernetes.gpu_operator", has_any, root, ("/run/nvidia/driver", "/run/nvidia/validations")),

@@ -48,14 +48,22 @@ def read_pci_device(root: Root, pci_address: str) -> dict[str, Any]:
     """
     folder = DEVICES + "/" + pci_address
     node = integer_if_there(root, folder + "/numa_node")
+    return {
+        "numa_node": node if node is not None and node >= 0 else None,
+        "cpus": line_if_there(root, folder + "/local_cpulist"),
+        **read_pci_link(root, pci_address),
+    }
+
+
+def read_pci_link(root: Root, pci_address: str) -> dict[str, int | None]:
+    """{generation_now, generation_max, generation_card, width_now, width_max} of a device's link, as read_pci_device gives them."""
+    folder = DEVICES + "/" + pci_address
     card_generation, card_width = generation_of(line_if_there(root, folder + "/max_link_speed")), width_of(root, folder + "/max_link_width")
     above = bridges_above(root, pci_address)
     port = DEVICES + "/" + above[-1] if above else None
     port_generation = generation_of(line_if_there(root, port + "/max_link_speed")) if port else None
     port_width = width_of(root, port + "/max_link_width") if port else None
     return {
-        "numa_node": node if node is not None and node >= 0 else None,
-        "cpus": line_if_there(root, folder + "/local_cpulist"),
         "generation_now": generation_of(line_if_there(root, folder + "/current_link_speed")),
         "generation_max": least(card_generation, port_generation),
         "generation_card": card_generation,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..parse.pci_config import parse_ats
 from ..parse.values import clean, integer_or_none
 from .cpu import read_cpuinfo
-from .pci import CONFIG_BYTES, pci_address_of
+from .pci import CONFIG_BYTES, pci_address_of, read_pci_link
 from .reading import integer_if_there, line_if_there, link_name, names_if_there, there
 from .virtualization import hypervisor_flag
 
@@ -59,7 +59,7 @@ HW_COUNTERS = [
 
 
 def read_rdma(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """[{name, driver, firmware, board, pci_address, numa_node, ats_enabled, ports}]; [] on a node without RDMA. Raises OSError."""
+    """[{name, driver, firmware, board, pci_address, pcie, numa_node, ats_enabled, ports}]; [] on a node without RDMA. Raises OSError."""
     try:
         names = root.names(CLASS)
     except FileNotFoundError:
@@ -76,13 +76,17 @@ def read_device(root: Root, unread: Unread, name: str) -> dict[str, Any]:
     driver = link_name(root, folder + "/device/driver")
     if driver is None:
         unread.add("rdma[*].driver", "absent", "no link to a driver below the device")
+    address = pci_address_of(root, folder + "/device") if there(root, folder + "/device") else None
+    if address is None:
+        unread.add("rdma[*].pcie", "absent", "a software device has no slot")
     numbers = sorted(number for number in map(integer_or_none, names_if_there(root, folder + "/ports")) if number is not None)
     return {
         "name": clean(name, 64),
         "driver": driver,
         "firmware": line_if_there(root, folder + "/fw_ver"),
         "board": line_if_there(root, folder + "/board_id"),
-        "pci_address": pci_address_of(root, folder + "/device") if there(root, folder + "/device") else None,
+        "pci_address": address,
+        "pcie": read_pci_link(root, address) if address else None,
         "numa_node": node if node is not None and node >= 0 else None,
         "ats_enabled": read_ats(root, unread, name),
         "ports": [read_port(root, unread, name, number) for number in numbers[:PORTS]],

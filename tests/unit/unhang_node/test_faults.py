@@ -91,6 +91,10 @@ FAULTS = [
         "mlx5_core 0000:3b:00.0: 63.008 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x8 link at 0000:3a:00.0",
         Fault("other", None, "0000:3b:00.0", "rdma-card-slot", None),
     ),
+    (
+        "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W).",
+        Fault("other", None, "0000:5c:00.0", "rdma-card-power", None),
+    ),
     ("ib0: multicast join failed for ff12:401b:ffff:0000:0000:0000:ffff:ffff, status -22", Fault("other", None, None, "ipoib-join", None)),
     ("NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 3 timed out", Fault("other", None, None, "transmit-queue", None)),
     ("neighbour: arp_cache: neighbor table overflow!", Fault("other", None, None, "neighbour-table", None)),

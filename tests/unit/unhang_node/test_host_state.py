@@ -148,3 +148,21 @@ def port(name, *addresses, kind="physical", state="up"):
 )
 def test_ports_that_share_a_subnet_are_told_by_it(rows, wanted):
     assert shared_subnets(rows) == wanted
+
+
+def with_specification(folder, path, driver):
+    mounts = "".join(f"  - containerPath: /usr/lib/x86_64-linux-gnu/lib{name}.so.{driver}\n" for name in ("nvidia-eglcore", "cuda", "nvidia-ml"))
+    write(folder, path, "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  mounts:\n" + mounts)
+
+
+def test_a_specification_for_containers_tells_of_which_driver_its_libraries_are(tmp_path):
+    folder = copied("h200x8", tmp_path)
+    assert facts(folder, "node")["cdi"] == []
+    with_specification(folder, "/etc/cdi/nvidia.yaml", "535.161.07")
+    with_specification(folder, "/var/run/cdi/nvidia.yaml", "580.95.05")
+    write(folder, "/etc/cdi/other.yaml", "kind: example.com/card\n")
+    write(folder, "/etc/cdi/README", "/usr/lib/libcuda.so.470.57.02")
+    assert facts(folder, "node")["cdi"] == [
+        {"path": "/etc/cdi/nvidia.yaml", "driver": "535.161.07"},
+        {"path": "/var/run/cdi/nvidia.yaml", "driver": "580.95.05"},
+    ]

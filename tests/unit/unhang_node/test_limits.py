@@ -19,7 +19,8 @@ def test_each_scope_shows_its_limits_and_where_they_stand(tmp_path):
     assert scope(limits, "sshd") == {
         "scope": "sshd", "evidence": "/proc/812/limits", "memlock_soft_bytes": 67108864, "memlock_hard_bytes": 67108864,
         "nofile_soft": 1024, "nofile_hard": 524288, "stack_soft_bytes": scope(limits, "sshd")["stack_soft_bytes"],
-        "stack_hard_bytes": scope(limits, "sshd")["stack_hard_bytes"],
+        "stack_hard_bytes": scope(limits, "sshd")["stack_hard_bytes"], "nproc_soft": scope(limits, "sshd")["nproc_soft"],
+        "nproc_hard": scope(limits, "sshd")["nproc_hard"],
     }  # fmt: skip
     assert scope(limits, "systemd_default")["memlock_hard_bytes"] == -1
     assert scope(limits, "systemd_default")["nofile_hard"] == 1 << 20
@@ -31,6 +32,18 @@ def test_a_later_limits_file_wins(tmp_path):
     assert row["memlock_hard_bytes"] == 8192 * 1024
     assert row["nofile_soft"] == 4096
     assert row["evidence"] == "/etc/security/limits.d/90-shm.conf:1"
+
+
+def test_processes_of_one_user_are_limited_by_the_service_the_configuration_and_systemd(tmp_path):
+    folder = copied("a6000x3-kernel-5.4", tmp_path)
+    own = (folder / "proc/812/limits").read_text()
+    write(folder, "/proc/812/limits", own + "Max processes             4096                 8192                 processes \n")
+    write(folder, "/etc/security/limits.d/95-threads.conf", "@students hard nproc 4096\n")
+    write(folder, "/etc/systemd/system.conf.d/90-threads.conf", "[Manager]\nDefaultLimitNPROC=2048:infinity\n")
+    limits = facts(folder, "limits")
+    assert [scope(limits, "sshd")[key] for key in ("nproc_soft", "nproc_hard")] == [4096, 8192]
+    assert scope(limits, "limits.conf @students")["nproc_hard"] == 4096
+    assert [scope(limits, "systemd_default")[key] for key in ("nproc_soft", "nproc_hard")] == [2048, -1]
 
 
 def test_a_stale_pid_file_of_another_process_is_not_believed(tmp_path):
@@ -160,6 +173,7 @@ def test_lines_that_are_no_limits_are_left_out():
 def test_a_limits_table_cut_short_gives_what_it_has():
     assert parse_proc_limits("Max open files            1024\nMax locked memory") == {
         "memlock_soft_bytes": None, "memlock_hard_bytes": None, "nofile_soft": 1024, "nofile_hard": None, "stack_soft_bytes": None, "stack_hard_bytes": None,
+        "nproc_soft": None, "nproc_hard": None,
     }  # fmt: skip
 
 

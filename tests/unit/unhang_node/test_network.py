@@ -90,6 +90,24 @@ def test_rdma_ports_show_state_rate_gids_and_counters(tmp_path):
     assert (infiniband["link_layer"], infiniband["lid"], infiniband["gids"][0]["type"]) == ("infiniband", 27, "ib")
 
 
+def test_the_link_of_a_card_is_that_of_the_card_and_of_the_port_above_it(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    card = next(folder.glob("sys/devices/*/0000:1a:00.0"))
+    for name, text in (("current_link_speed", "8.0 GT/s PCIe"), ("max_link_speed", "32.0 GT/s PCIe"), ("current_link_width", "8"), ("max_link_width", "16")):
+        (card / name).write_text(text + "\n")
+    first = device(facts(folder, "network"), "mlx5_0")
+    assert first["pcie"] == {"generation_now": 3, "generation_max": 5, "generation_card": 5, "width_now": 8, "width_max": 16}
+    (card / "current_link_width").write_text("0\n")  # as a virtual function has it
+    assert device(facts(folder, "network"), "mlx5_0")["pcie"]["width_now"] is None
+
+
+def test_a_software_device_has_no_slot_and_says_so(tmp_path):
+    folder = copied("rdma-h100", tmp_path)
+    write(folder, "/sys/class/infiniband/rxe0/ports/1/state", "4: ACTIVE\n")
+    assert device(facts(folder, "network"), "rxe0")["pcie"] is None
+    assert unread(folder, "network")["rdma[*].pcie"]["reason"] == "a software device has no slot"
+
+
 def test_a_hole_in_the_gid_table_hides_nothing_behind_it(tmp_path):
     folder = copied("rdma-h100", tmp_path)
     gids = next(folder.glob("sys/devices/*/0000:1a:00.0/infiniband/mlx5_0/ports/1/gids"))
