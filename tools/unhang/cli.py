@@ -115,7 +115,7 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
         command = importlib.import_module(module)
     except ModuleNotFoundError as problem:
         if problem.name == module:
-            raise UserError(f"this installation has no command {name!r}") from None
+            raise UserError(f"this installation has no command {name!r}; the one-file program has a part of them, a wheel or a checkout has all") from None
         raise UserError(f"expected the Python package {problem.name}, found none beside {sys.executable}; {repair_advice()}") from None
     parser = _Parser(prog=f"unhang {name}", description=purpose)
     command.add_arguments(parser)

@@ -58,13 +58,13 @@ def report_run(run: str, arguments: argparse.Namespace) -> None:
     try:
         file = database_file(arguments.db)
         if file is None:
-            raise UserError("there is no history that says what is new")
+            raise UserError("expected a history, which says what is new, found none: UNHANG_HISTORY=off switches it off")
         with reading(file) as connection:
             rows, now = run_rows(connection), run_named(connection, run)
             earlier = [row for row in rows if row.seq < now.seq]
             changes = finding_changes(connection, earlier[-1].seq, now.seq) if earlier else ()
         if not earlier:
-            raise UserError("this is the first run of the history, with nothing to compare it with")
+            raise UserError("this is the first run of the history, with nothing to compare it with; the next run will have news")
         tell(earlier[-1], now, changes, arguments)
     except UserError as problem:
         sys.stderr.write(f"unhang: no hook was called: {visible(str(problem), 400)}\n")

@@ -20,7 +20,7 @@ def sign(line: str, key: Path) -> str:
         raise UserError(f"expected the gate's key at {key}, found none; make one with: ssh-keygen -t ed25519 -f {key}")
     done = _ssh_keygen(["-Y", "sign", "-n", NAMESPACE, "-f", str(key)], line)
     if done.returncode:
-        raise UserError(f"{key}: ssh-keygen could not sign: {_last_line(done.stderr)}")
+        raise UserError(f"{key}: ssh-keygen could not sign: {_last_line(done.stderr)}; give a readable private key, or load it into ssh-agent")
     return done.stdout
 
 

@@ -12,7 +12,7 @@ from unhang.judge.rules import SEVERITIES
 
 @dataclass(frozen=True)
 class Filter:
-    """hosts: None for all; rules: ids, with wildcards; severities: of findings; both empty for all. told: the filter as the user typed it."""
+    """hosts: None for all; rules: ids, with wildcards; severities: of findings; both empty for all. typed: as the user wrote it."""
 
     hosts: frozenset[str] | None = None
     rules: tuple[str, ...] = ()

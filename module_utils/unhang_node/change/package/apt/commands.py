@@ -80,7 +80,7 @@ def simulate(view: View, arguments: Sequence[str], recommends: bool) -> List[Ste
     if code:
         raise Refused(reason_of(output))
     if "cannot be authenticated" in output:
-        raise Refused("the packages' repository is not signed, or its signature is not known to this node")
+        raise Refused("expected a signed repository, found one without a signature that this node knows; install its key and fetch the lists again")
     return parse_simulation(output)
 
 
