@@ -152,3 +152,27 @@ def test_a_text_of_a_rule_is_a_constant_and_never_code(text):
     assert text in function.passes.__globals__.values()
     assert not [name for name in function.passes.__code__.co_names if not name.isidentifier() or name in ("os", "__import__")]
     assert function.passes(to_facts(recorded_nodes()[1]).sections) is True
+
+
+def of_slowdown(*temperatures: Any) -> dict[str, Any]:
+    """A node whose GPUs do not say when they slow down; the first of them have these temperatures."""
+    facts = copy.deepcopy(recorded_nodes()[1])
+    for device, temperature in zip(facts["sections"]["gpus"]["devices"], temperatures, strict=False):
+        device["temperature_c"] = temperature
+    for device in facts["sections"]["gpus"]["devices"]:
+        device["temperature_slowdown_c"] = None
+    rows = [("slowdown_c", "absent", "this card has none"), ("c", "denied", "root may read it")]
+    facts["sections"]["gpus"]["probe"]["unread"] = [{"field": f"devices[*].temperature_{name}", "status": status, "reason": why} for name, status, why in rows]
+    return facts
+
+
+@pytest.mark.parametrize("when", ["item.temperature_c >= item.temperature_slowdown_c - 3", "item.temperature_slowdown_c <= item.temperature_c + 3.5"])
+def test_what_is_skipped_for_a_null_that_nodes_have_in_common_is_skipped_only_where_all_else_was_read(when):
+    """After two nodes that are alike, for one whose own value is missing, or too large for a sum, is looked at by itself."""
+    rules = [compile_rule(rule(when, id="own", for_each="gpus.devices | selectattr('error', 'unknown')"), view().tables)]
+    engine = Engine(rules, view())
+    looks = [of_slowdown(), of_slowdown(31), of_slowdown(40, None), of_slowdown(2**60, -(2**53)), of_slowdown(None), of_slowdown(90.5)]
+    assert not [one for one in map(node_of, looks) if one is None]
+    answers = [by_engine(engine, node_of(look)) for look in looks]
+    assert answers == [in_full(rules, node_of(look)) for look in looks]
+    assert answers[:2] == [{("own", "skip"): 8}] * 2

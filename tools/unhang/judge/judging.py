@@ -311,5 +311,5 @@ def _head(run: RunInput, state: _State, catalogue: Catalogue, stopped: list[str]
         "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
         "totals": totals,
         "totals_by_severity": severities,
-        "totals_by_rule": state.totals,
+        "totals_by_rule": {rule.id: state.totals[rule.id] for rule in catalogue.rules if rule.id in state.totals},  # in no order of what was looked up when
     }

@@ -111,7 +111,10 @@ class Open:
             quick += [(number, forms.quick)] if forms.quick is not None else []
             votes += [(number, forms.vote)] if forms.vote is not None else []
             settled = forms.shortcut.settle(node.sections, self.why) if forms.shortcut is not None else None
-            if forms.shortcut is not None and settled is not None:
+            if (skipping := self._skipped_alike(forms, node.sections)) is not None:
+                functions.append(skipping[0])
+                counts.append((number, "skip", skipping[1]))
+            elif forms.shortcut is not None and settled is not None:
                 functions.append(forms.shortcut.passes)
                 counts += [(number, verdict, items) for verdict, items in settled]
         left = len(self.bundle.rules) - len(skipped)
@@ -119,6 +122,18 @@ class Open:
         self.votes = tuple(votes) if len(votes) == len(self.bundle.rules) else ()
         if len(functions) == left:
             self.functions, self.outcome = tuple(functions), BundleVerdicts((*counts, *skipped), (), ())
+
+    def _skipped_alike(self, forms: _Forms, sections: Any) -> tuple[Passes, int] | None:
+        """(the function that finds that a rule is skipped, for how many items), where the reason is a null that all nodes with the same signature have."""
+        measured = forms.shortcut.measured if isinstance(forms.shortcut, PassRule) else None
+        try:
+            if measured is None or not isinstance(forms.quick, QuickRule) or not measured(sections):
+                return None
+        except CANNOT_TELL:
+            return None
+        answer = forms.quick.judge(sections, self.why)
+        skipped = answer is not None and [one.verdict for one in answer[0]] == ["skip"]
+        return (measured, answer[0][0].items) if answer is not None and skipped and answer[0][0].item is not None else None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from unhang.judge.syntax import ExpressionError, Kind
 from unhang.schemas.shapes import Shape, fact_shapes
 
 CANNOT_TELL = (*NO_ANSWER, NoValue, Absent)
+_STRAIGHT = (nodes.Compare, nodes.Operand, nodes.Add, nodes.Sub, nodes.Getattr, nodes.Name, nodes.Const)
 _NOT_WRITTEN = (NotQuick, ExpressionError, AttributeError, KeyError)
 
 
@@ -40,6 +41,7 @@ class PassRule:
     named: ItemsCompiler | None  # what tells the path of an item, for why something in it is null
     steady: tuple[Quick, ...]
     passes: Passes
+    measured: Passes | None = None  # whether all that is measured was read, of a condition in which the values themselves decide nothing of what is read
 
     def settle(self, sections: Any, why: WhyNull) -> list[tuple[str, int]] | None:
         """[(verdict, items)] where no condition over measured numbers holds; None where one of the others does, or cannot be decided."""
@@ -146,7 +148,20 @@ def _split(each: Expression | None, when: Expression, names: Mapping[str, Kind],
     claims = tuple(kinds.claim(clause) for clause in steady)
     items = None if each is None else kinds.visit(parsed(each.source))[1]
     named = ItemsCompiler(names, tables, each) if each is not None and claims else None
-    return PassRule(items, named, claims, Writer(kinds).passes(each, own))
+    measured = _measured(each, own[0], names, kinds) if each is not None and len(own) == 1 and not claims else None
+    return PassRule(items, named, claims, Writer(kinds).passes(each, own), measured)
+
+
+def _measured(each: Expression, clause: nodes.Expr, names: Mapping[str, Kind], kinds: QuickCompiler) -> Passes | None:
+    """None for a condition with more in it than sums, differences and comparisons."""
+    if not all(isinstance(one, _STRAIGHT) for one in (clause, *clause.find_all(nodes.Node))):
+        return None
+    own = []
+    for one in clause.find_all(nodes.Getattr):
+        compiler = Compiler(names)
+        compiler.visit(one)
+        own += [one] if any(map(is_own, pruned(compiler.reads))) else []
+    return Writer(kinds).measured(each, own)
 
 
 def _clauses(node: nodes.Expr) -> list[nodes.Expr]:

@@ -36,6 +36,7 @@ from unhang.schemas.shapes import ANY
 Passes = Callable[[Any], bool]  # (sections) -> whether no condition holds on any item. Raises one of pass_code.CANNOT_TELL where that cannot be decided
 SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 SIGNS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "FloorDiv": "//", "Mod": "%"}
+MOST_USUAL = 1 << 53
 _LOGIC = (nodes.And, nodes.Or, nodes.Not)
 
 
@@ -46,6 +47,11 @@ def short(values: Any) -> Any:
     return values
 
 
+def usual(value: Any) -> bool:
+    """Whether it is a number that a sum with any other takes."""
+    return type(value) in (int, float) and -MOST_USUAL < value < MOST_USUAL
+
+
 def common(values: list[Any], others: list[Any]) -> list[Any]:
     """values | intersect(others)."""
     wanted = set(whole(others))
@@ -53,7 +59,8 @@ def common(values: list[Any], others: list[Any]) -> list[Any]:
 
 
 HELPERS: Mapping[str, Any] = {
-    "known": known, "number": number, "short": short, "whole": whole, "common": common, "shown": shown, "bounded": bounded, "flattened": flattened,
+    "known": known, "number": number, "usual": usual, "short": short,
+    "whole": whole, "common": common, "shown": shown, "bounded": bounded, "flattened": flattened,
 }  # fmt: skip
 
 
@@ -78,6 +85,12 @@ class Writer:
         if each is None:
             return self._compiled([*of_item, f"return not ({claim})"])
         return self._compiled([f"for item in short({items}):", *(f"    {line}" for line in [*of_item, f"if {claim}:", "    return False"]), "return True"])
+
+    def measured(self, each: Expression, fields: list[nodes.Getattr]) -> Passes:
+        """Whether each of these fields is a number that no sum runs away with, on every item. Raises NotQuick, ExpressionError."""
+        items = self.value(parsed(each.source))
+        claim = " and ".join(f"usual({self.written(field)})" for field in fields)
+        return self._compiled([f"for item in short({items}):", f"    if not ({claim}):", "        return False", "return True"])
 
     def value_of(self, expression: Expression) -> Callable[[Any], Any]:
         """(sections) -> the value of an expression over a node; raises where it cannot be decided. Raises NotQuick, ExpressionError."""

@@ -1,103 +1,76 @@
-"""Takes many values out of a section in a few calls: two sections from which the same comes have the same value at each path."""
+"""Takes many values out of a section in one call: two sections from which the same comes have the same value at each path, written in the same way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Callable, Hashable
 from typing import Any
 
-from unhang.judge.extract import Extractor, has_fractions, is_plain
+import msgspec
+
+from unhang.judge.extract import Extractor
 from unhang.judge.syntax import Path
 from unhang.schemas.shapes import Shape
 
-Take = Callable[[Any], Any]
-_APART = object()  # says that values were taken one by one: no list is nothing else than a list of one item with nothing in it
+Take = Callable[[Any], Hashable]
+_encode = msgspec.json.Encoder().encode
 
 
 def takes_of(shape: Shape, name: str, paths: list[Path]) -> list[Take]:
-    """What reads all of these paths below a section: single values in one call, and each list, also each list in a list, in one."""
-    with_fractions = [path for path in paths if has_fractions(shape, path)]
-    others = [path for path in paths if path not in with_fractions]
-    return [*_takes(shape, name, others), *(_spelt(take) for take in _takes(shape, name, with_fractions))]
+    """What reads all of these paths below a section: those through objects and lists of objects in one call, whatever their number; the others one by one."""
+    together = [path for path in paths if path and _is_plain(shape, path)]
+    rest = [path for path in paths if path and path not in together]  # whether the section is there tells its account
+    return ([_written(shape, name, together)] if together else []) + ([_one_by_one(shape, name, rest)] if rest else [])
 
 
-def _spelt(take: Take) -> Take:
-    return lambda section: repr(take(section))
-
-
-def _takes(shape: Shape, name: str, paths: list[Path]) -> list[Take]:
-    groups: dict[tuple[Path, ...], list[Path]] = {}
-    rest: list[Path] = []
-    for path in paths:
-        if not path:
-            continue  # whether the section is there tells its account
-        lists, field = _lists(shape, path)
-        if field:
-            groups.setdefault(lists, []).append(field)
+def _is_plain(shape: Shape, path: Path) -> bool:
+    """Whether a path leads through objects and lists of objects alone, to anything but the mere length of a list of values; a map counts as a whole."""
+    for part in path:
+        if shape.kind == "map":
+            return not shape.sample or shape.counter  # else it may hold what is a node's own
+        if shape.kind == "object" and part in shape.fields:
+            shape = shape.fields[part]
+        elif shape.kind == "list" and part == "*" and shape.item is not None and shape.item.kind != "list":
+            shape = shape.item
         else:
-            rest.append(path)
-    return ([_one_by_one(shape, name, rest)] if rest else []) + [_quick(shape, name, lists, fields) for lists, fields in groups.items()]
+            return False
+    return shape.is_scalar or shape.kind == "object" or (shape.kind == "list" and shape.item is not None and shape.item.kind == "object")
 
 
-def _lists(shape: Shape, path: Path) -> tuple[tuple[Path, ...], Path]:
-    """(paths to the lists on the way, each below the items of the one before; path to a single value below the last), () for anything else."""
-    lists: list[Path] = []
-    while "*" in path:
-        at = path.index("*")
-        for field in path[:at]:
-            if shape.kind != "object" or field not in shape.fields:
-                return (), ()
-            shape = shape.fields[field]
-        if shape.kind != "list" or shape.item is None or not at:
-            return (), ()
-        lists.append(path[:at])
-        shape, path = shape.item, path[at + 1 :]
-    return (tuple(lists), path) if path and is_plain(shape, path) else ((), ())
+def _written(shape: Shape, name: str, paths: list[Path]) -> Take:
+    """The section without all else, as JSON: there 1, 1.0 and true are three values, as they are for a rule that writes them out."""
+    structure = _structure(shape, name, _tree(paths))
 
-
-def _quick(shape: Shape, name: str, lists: tuple[Path, ...], fields: list[Path]) -> Take:
-    """Fields of the section, or of each item of a list, in one call. Where an object on the way is null: its fields one by one, the rest in one."""
-    groups: dict[Path, list[Path]] = {}
-    for field in fields:
-        groups.setdefault(field[:-1], []).append(field)
-    below = tuple(part for path in lists for part in (*path, "*"))
-    parts = [(_call(lists, group), _one_by_one(shape, name, [(*below, *field) for field in group])) for group in groups.values()]
-    whole = _call(lists, fields)
-
-    def take(section: Any) -> Any:
-        try:
-            return whole(section)
-        except (AttributeError, TypeError):
-            return (_APART, *[_either(section, *part) for part in parts])
+    def take(section: Any) -> bytes:
+        return _encode(msgspec.convert(section, structure, from_attributes=True))
 
     return take
 
 
-def _either(section: Any, quick: Take, one_by_one: Take) -> Any:
-    try:
-        return quick(section)
-    except (AttributeError, TypeError):
-        return _APART, one_by_one(section)
+def _tree(paths: list[Path]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        place = tree
+        for part in path:
+            place = place.setdefault(part, {})
+    return tree
 
 
-def _call(lists: tuple[Path, ...], fields: list[Path]) -> Take:
-    """Raises AttributeError, TypeError for a null on the way."""
-    take: Take = attrgetter(*(".".join(field) for field in fields))
-    for path in reversed(lists):
-        take = _each(attrgetter(".".join(path)), take)
-    return take
-
-
-def _each(items: Take, take: Take) -> Take:
-    return lambda holder: tuple(map(take, items(holder)))
+def _structure(shape: Shape, name: str, tree: dict[str, Any]) -> Any:
+    """A type with the fields of the tree alone."""
+    if shape.kind == "object":
+        fields = [(part, _structure(shape.fields[part], f"{name}_{part}", below) | None, None) for part, below in tree.items()]
+        return msgspec.defstruct(name, fields, gc=False)
+    if shape.kind == "list" and shape.item is not None and shape.item.kind == "object":
+        return list[_structure(shape.item, name, tree.get("*", {})) | None]  # type: ignore[misc]
+    return Any
 
 
 def _one_by_one(shape: Shape, name: str, paths: list[Path]) -> Take:
     """Each value by itself, with how deep a null stands on the way to it."""
     extractor = Extractor({name: shape}, [(name, *path) for path in paths])
 
-    def take(section: Any) -> Any:
-        return tuple(extractor.values(_Holder(name, section)))
+    def take(section: Any) -> str:
+        return repr(extractor.values(_Holder(name, section)))
 
     return take
 
