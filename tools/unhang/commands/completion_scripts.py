@@ -17,7 +17,7 @@ class Option:
     names: tuple[str, ...]
     choices: tuple[str, ...]
     takes: str
-    words: str
+    help_text: str
     repeatable: bool
 
 
@@ -38,8 +38,8 @@ def command_of(name: str, purpose: str, parser: argparse.ArgumentParser) -> Comm
 def _option(action: argparse.Action) -> Option:
     takes = "" if action.nargs == 0 else str(action.metavar or action.dest)
     repeatable = isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+", argparse.REMAINDER)
-    words = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
-    return Option(tuple(action.option_strings), tuple(map(str, action.choices or ())), takes, words, repeatable)
+    help_text = (action.help or "").replace("%(default)s", str(action.default)).replace("%%", "%")
+    return Option(tuple(action.option_strings), tuple(map(str, action.choices or ())), takes, help_text, repeatable)
 
 
 def bash_script(commands: Sequence[Command]) -> str:
@@ -97,7 +97,7 @@ def _zsh_spec(option: Option) -> str:
     value = f":{_plain(option.takes)}:{action}" if option.takes else ""
     if not option.names:
         return _quoted(f"{'*' if option.repeatable else ''}{value}")
-    shown = f"[{_plain(option.words)}]{value}"
+    shown = f"[{_plain(option.help_text)}]{value}"
     if option.repeatable:
         return " ".join(_quoted(f"*{name}{shown}") for name in option.names)
     if len(option.names) == 1:
@@ -105,9 +105,9 @@ def _zsh_spec(option: Option) -> str:
     return f"'({' '.join(option.names)})'{{{','.join(option.names)}}}{_quoted(shown)}"
 
 
-def _plain(words: str) -> str:
+def _plain(help_text: str) -> str:
     """Without what ends a part of a specification."""
-    return " ".join(re.sub(r"[\[\]:\\\\]", " ", words).split())
+    return " ".join(re.sub(r"[\[\]:\\\\]", " ", help_text).split())
 
 
 def _quoted(text: str) -> str:

@@ -29,8 +29,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to explain."""
-    words = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
-    parser.add_argument("id", nargs="+", metavar="ID", help=words)
+    examples = "a rule's id, xid 79, sxid 20034, NCCL_P2P_LEVEL, driver 535.154.05, 535, nccl 2.21.5, torch 2.9.1, cuda 12.8, H100, DRV-545-P2P"
+    parser.add_argument("id", nargs="+", metavar="ID", help=examples)
     add_format_option(parser, ("table", "json"))
     parser.add_argument("-v", "--verbose", action="store_true", help="show the expressions of a rule too")
     parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
@@ -74,5 +74,5 @@ def _text(topic: dict[str, Any], width: int, verbose: bool) -> str:
 
 
 def _wrapped(name: str, text: str, width: int) -> list[str]:
-    words = " ".join(printable(str(text).replace("\n", " ")).split())
-    return textwrap.wrap(words, width, initial_indent=f"  {name:<14} ", subsequent_indent=" " * 17, break_long_words=False, break_on_hyphens=False)
+    line = " ".join(printable(str(text).replace("\n", " ")).split())
+    return textwrap.wrap(line, width, initial_indent=f"  {name:<14} ", subsequent_indent=" " * 17, break_long_words=False, break_on_hyphens=False)

@@ -55,10 +55,10 @@ def rank_causes(
     evidence = _without_needless_hints(evidence)
     evidence += usual_causes(facts, evidence)
     trouble = is_trouble(facts, more, without)
-    words = _of_words(facts, wording, trouble=trouble) if wording is not None else []
+    by_wording = _of_wording(facts, wording, trouble=trouble) if wording is not None else []
     points = _points(rows, evidence)
     points = _points(
-        rows, evidence, [replace(one, weight=one.weight * BESIDE_CLEAR) for one in words] if _stands_clear([one.score for one in points]) else words
+        rows, evidence, [replace(one, weight=one.weight * BESIDE_CLEAR) for one in by_wording] if _stands_clear([one.score for one in points]) else by_wording
     )
     believed = shares(one.score for one in points)
     top = points[0].score if points else 0.0
@@ -79,13 +79,13 @@ class _Points:
     against: tuple[Evidence, ...]
 
 
-def _points(rows: Iterable[str], evidence: Sequence[Evidence], words: Sequence[Evidence] = ()) -> list[_Points]:
+def _points(rows: Iterable[str], evidence: Sequence[Evidence], by_wording: Sequence[Evidence] = ()) -> list[_Points]:
     """The causes by their points. Words add to what speaks for a cause, and fill the list up to a few causes."""
     found = []
     for cause in rows:
         pro = sorted((one for one in evidence if one.cause == cause and one.weight > 0), key=lambda one: -one.weight)
         con = [one for one in evidence if one.cause == cause and one.weight < 0]
-        alike = [one for one in words if one.cause == cause]
+        alike = [one for one in by_wording if one.cause == cause]
         aloud = added_up(one.weight for one in pro) + sum(one.weight for one in con)
         found.append(_Points(cause, aloud + sum(one.weight for one in alike), aloud, (*pro, *alike), tuple(con)))
     found.sort(key=lambda one: (-one.score, one.cause))
@@ -101,7 +101,7 @@ def _without_needless_hints(evidence: Sequence[Evidence]) -> list[Evidence]:
     return [one for one in evidence if not one.id.startswith(FAMILY)]
 
 
-def _of_words(facts: Facts, wording: Wording, *, trouble: bool) -> list[Evidence]:
+def _of_wording(facts: Facts, wording: Wording, *, trouble: bool) -> list[Evidence]:
     """What the words of the log make likely; nothing where the job came to its end, or the words are those of healthy logs."""
     if not trouble and (not facts.events or facts.of("healthy_end") or facts.of("average_bandwidth")):
         return []
@@ -145,8 +145,8 @@ def _is_fault(event: Event) -> bool:
     """An error, or a symptom that says more than that something else went wrong before."""
     if event.quoted or event.signature.kind not in ("error", "symptom"):
         return False
-    words = set(event.signature.for_.values())
-    return event.signature.kind == "error" or not words or bool(words & {"decisive", "strong", "supporting"})
+    weights = set(event.signature.for_.values())
+    return event.signature.kind == "error" or not weights or bool(weights & {"decisive", "strong", "supporting"})
 
 
 def _severity(points: _Points, share: float, top: float, trouble: bool, full: str) -> str:

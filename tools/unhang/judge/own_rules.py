@@ -117,10 +117,10 @@ class Open:
             elif forms.shortcut is not None and settled is not None:
                 functions.append(forms.shortcut.passes)
                 counts += [(number, verdict, items) for verdict, items in settled]
-        left = len(self.bundle.rules) - len(skipped)
-        self.skipped, self.quick = tuple(skipped), tuple(quick) if len(quick) == left else ()
+        undecided = len(self.bundle.rules) - len(skipped)
+        self.skipped, self.quick = tuple(skipped), tuple(quick) if len(quick) == undecided else ()
         self.votes = tuple(votes) if len(votes) == len(self.bundle.rules) else ()
-        if len(functions) == left:
+        if len(functions) == undecided:
             self.functions, self.outcome = tuple(functions), BundleVerdicts((*counts, *skipped), (), ())
 
     def _skipped_alike(self, forms: _Forms, sections: Any) -> tuple[Passes, int] | None:

@@ -60,10 +60,10 @@ def outstanding(nodes: Sequence[Mapping[str, Any]], rates: Rates) -> list[Rise]:
 
 def median_without(counts: Sequence[int], one: int) -> float:
     """The median of sorted counts, one of them (its first) left out; 0 where nothing is left."""
-    gone, left = bisect_left(counts, one), len(counts) - 1
-    if not left:
+    gone, others = bisect_left(counts, one), len(counts) - 1
+    if not others:
         return 0.0
-    low, high = ((left - 1) // 2, left // 2)
+    low, high = ((others - 1) // 2, others // 2)
     return (counts[low + (low >= gone)] + counts[high + (high >= gone)]) / 2
 
 
