@@ -39,11 +39,17 @@ def checked_inventory(named: str, option: str = "--inventory") -> str:
 
 
 def checked_output(named: str, option: str = "--out") -> Path:
-    """Where a document may be written. Raises UserError for a pipe, a device or a folder, which would wait for a reader or be replaced."""
+    """Where a document may be written. Raises UserError for a pipe, a device or a folder, which would wait for a reader or be replaced.
+
+    And for a folder in which nothing can be written: known before the work is done, and not when half an hour of it is to be kept.
+    """
     path = Path(named)
     kind = "a folder" if path.is_dir() else irregular(path)
     if kind:
         raise UserError(f"{option}: expected a file to write at {named}, found {kind}")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
+        found = "one that may not be written" if path.parent.is_dir() else "none"
+        raise UserError(f"{option}: expected a folder to write {path.name} in, found {found} at {path.parent}")
     return path
 
 

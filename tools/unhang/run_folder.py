@@ -115,7 +115,10 @@ def read_node(path: Path) -> dict[str, Any]:
 
 def write_atomically(path: Path, text: str) -> None:
     """Replaces a file atomically. Lone surrogates, which UTF-8 cannot encode, become "?". Raises OSError that names the file."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, str(path)) from None  # not a name that nobody has given
     try:
         with os.fdopen(handle, "wb") as target:
             target.write(text.encode("utf-8", "replace"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import threading
@@ -11,7 +12,9 @@ import pytest
 from judge_cases import node, write_run
 
 from unhang.cli import main
+from unhang.commands.smoke_showing import deliver
 from unhang.given_files import checked_inventory, irregular
+from unhang.run_folder import write_atomically
 
 HOSTS = "all:\n  hosts:\n    gpu001: {}\n"
 
@@ -92,3 +95,41 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(here, capsys, monkeypatch):
     monkeypatch.setattr("unhang.lint.linting.PIPE_PATIENCE_S", 0.1)
     assert main(["lint", "pipe"]) == 2
     assert capsys.readouterr().err == "unhang: pipe: cannot be read: nothing came through the pipe for 0.1 s\n"
+
+
+WRITING = [
+    ["smoke", "--local", "--out"],
+    ["smoke", "--local", "--burn-in", "30m", "--out"],
+    ["report", "run", "--format", "html", "--out"],
+    ["judge", "run", "--out"],
+    ["policy", "--from", "run", "--out"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRITING, ids=" ".join)
+def test_a_folder_in_which_nothing_can_be_written_is_said_before_the_work_is_done(here, capsys, arguments):
+    capsys.readouterr()
+    assert main([*arguments, "nowhere/result"]) == 2
+    assert capsys.readouterr() == ("", "unhang: --out: expected a folder to write result in, found none at nowhere\n")
+    Path("shut").mkdir(mode=0o555)
+    here.chmod(0o755)
+    before = os.geteuid()
+    try:
+        os.seteuid(before or 65534)
+        code = main([*arguments, "shut/result"])
+    finally:
+        os.seteuid(before)
+    assert (code, capsys.readouterr()) == (2, ("", "unhang: --out: expected a folder to write result in, found one that may not be written at shut\n"))
+
+
+def test_what_cannot_be_written_names_the_file_that_was_meant(here):
+    with pytest.raises(OSError) as problem:
+        write_atomically(Path("nowhere/report.html"), "text")
+    assert problem.value.filename == "nowhere/report.html"
+
+
+def test_a_result_that_cannot_be_kept_is_shown_all_the_same(here, capsys):
+    asked = argparse.Namespace(out="nowhere/result.json", format="json")
+    with pytest.raises(OSError):
+        deliver({"schema": "unhang/smoke/1", "verdict": "pass"}, asked)
+    assert json.loads(capsys.readouterr().out)["verdict"] == "pass"

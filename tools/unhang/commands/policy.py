@@ -14,6 +14,7 @@ from unhang import run_folder
 from unhang.commands import audit
 from unhang.commands.common_options import add_examples
 from unhang.errors import UserError
+from unhang.given_files import checked_output
 from unhang.judge.documents import InvalidNode, to_facts
 from unhang.nodeset import expand_limit, fold_hosts
 from unhang.plan.policy_from_nodes import Draft, bandwidth_rows, policy_from_nodes, render_policy
@@ -49,6 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out) if arguments.out else None
     if out and out.exists():
         raise UserError(f"--out: expected no file at {out}, found one; it stays as it is")
+    if out:
+        checked_output(arguments.out)
     source = source_run(arguments)
     nodes = good_nodes(source, arguments.limit)
     draft = policy_from_nodes({host: node["facts"]["sections"] for host, node in nodes.items()})
@@ -67,7 +70,7 @@ def source_run(arguments: argparse.Namespace) -> Path:
     try:
         return run_folder.find_run(arguments.source)
     except UserError:
-        if "/" in arguments.source:
+        if "/" in arguments.source or arguments.source == "latest":
             raise
     given = argparse.Namespace(inventory=arguments.inventory, limit=arguments.source, forks=arguments.forks, out=None, ansible=arguments.ansible)
     return audit.read_nodes(given)

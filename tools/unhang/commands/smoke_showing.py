@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Mapping
@@ -24,9 +25,21 @@ def exit_code(document: Mapping[str, Any]) -> int:
 
 
 def deliver(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
-    """Writes unhang/smoke/1 or unhang/burn-in/1 to standard output in the format asked for, and as JSON to the file that --out names."""
-    if arguments.out:
-        write_atomically(Path(arguments.out), render_json(document))
+    """Writes unhang/smoke/1 or unhang/burn-in/1 to standard output in the format asked for, and as JSON to the file that --out names.
+
+    What could not be written to the file is on standard output all the same: it took minutes of many GPUs.
+    """
+    try:
+        if arguments.out:
+            write_atomically(Path(arguments.out), render_json(document))
+    except OSError:
+        with contextlib.suppress(OSError):
+            _print(document, arguments)
+        raise
+    _print(document, arguments)
+
+
+def _print(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
     if arguments.format == "json":
         print(render_json(document))
     elif arguments.format == "junit":
