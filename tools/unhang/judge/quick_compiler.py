@@ -229,12 +229,22 @@ class QuickCompiler(QuickFilters):
     def visit_Test(self, node: nodes.Test) -> tuple[Kind, Quick]:
         name = TEST_NAMES.get(node.name, node.name)
         if name in ("known", "unknown"):
-            raise NotQuick("a question for the reason of a null")
+            return self.is_in_table(node.node, name == "known")
         kind, run = self.visit(node.node)
+        if name == "startswith" and len(node.args or []) == 1 and not isinstance(node.args[0], nodes.Const):
+            beginning = self.visit(node.args[0])[1]
+            return Kind(FLAG), lambda seen: str(run(seen)).startswith(str(beginning(seen)))
         if name not in LITERAL_TESTS:
             raise NotQuick(f"test {name}")
         check = self.check(name, kind, node.args or [], keywords_of(node))
         return Kind(FLAG), lambda seen: check(None, run(seen))
+
+    def is_in_table(self, node: nodes.Node, wanted: bool) -> tuple[Kind, Quick]:
+        """tables.NAME[KEY].FIELD is known. Of anything else it is a question for the reason of a null."""
+        if not isinstance(node, nodes.Getattr) or not isinstance(node.node, nodes.Getitem):
+            raise NotQuick("a question for the reason of a null")
+        field = self.of_row(node.node, [node.attr])[1]
+        return Kind(FLAG), lambda seen: (field(seen) is not None) is wanted
 
     def check(self, name: str, kind: Kind, arguments: list[nodes.Expr], keywords: dict[str, Any]) -> Any:
         """The test that judging in full uses too, with constants: (nothing, value) -> bool."""
