@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 
 import pytest
 from rollout_plans import planned
@@ -143,8 +144,18 @@ def test_a_file_that_is_none_of_ours_is_passed_over_and_the_others_count(tmp_pat
     assert measured_steps(tmp_path, "2026-11-05T00:00:00Z") == [StepMinutes("reboot", 1.0, 1)]
 
 
+@pytest.fixture
+def far_from_utc(monkeypatch):
+    """The controller's own zone, which no time of a file is in."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
 @pytest.mark.parametrize("content", [b"", b"no JSON", b"[]", b"\xff", b'{"schema": "unhang/step-durations/1"}', None])
-def test_a_file_that_cannot_be_read_is_passed_over(tmp_path, content):
+def test_a_file_that_cannot_be_read_is_passed_over(tmp_path, content, far_from_utc):
     kept(tmp_path, "good", "2026-11-01T00:00:00", {"frame": [LONGEST_S * len(FRAME)]})  # a time without a zone is UTC
     (tmp_path / "bad").mkdir()
     if content is None:
