@@ -16,7 +16,7 @@ from machine.machine import Frozen, Machine
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h200x2" / "nvml.json"
 # Two workers take a file each, and what is left then goes to the one that is free: what all others wait for first, and the shortest last.
-ORDER = ("kept", "not_booted", "that_fails", "another_kernel", "host_settings", "image")
+ORDER = ("kept", "not_booted", "that_fails", "rollout", "another_kernel", "host_settings", "image")
 
 
 def pytest_collection_modifyitems(items):

@@ -60,18 +60,28 @@ class Site:
     def prepared(self, arguments, variables, playbook=None):
         """(command, options of subprocess) of a playbook, of one with nothing but the role unless it is named."""
         work = self.machine.folder
-        options = " ".join(self.machine.ssh_arguments()).replace(f"-p {self.machine.port} ", "")
-        # A connection that the guest no longer answers is given up, however it went away.
-        options += " -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=8"
-        host = {
-            "ansible_host": "127.0.0.1", "ansible_port": self.machine.port, "ansible_user": "root", "ansible_ssh_common_args": options,
-            "ansible_python_interpreter": "/usr/bin/python3", "unhang_policy": self.policy, **self.variables, **variables,
-        }  # fmt: skip
+        host = {**reached(self.machine), "unhang_policy": self.policy, **self.variables, **variables}
         inventory = work / "hosts.json"
         inventory.write_text(json.dumps({"all": {"hosts": {"vm": host}}}))
         command = [sys.executable, "-m", "ansible.cli.playbook", str(playbook or write_play(work, "kernel")), "-i", str(inventory), *arguments]
-        # The log has the time of each line: where a slow play spent it.
-        return command, {"cwd": PROJECT, "env": {**environment(work), "ANSIBLE_LOG_PATH": str(work / "ansible.log")}, "stdin": subprocess.DEVNULL}
+        return command, in_folder(work)
+
+
+def in_folder(work):
+    """Options of subprocess for a program of the controller that keeps its own files in this folder."""
+    # The log has the time of each line: where a slow play spent it.
+    return {"cwd": PROJECT, "env": {**environment(work), "ANSIBLE_LOG_PATH": str(work / "ansible.log")}, "stdin": subprocess.DEVNULL}
+
+
+def reached(machine):
+    """Variables with which Ansible reaches the machine."""
+    options = " ".join(machine.ssh_arguments()).replace(f"-p {machine.port} ", "")
+    # A connection that the guest no longer answers is given up, however it went away.
+    options += " -o ConnectTimeout=30 -o ServerAliveInterval=15 -o ServerAliveCountMax=8"
+    return {
+        "ansible_host": "127.0.0.1", "ansible_port": machine.port, "ansible_user": "root", "ansible_ssh_common_args": options,
+        "ansible_python_interpreter": "/usr/bin/python3",
+    }  # fmt: skip
 
 
 def site_of(machine):
