@@ -34,6 +34,7 @@ _NAME = r"(?P<subject>[\w.@-]{1,32})"
 _DOWN = r"[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b"
 _DOWN_TEXTS = ("ink down", "ink Down", "ink is down", "ink is Down", "ink DOWN", "ink is DOWN")
 _FAILED = r"(?:[Ff]ail|[Ee]rror|[Ff]atal|timed out)"
+_COMPLAINT = r"(?:[Ff]ail|[Ee]rror|[Ff]atal|[Ii]nsufficient|[Uu]nable|[Cc]annot|[Cc]orrupt|[Rr]efus|[Oo]verheat|[Tt]ime(?:d |-)?out|not respond)"
 
 PATTERNS = (
     ("xid", ("Xid (",), r"NVRM: Xid \(" + _PCI + r"\): (?P<code>\d{1,6})(?:,|$)"),
@@ -108,6 +109,13 @@ MESSAGES = (
     ("clock-unstable", ("Marking clocksource",), r"clocksource: .{0,80}Marking clocksource 'tsc.{0,8}' as unstable"),
     ("page-allocation", ("page allocation failure: order:",), r".{1,64}: page allocation failure: order:\d"),
     ("pcie-contained", ("DPC: containment event",), r"pcieport " + _PCI + r": .{0,20}DPC: containment event"),
+    # Last, for what none of them knows; ACCESS_REG is refused on healthy machines too, where a register is not for this function of the card.
+    ("driver-complaint", ("NVRM: ", "nvidia-nvswitch", "nvidia-uvm: "), r"(?:NVRM: |nvidia-nvswitch\d{1,4}: |nvidia-uvm: ).{0,300}" + _COMPLAINT),
+    (
+        "driver-complaint",
+        ("mlx5_core 0000:", "bnxt_en 0000:", "efa 0000:", "ice 0000:"),
+        r"(?:mlx5_core|bnxt_en|efa|ice) " + _PCI + r"(?!.{0,80}ACCESS_REG).{0,300}" + _COMPLAINT,
+    ),
 )
 NEEDLES = tuple(sorted({needle for _what, needles, _pattern in PATTERNS + MESSAGES for needle in needles}))
 GPU_LIBRARIES = ("libnccl", "libcuda", "libnvidia", "libtorch_cuda", "libc10_cuda", "libcudart", "libcudnn", "libcublas")

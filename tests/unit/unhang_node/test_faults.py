@@ -95,6 +95,13 @@ FAULTS = [
         "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot (27W).",
         Fault("other", None, "0000:5c:00.0", "rdma-card-power", None),
     ),
+    ("NVRM: something new could not: unable to map the frobnicator", Fault("other", None, None, "driver-complaint", None)),
+    ("nvidia-nvswitch3: open failed, of a new kind", Fault("other", None, None, "driver-complaint", None)),
+    ("nvidia-uvm: new thing timed out", Fault("other", None, None, "driver-complaint", None)),
+    ("mlx5_core 0000:5c:00.0: a_new_function:299:(pid 12): Refused by the firmware", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
+    ("bnxt_en 0000:5c:00.0 eth2: a new error", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
+    ("efa 0000:5c:00.0: Failed to do something new", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
+    ("ice 0000:5c:00.0: insufficient of something new", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
     ("ib0: multicast join failed for ff12:401b:ffff:0000:0000:0000:ffff:ffff, status -22", Fault("other", None, None, "ipoib-join", None)),
     ("NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 3 timed out", Fault("other", None, None, "transmit-queue", None)),
     ("neighbour: arp_cache: neighbor table overflow!", Fault("other", None, None, "neighbour-table", None)),
@@ -142,6 +149,9 @@ FAULTS = [
 ]
 
 HEALTHY = [
+    "mlx5_core 0000:5c:00.0: mlx5_cmd_out_err:815:(pid 7): ACCESS_REG(0x805) op_mod(0x1) failed, status bad parameter(0x3), syndrome (0x0), err(-22)",
+    "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build",
+    "NVRM: Persistence mode is deprecated and will be removed in a future release. Please use nvidia-persistenced instead.",
     "EDAC MC0: Giving out device to module i10nm_edac controller Intel_10nm Socket#0 IMC#0: DEV 0000:7e:0c.0 (INTERRUPT)",
     "DMAR: [Firmware Bug]: No firmware reserved region can cover this RMRR",
     "mlx5_core 0000:3b:00.0: 252.048 Gb/s available PCIe bandwidth (16.0 GT/s PCIe x16 link)",
