@@ -24,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "unhang playbook NAME [ansible-playbook's options]"
     add_examples(parser, EXAMPLES)
     parser.add_argument("name", metavar="NAME", help="audit, smoke, preprovision, remediate (which previews) or rollback (which previews)")
-    parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="options of ansible-playbook: -i, --limit, -e, --become …")
+    rest = parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="options of ansible-playbook: -i, --limit, -e, --become …")
+    rest.required = False  # argparse names it among what is missing, though it may be left out
 
 
 def run(arguments: argparse.Namespace) -> int:

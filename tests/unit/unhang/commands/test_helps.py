@@ -77,6 +77,7 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["-i", "inventory/my cluster", "audit", "-q"], "did you mean: unhang audit -i 'inventory/my cluster' -q"),
         (["completion", "bsh"], "did you mean bash?"),
         (["playbook", "remedate"], "did you mean remediate?"),
+        (["playbook"], "required: NAME\n"),
         (["explain", "xid"], "unhang explain xid 79"),
     ],
 )
