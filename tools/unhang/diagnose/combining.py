@@ -21,6 +21,7 @@ from unhang.diagnose import placement_rules as placement
 from unhang.diagnose import progress_rules as progress
 from unhang.diagnose import rank_rules as ranks
 from unhang.diagnose import setting_rules as settings
+from unhang.diagnose import shape_rules as shapes
 from unhang.diagnose import stack_rules as stacks
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
@@ -132,6 +133,12 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     ranks.collective_in_a_branch_of_one_rank,
     peers.driver_package_upgraded_and_hang,
     peers.steps_worked_and_another_library_does,
+    shapes.tasks_run_alone,
+    shapes.settings_of_processes_differ,
+    shapes.ranks_of_a_host_over_the_network,
+    shapes.one_rank_says_something_else,
+    shapes.late_rank_goes_on,
+    shapes.other_end_went_away,
 )
 
 

@@ -31,7 +31,10 @@ def store_of_this_host_is_silent(facts: Facts) -> Iterator[Evidence]:
     """A rank asks for the store on its own host: no firewall and no other network is between the two."""
     asked = facts.of("local_store_silent")
     if asked and facts.of("clients_joined"):
-        yield Evidence("firewall_ports", -SUPPORTING, "the store that does not answer is on the same host", (asked[0],), "store-of-this-host")
+        why = "the store that does not answer is on the same host: no firewall is between, and a rank of another host asks its own"
+        yield Evidence("firewall_ports", 1 - STRONG, why, (asked[0],), "store-of-this-host")
+        yield Evidence("launch_mismatch", HINTING, why, (asked[0],), "store-of-this-host")
+        yield Evidence("dns_hostname", HINTING, why, (asked[0],), "store-of-this-host")
 
 
 def proxy_and_nobody_met(facts: Facts) -> Iterator[Evidence]:

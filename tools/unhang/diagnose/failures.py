@@ -48,7 +48,14 @@ def failed_by_itself(facts: Facts) -> bool:
         return False
     crashed = any(event.fields["code"] in CRASHES and not event.quoted for event in facts.of("failed_exit"))
     first = facts.first_error
-    return crashed or (first is not None and (first.fields.get("what") or "") in OF_THE_PROGRAM)
+    return crashed or _was_signalled(facts) or (first is not None and (first.fields.get("what") or "") in OF_THE_PROGRAM)
+
+
+def _was_signalled(facts: Facts) -> bool:
+    """Whether the process that failed first was ended by a signal, or the whole job by a person or a scheduler, before anybody waited."""
+    failed = failed_of_root(facts)
+    code = failed.exit.fields["code"] if failed else None
+    return (code is not None and code.startswith("-")) or any(not event.quoted for event in facts.of("interrupted"))
 
 
 def killed_first(facts: Facts) -> Event | None:

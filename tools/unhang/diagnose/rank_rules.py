@@ -14,6 +14,7 @@ from unhang.diagnose.weights import WEIGHTS
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 BRANCH_LINES = 6
 NEAR_LINES = 15  # single-rank work that stands so close before a time-out was going on
+CLOCKS_DIFFER_S = 2.0  # how far the stamps of hosts may lie apart
 START_UP_SEQ = 50  # a collective so early belongs to start-up
 LATE_SEQ = 1000  # one so late does not
 SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
@@ -22,7 +23,7 @@ SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCA
 
 def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
     by_group: dict[str | None, list[Timeout]] = {}
-    for one in facts.timeouts:
+    for one in _begun_before_the_first_gave_up(facts.timeouts):
         by_group.setdefault(one.group, []).append(one)
     for several in by_group.values():
         alike = _oldest_of_each_rank(several)
@@ -39,6 +40,12 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
             )
         elif len({one.numel for one in alike if one.numel}) > 1 and ops & set(SAME_SIZE):
             yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
+
+
+def _begun_before_the_first_gave_up(timeouts: Sequence[Timeout]) -> list[Timeout]:
+    """Without collectives that a rank entered when others had given up already: it came late, and meets nobody."""
+    ends = [one.event.prefix.time_s for one in timeouts if one.event.prefix.time_s is not None]
+    return [one for one in timeouts if one.event.prefix.time_s is None or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S]
 
 
 def _oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
