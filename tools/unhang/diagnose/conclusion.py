@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from unhang.diagnose.facts import Facts, evidence_of
-from unhang.diagnose.failures import failed_of_root, who_failed
+from unhang.diagnose.failures import failed_of_root, rank_of, who_failed
 from unhang.diagnose.reading import Input
 from unhang.diagnose.scanning import Event
-from unhang.diagnose.signs import hang_signs
+from unhang.diagnose.signs import hang_signs, near_end
 
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
 ASK_ALL_RANKS = (
@@ -49,6 +49,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
     if ends:
         return Conclusion("healthy", "the job came to its end, and nothing went wrong before", ends[-1])
+    if told := end_in_own_words(facts):
+        return Conclusion("healthy", "nothing went wrong, and the program's own last words tell of its end", told)
     if _is_of_a_job(facts):
         return Conclusion(
             "no_end", "the log ends without a word: no failure and no end of the job stands in it, as when a job hangs in silence", ask=ASK_ALL_RANKS
@@ -56,6 +58,19 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if any(facts.of(name) for name in _OF_A_MACHINE_FACTS):
         return Conclusion("healthy", "no fault stands in what the machine's tools print here")
     return Conclusion("no_end", "neither a failure nor an end of the job stands in what can be read of this log", ask=ASK_ALL_RANKS)
+
+
+def end_in_own_words(facts: Facts) -> Event | None:
+    """The last line in which a program tells of its own end, where it stands at the end of the log; of ranks that speak, each has to tell of it."""
+    told = [event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)]
+    ended = {_rank(event) for event in facts.of("end_told")} - {None}
+    heard = {rank_of(event) for event in facts.events} - {None} if ended else set()
+    return told[-1] if told and heard <= ended else None
+
+
+def _rank(event: Event) -> int | None:
+    named = event.fields.get("rank")
+    return int(named) if named else rank_of(event)
 
 
 def _without_cause(facts: Facts) -> Conclusion:

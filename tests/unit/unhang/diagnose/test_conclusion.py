@@ -95,6 +95,21 @@ def test_end_of_a_healthy_job_is_seen(tmp_path, capsys, text):
     assert code == 0 and answer["outcome"]["word"] == "healthy"
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("step 3 | loss 2.8\nfinished, loss 2.8", "healthy"),
+        ("step 3 | loss 2.8\nrank 0 of 2: finished, loss 2.8\nrank 1 of 2: finished, loss 2.9", "healthy"),
+        ("rank 1: step 3 | loss 2.8\nrank 0: finished, loss 2.8", "no_end"),
+        ("finished, loss 2.8\n" + "\n".join(f"step {step} | loss 2.8" for step in range(20)), "no_end"),
+        ("step 3 | loss 2.8\nepoch 3 finished: 2.8", "no_end"),
+    ],
+    ids=["last-line", "all-ranks", "one-rank-of-two", "not-at-the-end", "an-epoch"],
+)
+def test_end_in_the_programs_own_words_counts_at_the_end_and_for_all_ranks_that_speak(tmp_path, capsys, text, word):
+    assert run(tmp_path, capsys, text)[1]["outcome"]["word"] == word
+
+
 @pytest.mark.parametrize("order", [(KEY_ERROR, SEVEN), (SEVEN, KEY_ERROR)], ids=["raised-above", "raised-below"])
 def test_rank_that_raised_is_the_cause_and_the_watchdogs_are_echoes(tmp_path, capsys, order):
     # Without a stamp on the traceback its place in the file decides; the rank that wrote no watchdog line is the one that raised.
