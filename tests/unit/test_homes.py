@@ -21,27 +21,27 @@ BY_PREFIX = ("visit_", "write_", "of_")  # methods for the kinds of a syntax tre
 
 
 @functools.cache
-def trees() -> dict[str, ast.Module]:
+def texts() -> dict[str, str]:
     paths = sorted(path for folder in SOURCES for path in (HOME / folder).rglob("*.py"))
-    return {str(path.relative_to(HOME)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    return {str(path.relative_to(HOME)): path.read_text(encoding="utf-8") for path in paths}
 
 
 @functools.cache
-def users() -> dict[str, set[str]]:
-    """Name -> the files that use it as a variable, an attribute or an import."""
-    found: dict[str, set[str]] = collections.defaultdict(set)
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                for one in node.names:
-                    found[one.name].add(path)
-            elif isinstance(node, (ast.Attribute, ast.Name)):
-                found[node.attr if isinstance(node, ast.Attribute) else node.id].add(path)
-    return found
+def tree_of(path: str) -> ast.Module:
+    return ast.parse(texts()[path])
+
+
+def uses(node: ast.AST, names: tuple[str, ...]) -> bool:
+    """Whether it uses one of the names, as a variable, an attribute or an import."""
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return any(one.name in names for one in node.names)
+    return (isinstance(node, ast.Attribute) and node.attr in names) or (isinstance(node, ast.Name) and node.id in names)
 
 
 def readers(*names: str) -> set[str]:
-    return {path for name in names for path in users()[name]}
+    """Files that use one of the names. Only those that mention it are parsed."""
+    found = {path for path, text in texts().items() if any(name in text for name in names)}
+    return {path for path in found if any(uses(node, names) for node in ast.walk(tree_of(path)))}
 
 
 def defined(tree: ast.Module) -> set[str]:
@@ -54,11 +54,11 @@ def defined(tree: ast.Module) -> set[str]:
 
 
 def test_no_name_is_used_nowhere():
-    words = collections.Counter()
-    tasks = [path for folder in ("roles", "playbooks") for path in (HOME / folder).rglob("*.yml")]
-    for path in [*map(HOME.joinpath, trees()), *tasks]:
-        words.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
-    once = {(path, name) for path, tree in trees().items() for name in defined(tree) if words[name] == 1 and not name.startswith("__")}
+    tasks = [path.read_text(encoding="utf-8") for folder in ("roles", "playbooks") for path in (HOME / folder).rglob("*.yml")]
+    words = collections.Counter(word for text in [*texts().values(), *tasks] for word in re.findall(r"\w+", text))
+    defines = re.compile(r"(?:def|class) +(\w+)|^ *(\w[\w, ]*)\b[^=\n]* = |^ +(\w+): ", re.MULTILINE)
+    lone = [path for path, text in texts().items() if any(words[word] == 1 for found in defines.findall(text) for word in re.findall(r"\w+", " ".join(found)))]
+    once = {(path, name) for path in lone for name in defined(tree_of(path)) if words[name] == 1 and not name.startswith("__")}
     assert sorted(one for one in once if one[1] not in CALLED_FROM_OUTSIDE and not one[1].startswith(BY_PREFIX)) == []
 
 
@@ -88,21 +88,20 @@ def test_a_value_of_nccl_is_checked_by_one_function():
 def test_the_folder_of_runs_is_named_in_one_place():
     """The callback declares it as its option, of which Ansible reads the environment."""
 
-    def says(tree: ast.Module) -> bool:
-        return any(isinstance(node, ast.Constant) and node.value == "UNHANG_RUNS" for node in ast.walk(tree))
-
-    assert [path for path, tree in trees().items() if says(tree)] == ["tools/unhang/run_folder.py"]
+    mentioned = [path for path, text in texts().items() if "UNHANG_RUNS" in text]
+    named = [path for path in mentioned for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant) and node.value == "UNHANG_RUNS"]
+    assert named == ["tools/unhang/run_folder.py"]
     assert readers("RUNS_ENV") == {f"tools/unhang/{name}.py" for name in ("run_folder", "ansible/playbook_command", "commands/playbook")}  # both hand it on
 
 
 def test_a_named_tuple_of_the_node_is_built_by_keyword():
     """Two values may stand by position; a third could be taken for another."""
-    node = {path: tree for path, tree in trees().items() if path.startswith(("module_utils", "library"))}
-    classes = [one for tree in node.values() for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
-    named = {one.name for one in classes if any(isinstance(base, ast.Name) and base.id == "NamedTuple" for base in one.bases)}
+    node = {path: text for path, text in texts().items() if path.startswith(("module_utils", "library"))}
+    named = {name for text in node.values() for name in re.findall(r"^class (\w+)\(NamedTuple\):", text, re.MULTILINE)}
     assert len(named) > 50
-    calls = [(path, one) for path, tree in node.items() for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)]
-    assert [f"{path}:{one.lineno}" for path, one in calls if one.func.id in named and len(one.args) > 2] == []
+    building = re.compile(rf"\b({'|'.join(named)})\(")
+    calls = [(path, one) for path, text in node.items() if building.search(text) for one in ast.walk(tree_of(path)) if isinstance(one, ast.Call)]
+    assert [f"{path}:{one.lineno}" for path, one in calls if isinstance(one.func, ast.Name) and one.func.id in named and len(one.args) > 2] == []
 
 
 def test_the_node_owns_the_commands_that_change_its_driver():
