@@ -113,8 +113,8 @@ MESSAGES = (
     ("driver-complaint", ("NVRM: ", "nvidia-nvswitch", "nvidia-uvm: "), r"(?:NVRM: |nvidia-nvswitch\d{1,4}: |nvidia-uvm: ).{0,300}" + _COMPLAINT),
     (
         "driver-complaint",
-        ("mlx5_core 0000:", "bnxt_en 0000:", "efa 0000:", "ice 0000:"),
-        r"(?:mlx5_core|bnxt_en|efa|ice) " + _PCI + r"(?!.{0,80}ACCESS_REG).{0,300}" + _COMPLAINT,
+        ("mlx5_core 0000:", "bnxt_en 0000:", "efa 0000:"),
+        r"(?:mlx5_core|bnxt_en|efa) " + _PCI + r"(?!.{0,80}ACCESS_REG).{0,300}" + _COMPLAINT,
     ),
 )
 NEEDLES = tuple(sorted({needle for _what, needles, _pattern in PATTERNS + MESSAGES for needle in needles}))

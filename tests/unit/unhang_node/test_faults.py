@@ -101,7 +101,7 @@ FAULTS = [
     ("mlx5_core 0000:5c:00.0: a_new_function:299:(pid 12): Refused by the firmware", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
     ("bnxt_en 0000:5c:00.0 eth2: a new error", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
     ("efa 0000:5c:00.0: Failed to do something new", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
-    ("ice 0000:5c:00.0: insufficient of something new", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
+    ("efa 0000:5c:00.0: insufficient of something new", Fault("other", None, "0000:5c:00.0", "driver-complaint", None)),
     ("ib0: multicast join failed for ff12:401b:ffff:0000:0000:0000:ffff:ffff, status -22", Fault("other", None, None, "ipoib-join", None)),
     ("NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 3 timed out", Fault("other", None, None, "transmit-queue", None)),
     ("neighbour: arp_cache: neighbor table overflow!", Fault("other", None, None, "neighbour-table", None)),
