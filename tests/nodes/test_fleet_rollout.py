@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import json
 import types
 
 import pytest
 import sick_nodes
 import slurm_nodes
 import torch_in_nodes
-from sick_nodes import BAD_DRIVER, NAMES, ONE_GPU
-from slurm_site import DEADLINE_S, Site, boot_ids, entries, failed_rules, node_of, states, unnamed
+from sick_nodes import BAD_DRIVER, NAMES, OLD_KERNEL, ONE_GPU
+from slurm_site import DEADLINE_S, SMOKE, Site, boot_ids, entries, failed_rules, node_of, states, unnamed
 
-pytestmark = [
-    torch_in_nodes.needs_torch,
-    pytest.mark.skipif(bool(slurm_nodes.missing()), reason=f"apt has no {', '.join(slurm_nodes.missing())} here"),
-    pytest.mark.timeout(3000),
-]
+pytestmark = slurm_nodes.marks(3000)
 GROUPS = {"production": ["gpu001", "gpu002", "gpu003", "gpu006"], "development": ["gpu004"], "workstations": ["gpu005"], "rack2": ["gpu003", "gpu006"]}
 LIMITS = ("--max-unavailable", "3", "--floor", "3", "--group-limit", "rack2=1")
+# Two ranks, so that something is sent, and a size whose bandwidth is a number on any machine.
+MEASURED_BYTES = 4 << 20
+MEASURES = [*SMOKE, "--nproc", "2", "--max-size", str(MEASURED_BYTES), "--phases", "broadcast,all_reduce,bandwidth", "--sizes", str(MEASURED_BYTES)]
 NONE = []
 # Runs until the file is there, and writes down what it saw as it ended.
 JOB = "#!/bin/sh\nuntil [ -e /run/job-may-end ]; do sleep 0.2; done\ncp /etc/environment /srv/job-saw\ndate +%s > /srv/job-ended\n"
@@ -36,8 +36,9 @@ def cluster(fake_library, tmp_path_factory):
 def story(cluster, tmp_path_factory):
     """The whole, once: what each stage left, for the tests to look at."""
     with cluster.lent(tmp_path_factory.mktemp("story")) as fleet:
-        policies = {name: {"unhang_policy": policy} for name, policy in sick_nodes.POLICIES.items()}
-        yield tell(cluster, fleet, Site(cluster, fleet.work, GROUPS, host_variables=policies))
+        own = {name: {"unhang_policy": policy} for name, policy in sick_nodes.POLICIES.items()}
+        own[OLD_KERNEL] = {"smoke_test_arguments": MEASURES}  # the only one of its kind: no other node has to agree with it on what is tested
+        yield tell(cluster, fleet, Site(cluster, fleet.work, GROUPS, host_variables=own))
 
 
 def tell(cluster, fleet, site):
@@ -59,9 +60,12 @@ def tell(cluster, fleet, site):
         }
         fleet.shell(ONE_GPU, "touch /run/job-may-end")
         code = process.wait(timeout=DEADLINE_S)
+    status = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
+    told = {"status": status, "junit": site.unhang("remediate", str(run), "--status", "--format", "junit")}
+    told["page"] = site.unhang("report", str(run), "--format", "html", "--out", "-")
     again, after = site.audit(), boot_ids(fleet, NAMES)
     shown = {"planned": planned, "run": run, "job": job, "waited": waited, "code": code, "before": before, "after": after, "again": again}
-    return types.SimpleNamespace(**shown, left=site.plan(again, *LIMITS), cluster=cluster, fleet=fleet, site=site)
+    return types.SimpleNamespace(**shown, **told, left=site.plan(again, *LIMITS), cluster=cluster, fleet=fleet, site=site)
 
 
 class TestTheFiveSituations:
@@ -78,6 +82,24 @@ class TestTheFiveSituations:
         assert {name: story.cluster.state(name)[0] for name in NAMES} == dict.fromkeys(NAMES, "IDLE")
         for step in ("drain", "smoke_before", "apply", "audit", "smoke_alone", "smoke_together", "release"):
             assert {name: len(entries(story.run, name, step, "done")) for name in NAMES} == dict.fromkeys(NAMES, 1), step
+
+    def test_the_bandwidth_before_and_after_the_change_stands_in_table_json_junit_and_page(self, story):
+        [measured] = entries(story.run, OLD_KERNEL, "smoke_before", "done")
+        [row] = [row for row in story.status["hosts"] if row["host"] == OLD_KERNEL]
+        before, alone, last = row["smoke_before"]["bandwidth"], row["bandwidth_alone"], row["bandwidth"]
+        assert (row["smoke_before"]["verdict"], before) == ("passed", measured.evidence["bandwidth"])
+        for rates in (before, alone, last):
+            assert [(one["op"], one["size_bytes"]) for one in rates if one["op"] == "all_reduce"] == [("all_reduce", MEASURED_BYTES)]
+            assert all(one["busbw_gb_s"] > 0 for one in rates)
+        speeds = [next(one["busbw_gb_s"] for one in rates if one["op"] == "all_reduce") for rates in (before, alone, last)]
+        words = zip(speeds, ("alone before the change", "alone after it", "in the last test"), strict=True)
+        line = f"busbw all_reduce at {MEASURED_BYTES:,} bytes: " + ", ".join(f"{speed:.1f} GB/s {when} (1 node)" for speed, when in words)
+        assert line in story.site.output
+        assert line in story.page
+        for speed in speeds:
+            assert f"all_reduce {speed:.1f} GB/s at {MEASURED_BYTES:,} bytes" in story.page
+        for when in (", alone before the change", ", alone", ""):
+            assert f"busbw all_reduce at {MEASURED_BYTES} bytes{when}: " in story.junit
 
     def test_a_job_that_runs_is_waited_for_and_the_node_is_changed_only_after_it(self, story):
         assert (story.waited["job"], story.waited["begun"]) == ("RUNNING", [])
