@@ -176,3 +176,35 @@ def test_what_is_skipped_for_a_null_that_nodes_have_in_common_is_skipped_only_wh
     answers = [by_engine(engine, node_of(look)) for look in looks]
     assert answers == [in_full(rules, node_of(look)) for look in looks]
     assert answers[:2] == [{("own", "skip"): 8}] * 2
+
+
+def with_gids(kind: str, *gids: str) -> dict[str, Any]:
+    """A node whose ports have addresses of this kind."""
+    facts = copy.deepcopy(recorded_nodes()[0])
+    for card in facts["sections"]["network"]["rdma"]:
+        for port in card["ports"]:
+            port.update(
+                link_layer="infiniband" if kind == "ib" else "ethernet", gids=[{"index": place, "type": kind, "gid": gid} for place, gid in enumerate(gids)]
+            )
+    return facts
+
+
+def test_what_is_decided_without_a_nodes_own_address_is_decided_once_and_the_rest_for_each_node():
+    """On InfiniBand nobody asks for the GIDs; on Ethernet they decide, and each node has its own."""
+    marks: list[str] = []
+    rules = [one for one in load_catalogue().rules if one.scope == "node" and ("network", "rdma", "*", "ports", "*", "gids", "*", "gid") in one.decision_reads]
+    assert len(rules) > 1
+    engine = Engine(rules, view(), marks.append)
+    routable, link_local, zeroconf = (
+        "0000:0000:0000:0000:0000:ffff:0a00:0001",
+        "fe80:0000:0000:0000:0000:0000:0000:0001",
+        "0000:0000:0000:0000:0000:ffff:a9fe:0001",
+    )
+    looks = [("ib", link_local), ("roce_v2", routable), ("roce_v2", link_local), ("roce_v2", routable), ("roce_v2", zeroconf), ("roce_v1", routable)]
+    nodes = [node_of(with_gids(*one)) for one in looks]
+    answers = [by_engine(engine, one) for one in nodes]
+    assert answers == [in_full(rules, one) for one in nodes]
+    assert answers[1] == answers[3] != answers[2]
+    marks.clear()
+    assert by_engine(engine, node_of(with_gids("ib", link_local.replace("1", "2")))) == answers[0]
+    assert marks == []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from unhang.judge.syntax import Path
 from unhang.schemas.shapes import Shape, fact_shapes
 
-_NEVER_ALIKE = frozenset(("boot_id", "processes", "holders", "mapped_by", "line", "addresses"))
+_NEVER_ALIKE = frozenset(("boot_id", "processes", "holders", "mapped_by", "line", "addresses", "gid"))
 
 
 def is_own(path: Path) -> bool:

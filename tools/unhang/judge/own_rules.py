@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from unhang.judge.decided_alike import decided_alike
 from unhang.judge.evaluating import Evaluator
 from unhang.judge.extract import NULL_ON_THE_WAY, Extractor, has_fractions
 from unhang.judge.memory import BundleVerdicts, Memory
@@ -207,6 +208,8 @@ class OwnBundle:
         rule = self._all[number]
         if self._lists is not None and not any(type(length) is int and length > 0 for length in self._lists.values(node.sections)):
             return evaluator.answer(number, world())
+        if self.forms[number].shortcut is None and (found := decided_alike(rule, world())) is not None:
+            return found
         if rule.scope != "node" or rule.applies is None or "item" in rule.applies.uses:
             return None
         own = self._own_applies(number)

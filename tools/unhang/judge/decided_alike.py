@@ -1,0 +1,49 @@
+"""Judges a rule without what is a node's own: where nothing of that is asked for, the verdict is that of all nodes which are alike in all else."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from unhang.judge.node_rules import Judged, judge_rule
+from unhang.judge.own_facts import is_own
+from unhang.judge.rules import Rule
+from unhang.judge.values import World
+from unhang.schemas.shapes import Shape
+
+_INDEX = re.compile(r"\[[^\]]*\]")
+
+
+class OwnFactRead(Exception):
+    """A fact was asked for that differs from node to node by its nature."""
+
+
+class _WithoutOwn(World):
+    """A world that gives all facts but those."""
+
+    __slots__ = ()
+
+    def with_item(self, item: Any) -> World:
+        return _WithoutOwn({**self.roots, "item": item}, self.why_null, self.budget)
+
+    def wrap(self, value: Any, shape: Shape | None, path: str) -> Any:
+        if _is_own(_INDEX.sub(".*", path)):
+            raise OwnFactRead(path)
+        return super().wrap(value, shape, path)
+
+
+@lru_cache(maxsize=4096)
+def _is_own(path: str) -> bool:
+    return is_own(tuple(path.split(".")))
+
+
+def decided_alike(rule: Rule, world: World) -> list[Judged] | None:
+    """That the rule passes or does not apply, where no fact of the node's own was asked for; None for anything else, for words may show such facts."""
+    if rule.scope != "node" or ("host",) in rule.decision_reads:
+        return None
+    try:
+        found = judge_rule(rule, _WithoutOwn(world.roots, world.why_null))
+    except OwnFactRead:
+        return None
+    return found if all(one.verdict in ("pass", "skip") for one in found) else None
