@@ -61,7 +61,7 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
         return
     by_shape: dict[str, dict[int, Event]] = {}
     for event in facts.of("rank_said"):
-        by_shape.setdefault(_NUMBERS.sub("#", event.fields["said"] or ""), {}).setdefault(_speaker(event), event)
+        by_shape.setdefault(_shape(event), {}).setdefault(_speaker(event), event)
     for spoken in by_shape.values():
         values = Counter(event.fields["said"] for event in spoken.values())
         if len(values) == 2 and len(spoken) > FEWEST_ALIKE and min(values.values()) == 1:
@@ -79,7 +79,12 @@ def late_rank_goes_on(facts: Facts) -> Iterator[Evidence]:
     for wait in ended[:1]:
         spoken = [*facts.of("rank_said"), *facts.of("rank_at_work")]
         after = [event for event in spoken if event.file == wait.file and event.line > wait.line and _speaker(event) not in _gave_up_by(facts, event)]
-        late = [event for event in after if _speaker(event) not in waiting or event.signature.fact == "rank_at_work"]
+        before = {(_speaker(event), _shape(event)) for event in spoken if event.file == wait.file and event.line < wait.line}
+        late = [
+            event
+            for event in after
+            if event.signature.fact == "rank_at_work" or (_speaker(event) not in waiting and (_speaker(event), _shape(event)) in before)
+        ]
         if late:
             why = f"rank {_speaker(late[0])} goes on with its work after the others had given up"
             yield Evidence("slow_rank_or_io", STRONG + 1, why, (late[0], wait), "late-rank-goes-on")
@@ -110,6 +115,11 @@ def _process(event: Event) -> str | None:
 
 def _speaker(event: Event) -> int:
     return int(event.fields.get("rank") or event.fields.get("number") or -1)
+
+
+def _shape(event: Event) -> str:
+    """What the line says without its numbers."""
+    return _NUMBERS.sub("#", event.fields.get("said") or "")
 
 
 def _gave_up_by(facts: Facts, event: Event) -> set[int | None]:
