@@ -75,7 +75,7 @@ def lent(site):
     shell(NODE, "rm -rf /var/lib/unhang")
     if "DRAIN" in site.cluster.state(NODE)[0]:
         site.cluster.must("scontrol", "update", f"NodeName={NODE}", "State=RESUME")
-    site.cluster.all_idle()
+    audits.wait_until(lambda: site.cluster.state(NODE)[0] == "IDLE", "slurmctld hears from the node")
     after = as_it_is(site)
     assert sorted(after.files ^ before.files) == []
     assert vars(after) == vars(before)
