@@ -53,6 +53,10 @@ def h200() -> dict[str, Any]:
     return {"first": {"system": system, "devices": [devices[0]], "pairs": {}}, "eight": {"device_count": 8, "devices": rest, "pairs": {"all": pair}}}
 
 
+VBIOS = {"Tesla T4": "90.04.38.00.03"}
+"""Where chip and generation do not tell it."""
+
+
 def captured(device: dict[str, Any]) -> dict[str, Any]:
     """One device of a capture, without the calls that nobody asks."""
     fields = {name: row for name, row in device["fields"].items() if any(name.startswith("NVML_FI_DEV_" + stem) for stem in FIELD_STEMS)}
@@ -70,7 +74,7 @@ def model(
         "nvmlDeviceGetName": name,
         "nvmlDeviceGetArchitecture": architecture,
         "nvmlDeviceGetCudaComputeCapability": list(capability),
-        "nvmlDeviceGetVbiosVersion": "92.00.45.00.03" if data_centre else "94.02.5C.00.0A",
+        "nvmlDeviceGetVbiosVersion": VBIOS.get(name, "92.00.45.00.03" if data_centre else "94.02.5C.00.0A"),
         "nvmlDeviceGetBoardPartNumber": "900-21001-0000-000",
         "nvmlDeviceGetInforomImageVersion": "1001.0200.00.03",
         "nvmlDeviceGetBAR1MemoryInfo": {"bar1Total": bar1_mib * MIB, "bar1Free": (bar1_mib - 4) * MIB, "bar1Used": 4 * MIB},

@@ -26,6 +26,7 @@ def system(name: str, version: str, codename: str, release: str, python: str, ex
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max locked memory         unlimited            unlimited            bytes     \n"
         "Max open files            1048576              1048576              files     \n"
+        "Max processes             unlimited            unlimited            processes \n"
     )
     kernel = f"Linux version {release}"
     return {
