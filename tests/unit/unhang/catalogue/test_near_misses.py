@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from unhang.judge.compiled_catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -46,9 +44,12 @@ def deciding_changes(rule, match, near_miss):
     return deciding
 
 
-@pytest.mark.parametrize("rule_id", sorted(RULES))
-def test_a_near_miss_differs_from_a_match_in_just_the_deciding_fact(rule_id):
-    rule = RULES[rule_id]
+def fewest_changes(rule):
+    """What decides between the match and the near miss that are most alike."""
     examples = rule.row["examples"]
-    fewest = min((deciding_changes(rule, match, miss) for match in examples["match"] for miss in examples["near_miss"]), key=len)
-    assert len(fewest) == 1, fewest
+    return min((deciding_changes(rule, match, miss) for match in examples["match"] for miss in examples["near_miss"]), key=len)
+
+
+def test_a_near_miss_differs_from_a_match_in_just_the_deciding_fact():
+    changed = {rule_id: fewest_changes(rule) for rule_id, rule in RULES.items()}
+    assert {rule_id: fewest for rule_id, fewest in changed.items() if len(fewest) != 1} == {}

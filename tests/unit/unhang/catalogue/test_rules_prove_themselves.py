@@ -37,10 +37,11 @@ def test_row_fails_on_its_matches_passes_its_near_misses_and_never_passes_withou
     assert [str(one) for one in check_examples(RULES[rule_id], CATALOGUE.tables, tuple(RULES))] == []
 
 
-@pytest.mark.parametrize("rule_id", sorted(rule.id for rule in RULES.values() if rule.scope == "node" and rule.reads_facts))
-def test_row_says_nothing_about_a_node_of_which_nothing_was_read(rule_id):
+def test_no_rule_decides_on_a_node_of_which_nothing_was_read():
     view = catalogue_view(CATALOGUE.tables, tuple(RULES))
-    assert verdict_of(RULES[rule_id], {"run_status": "ok"}, view) in ("unknown", "skip")
+    of_nodes = [rule for rule in RULES.values() if rule.scope == "node" and rule.reads_facts]
+    assert len(of_nodes) > 300
+    assert [rule.id for rule in of_nodes if verdict_of(rule, {"run_status": "ok"}, view) not in ("unknown", "skip")] == []
 
 
 def useful_remedy(remedy):
