@@ -94,14 +94,15 @@ def ports_behind_a_working_ping(facts: Facts) -> Iterator[Evidence]:
         )
 
 
+def _registers(event: Event) -> bool:
+    """Whether a refused call is one that locks memory."""
+    return "memlock_ulimit" in event.signature.for_ or any(call in event.text for call in ("ibv_create_cq", "ibv_create_qp", "ibv_reg_mr"))
+
+
 def locked_memory_low_and_refused(facts: Facts) -> Iterator[Evidence]:
-    """A low limit of locked memory, and memory that could not be registered."""
+    """A low limit of locked memory, and memory that could not be registered: queues are made of registered memory too."""
     low = facts.of("memlock_low")
-    refused = [
-        event
-        for event in facts.events
-        if "memlock_ulimit" in event.signature.for_ and event.signature.kind == "error" and event.signature.fact != "memlock_low"
-    ]
+    refused = [event for event in facts.events if event.signature.kind == "error" and event.signature.fact != "memlock_low" and _registers(event)]
     if low and refused:
         limit = f"{low[0].fields['kbytes']} KiB" if "kbytes" in low[0].fields else f"{low[0].fields['bytes']} bytes"
         why = f"locked memory is limited to {limit}, and memory could not be registered"

@@ -56,3 +56,10 @@ def test_processes_that_hold_one_gpu_in_a_job_that_runs_are_no_evidence(tmp_path
 def test_tasks_that_see_one_gpu_each_and_go_through_host_memory_are_confined_too_narrowly(tmp_path, way, shown):
     text = "#SBATCH --gpus-per-task=1\n" + "".join(f"w1:{70 + rank}:80 [0] NCCL INFO Channel 00 : 0[0] -> 1[0] via {way}\n" for rank in range(2)) + WAITS
     assert any(cause == "container_gpu_access" and why == "each task sees one GPU only" for cause, why in _reasons(tmp_path, text)) == shown
+
+
+@pytest.mark.parametrize(("call", "limit", "shown"), [("ibv_create_cq", "64", True), ("ibv_open_device", "64", False), ("ibv_create_cq", "unlimited", False)])
+def test_queues_that_cannot_be_made_under_a_low_limit_of_locked_memory_are_the_limits(tmp_path, call, limit, shown):
+    log = tmp_path / "job.log"
+    log.write_text(f"c4:71:80 [0] misc/ibvwrap.cc:127 NCCL WARN Call to {call} failed\n$ ulimit -l\n{limit}\n", encoding="utf-8")
+    assert (diagnose([str(log)])["causes"][0]["cause"] == "memlock_ulimit") == shown
