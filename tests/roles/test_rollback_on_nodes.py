@@ -121,8 +121,8 @@ def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_go
         assert second.failed == {NODE: 1}
         assert f"found run {holder['run']} by " in second.output
         assert not fleet.shell(NODE, "cat /etc/nccl.conf 2>/dev/null || true")
-    # The controller is dead, its module is not: it waits for dpkg on the node.
-    third = play_role(fleet, "package_hold", NODE, HOLD)
+    # The controller is dead, its module is not: it waits for dpkg on the node, and the next run waits for it as long as it may.
+    third = play_role(fleet, "package_hold", NODE, HOLD, node_change_take_over_wait_s=5)
     assert third.failed == {NODE: 1}
     assert "its last step is still at work on the node" in third.output
     assert states(fleet)[-1]["status"] == "open"
