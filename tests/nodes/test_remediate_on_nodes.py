@@ -8,12 +8,12 @@ import audits
 import driver_node
 from four_nodes import NAMES
 from hardware import consumer_gpus
-from page_commands import as_typed
 from pinned_fleet import PINNED, REMEDIATE, ROLES, findings, proof, remediate, untouched
 from playbooks_on_nodes import inventory_for, play, playing, run_typed
 from repository import APT, build_package
 from role_plays import state_of
 from toolchain_packages import offer_toolchain
+from typed_commands import as_typed
 
 FIRST, SECOND, THIRD, FOURTH = NAMES
 BAD = "driver-545-23-08-p2p-deadlock"

@@ -10,8 +10,8 @@ import audits
 import pytest
 import torch_in_nodes
 from four_nodes import NAMES
-from page_commands import as_typed
 from reached import DEADLINE_S, command, play, play_typed, results_of, variables_of
+from typed_commands import as_typed
 from under_way import under_way
 
 from unhang.gate.signing import GOOD, check, public_key

@@ -28,7 +28,7 @@ COMMANDS = commands()
 OWN = [one for one in COMMANDS if one.program == "unhang"]
 PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")]
 MADE = [one for one in COMMANDS if one.program == "make"]
-# What only reads files is run here. What acts is run by another test, as it stands on the page: as_typed() of page_commands.
+# What only reads files is run here. What acts is run by another test, as it stands on the page: as_typed() of typed_commands.
 READS = ("diagnose", "lint", "explain", "catalogue", "judge", "report", "plan", "runs", "diff", "history", "completion", "policy", "compare")
 ACTS = ("audit", "collect", "remediate", "preprovision", "verify", "smoke", "playbook")
 # Programs of others that a test runs as they stand on the page, or with other words.

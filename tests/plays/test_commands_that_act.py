@@ -12,7 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from page_commands import AUDITS, PROJECT, as_typed, commands
+from page_commands import AUDITS, PROJECT, commands
+from typed_commands import as_typed
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema

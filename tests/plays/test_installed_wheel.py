@@ -12,7 +12,7 @@ import pytest
 from installed_wheel import PROJECT, build, contents, finished, install
 from local_fleet import Fleet, envelope
 from packaging.markers import Marker
-from page_commands import as_typed
+from typed_commands import as_typed
 
 from unhang import __version__
 from unhang.commands import COMMANDS

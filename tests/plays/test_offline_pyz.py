@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from old_interpreters import interpreter
-from page_commands import as_typed
+from typed_commands import as_typed
 
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 280

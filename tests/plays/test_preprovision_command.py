@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from local_fleet import PROJECT, envelope, run
-from page_commands import as_typed
+from typed_commands import as_typed
 
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
 START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"

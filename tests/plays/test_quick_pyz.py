@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from healthy_nodes import HEALTHY
 from old_interpreters import interpreter
-from page_commands import as_typed
+from typed_commands import as_typed
 
 from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment

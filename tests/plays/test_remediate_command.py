@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from ansible.plugins.loader import callback_loader
 from fakes.role_play import DEADLINE_S, PROJECT, environment
-from page_commands import as_typed
 from rollout_plans import HOSTS, Recorded, planned
+from typed_commands import as_typed
 
 from unhang.ansible.rollouts import conductor_of
 from unhang.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan

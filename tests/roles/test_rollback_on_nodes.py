@@ -8,11 +8,11 @@ import audits
 import pytest
 from fakes.role_play import write_play
 from module_calls import call_module
-from page_commands import as_typed
 from playbooks_on_nodes import inventory_for, play, playing, run_typed
 from repository import APT, build_package, serve
 from role_plays import play_role, state_of
 from stingy_node import limits_of, make_stingy, shm_size
+from typed_commands import as_typed
 
 NODE = "gpu001"
 ROLLBACK = "playbooks/rollback.yml"

@@ -10,7 +10,7 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
-TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")
+TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")  # typed_commands.py
 OPERATORS = (">", ">>", "|", "<", "||", "&&", "2>&1")
 
 
@@ -54,19 +54,6 @@ def commands():
                     name = str(page.relative_to(PROJECT))
                     found[(name, argv)] = Typed(name, argv, line)
     return list(found.values())
-
-
-def as_typed(form, places=None):
-    """argv of a command of a page, for a test that runs it. places: word of the page, or part of one, -> what stands for it here.
-
-    test_commands_in_pages.py finds the form where it is given to this function, and so knows that the page's command is run.
-    """
-    assert form in {one.form for one in commands()}, f"no page has: {form}"
-    argv = shlex.split(form)
-    for example, here in (places or {}).items():
-        assert any(example in word for word in argv), f"{example} is not in: {form}"
-        argv = [word.replace(example, str(here)) for word in argv]
-    return argv
 
 
 def typed_in_tests():

@@ -41,7 +41,7 @@ def environment_for(fleet, work):
 
 
 def run_typed(fleet, argv):
-    """Played of a command of a page (page_commands.as_typed) whose inventory is one of inventory_for()."""
+    """Played of a command of a page (typed_commands.as_typed) whose inventory is one of inventory_for()."""
     inventory = Path(argv[argv.index("-i") + 1])
     program = [sys.executable, "-P", "-m", *argv] if argv[0] == "unhang" else argv
     captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}

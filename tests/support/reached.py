@@ -45,7 +45,7 @@ def play(fleet, *options, **more):
 
 
 def play_typed(fleet, argv):
-    """The same of a command of a page (page_commands.as_typed); what it does not say, its inventory does: variables_of()."""
+    """The same of a command of a page (typed_commands.as_typed); what it does not say, its inventory does: variables_of()."""
     return run(fleet, fleet.bed.inside(list(map(str, argv)), audits.PROJECT))
 
 

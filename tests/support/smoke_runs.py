@@ -56,7 +56,7 @@ def smoke(*arguments, form="json", local=True, **more):
 
 
 def typed(argv):
-    """A finished command of a page (page_commands.as_typed)."""
+    """A finished command of a page (typed_commands.as_typed)."""
     return _finished([sys.executable, "-P", "-m", *argv], environment())
 
 

@@ -12,8 +12,8 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-from page_commands import as_typed
 from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke, typed
+from typed_commands import as_typed
 
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from four_nodes import NAMES
-from page_commands import as_typed
 from pinned_fleet import PINNED, ROLES, findings, proof, untouched
 from playbooks_on_nodes import inventory_for, run_typed
+from typed_commands import as_typed
 
 FIRST, SECOND, *_ = NAMES
 

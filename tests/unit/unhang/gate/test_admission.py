@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from burn_in_events import healthy
 from local_fleet import PROJECT
-from page_commands import as_typed
+from typed_commands import as_typed
 
 from unhang.cli import main
 from unhang.gate.admission import admission_file, record_line
