@@ -38,7 +38,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class MessageDiagnosis:
     """What a diagnosis makes of one message in one form. causes: first ones, with whether they are more than a remark."""
 
     form: str
@@ -71,13 +71,13 @@ def forms_of(row: Mapping[str, Any]) -> Iterator[str]:
         yield form.format(line=row["line"], at=row.get("at", ""), level=row.get("level", "WARN"), program=row.get("program", "app"))
 
 
-def answers_of(row: Mapping[str, Any], folder: Path) -> Iterator[Answer]:
+def diagnoses_of(row: Mapping[str, Any], folder: Path) -> Iterator[MessageDiagnosis]:
     """What a log of this one message gives, form by form."""
     log = folder / "job.log"
     for form in forms_of(row):
         log.write_text(f"{form}\n", encoding="utf-8")
         causes = diagnose([str(log)])["causes"]
-        yield Answer(form, tuple((cause["cause"], cause["severity"] != "info") for cause in causes))
+        yield MessageDiagnosis(form, tuple((cause["cause"], cause["severity"] != "info") for cause in causes))
 
 
 def is_known(row: Mapping[str, Any], folder: Path) -> bool:
@@ -94,13 +94,13 @@ def _measure(*, verbose: bool) -> None:
     counts: dict[str, list[int]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for family, row in read_messages():
-            answers = list(answers_of(row, Path(folder)))
+            diagnoses = list(diagnoses_of(row, Path(folder)))
             silent = row["cause"] is None
-            good = (1, is_known(row, Path(folder)), all(one.is_among(row) for one in answers), all(one.is_first(row) for one in answers))
+            good = (1, is_known(row, Path(folder)), all(one.is_among(row) for one in diagnoses), all(one.is_first(row) for one in diagnoses))
             kept = [0, 0, 0, 0, 1, good[3]] if silent else [*map(int, good), 0, 0]
             counts[family] = [a + b for a, b in zip(counts.get(family, [0] * 6), kept, strict=True)]
             if verbose and not good[3]:
-                worst = next(one for one in answers if not one.is_first(row))
+                worst = next(one for one in diagnoses if not one.is_first(row))
                 sys.stdout.write(f"{family}: {row['cause']}{' (info)' if row.get('info') else ''} | {worst.form} | {worst.causes[:AMONG]}\n")
     sys.stdout.write("family              messages  recognised  among three  first   deciding nothing  silent\n")
     for family, (all_, known, among, first, none, quiet) in counts.items():

@@ -66,7 +66,7 @@ class Journal:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class SimulatedPlan:
     """What is rolled out."""
 
     targets: dict[str, Target]
@@ -78,7 +78,7 @@ class Plan:
 class RandomRollout:
     """One random rollout. machine: the functions that decide; a test gives wrong ones."""
 
-    plan: Plan
+    plan: SimulatedPlan
     world: World
     journal: Journal
     rules: object = machine
@@ -177,7 +177,7 @@ def random_case(seed: int) -> RandomRollout:
         waves.append(tuple(rest[:size]))
         rest = rest[size:]
     limits = brake.Limits(dice.randint(0, 2), frozenset(hosts[:1]), (brake.Limit("all", frozenset(hosts), dice.randint(1, count + 1)),))
-    return RandomRollout(Plan(targets, tuple(waves), limits), World(nodes), Journal())
+    return RandomRollout(SimulatedPlan(targets, tuple(waves), limits), World(nodes), Journal())
 
 
 def simulate(case: RandomRollout, seed: int) -> RandomRollout:

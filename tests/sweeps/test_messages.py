@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.messages import answers_of, read_messages
+from support.messages import diagnoses_of, read_messages
 
 from unhang.diagnose.signatures import load_causes
 
@@ -12,8 +12,8 @@ ROWS = read_messages()
 
 @pytest.mark.parametrize(("family", "row"), ROWS, ids=[f"{family}-{place}" for place, (family, _) in enumerate(ROWS)])
 def test_message_leads_to_its_cause_or_to_none_in_every_form(tmp_path, family, row):
-    for answer in answers_of(row, tmp_path):
-        assert answer.is_first(row), f"{answer.form}: {answer.causes[:3]} and not {row['cause']}"
+    for diagnosis in diagnoses_of(row, tmp_path):
+        assert diagnosis.is_first(row), f"{diagnosis.form}: {diagnosis.causes[:3]} and not {row['cause']}"
 
 
 def test_messages_name_causes_that_exist_and_no_message_stands_twice():

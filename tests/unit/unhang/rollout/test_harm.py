@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from rollout_checker import check
-from rollout_simulation import Journal, Plan, RandomRollout, controller, target_of
+from rollout_simulation import Journal, RandomRollout, SimulatedPlan, controller, target_of
 from rollout_world import FAULTS, Node, World
 
 from unhang.rollout import brake
@@ -51,7 +51,7 @@ def rolled_out(fault, host):
     if fault.startswith("rollback"):
         next(node for node in nodes if node.host == host).faults.add("smoke fails")
     limits = brake.Limits(0, frozenset(WAVES[0]), (brake.Limit("all", frozenset(names), 6),))
-    case = RandomRollout(Plan({node.host: target_of(node) for node in nodes}, WAVES, limits), World(nodes), Journal())
+    case = RandomRollout(SimulatedPlan({node.host: target_of(node) for node in nodes}, WAVES, limits), World(nodes), Journal())
     for _ in controller(case):
         pass
     case.finished_at, case.ended = len(case.world.log), {name: node.state for name, node in case.states().items()}
