@@ -10,7 +10,7 @@ import pytest
 
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
-    __init__ errors | text strict_json | nodeset strict_yaml plain_pickle | given_files run_folder project | schemas | catalogue | judge | triage
+    __init__ errors | text strict_json | nodeset strict_yaml plain_pickle | given_files run_folder project | kept_files | schemas | catalogue | judge | triage
     | diagnose lint smoke gate reference report | history compare | plan | rollout | ansible | commands | cli | __main__
 """
 NODE = """

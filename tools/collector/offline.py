@@ -53,6 +53,7 @@ def own_sources() -> dict[str, bytes]:
     texts["jsonschema_rs.py"] = (PARTS / "jsonschema_rs.py").read_text("utf-8")
     texts["unhang_packed.py"] = (PARTS / "packed.py").read_text("utf-8")
     texts["unhang/strict_yaml.py"] += "\nfrom unhang_packed import with_packed_catalogue\nload_yaml = with_packed_catalogue(load_yaml, Path(__file__).parent)\n"
+    texts["unhang/kept_files.py"] += "\n\ndef folder():\n    return None  # what this file is unpacked into is its cache\n"
     texts["unhang/schemas/shapes.py"] += "\nfrom unhang_packed import packed_schemas\nread_schema = packed_schemas(SCHEMAS)\n"
     return {name: text.encode("utf-8") for name, text in texts.items()}
 

@@ -7,12 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from unhang.catalogue.kept_yaml import read_yaml
 from unhang.catalogue.reading import BUILT_IN, collect_tables, read_file
 from unhang.catalogue.tables import Table
 from unhang.errors import UserError
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
-from unhang.strict_yaml import YamlFault, load_yaml
+from unhang.strict_yaml import YamlFault
 
 _WITH_TABLES = ("tables", "rules")
 
@@ -52,7 +53,7 @@ def checked_files(folder: str, schema: str) -> list[tuple[Path, dict[str, Any]]]
 def checked_file(path: Path, schema: str) -> dict[str, Any]:
     """One file that follows a schema. Raises UserError with file and fault."""
     try:
-        content, places = load_yaml(path)
+        content, places, _ = read_yaml(path)
     except YamlFault as problem:
         raise UserError(str(problem)) from None
     for fault in check_schema(content, read_schema(schema)):

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from unhang.catalogue.explains import circles
+from unhang.catalogue.kept_yaml import BUILT_IN, read_yaml
 from unhang.catalogue.tables import Table, completed, date_fault, row_faults
 from unhang.schemas.check import Fault, check_schema
 from unhang.schemas.shapes import nearest, read_schema
-from unhang.strict_yaml import Place, YamlFault, load_yaml
+from unhang.strict_yaml import Place, YamlFault
 
-BUILT_IN = Path(__file__).resolve().parent
 OWN_FOLDERS = ("rules", "tables", "entries")  # other folders beside them are not the judge's
 MAX_FILES = 500
 
@@ -28,6 +28,7 @@ class CatalogueFile:
     tables: dict[str, dict[str, Any]]
     places: Mapping[tuple, Place]
     refused: frozenset[str] = frozenset()  # ids of rows that do not follow the schema: who names one in `also` makes no fault of his own
+    digest: bytes = b""  # of its bytes, where it is one of the project's own
 
     def at(self, *path: object) -> str:
         """file:line of the nearest thing that has a line."""
@@ -60,12 +61,12 @@ def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[Catalog
 def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     """One file: nothing when the file itself is at fault, else the rows that are not."""
     try:
-        content, places = load_yaml(path)
+        content, places, digest = read_yaml(path)
     except YamlFault as problem:
         faults.append(str(problem))
         return
     found = list(check_schema(content, read_schema("rule-1")))
-    file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)))
+    file = CatalogueFile(path, [], [], {}, places, frozenset(_ids_at_fault(content, found)), digest)
     faults += [f"{file.at(*one.path)}: {_named(content, one)}" for one in found]
     if any(len(one.path) < 2 for one in found):
         return  # the file itself is at fault, not one of its rows

@@ -12,6 +12,7 @@ from unhang.catalogue.reading import CatalogueFile, check_ids, collect_tables, o
 from unhang.judge.documents import InvalidNode
 from unhang.judge.examples import example_node
 from unhang.judge.expression import Kind
+from unhang.judge.kept_rules import keep_rules, kept_rules
 from unhang.judge.rules import Rule, RuleError, compile_rule, node_names
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import fact_shapes, nearest, read_schema
@@ -56,7 +57,15 @@ def _read_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> tuple[tuple
 @lru_cache(maxsize=1)
 def _load_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> Catalogue:
     files, faults = _read_own(folders, stamps)
-    return _compile(list(files), list(faults))
+    ready = {} if faults else kept_rules(files, _names(files))
+    found = _compile(list(files), list(faults), ready)
+    if not (ready or found.faults):
+        keep_rules(files, found.rules)
+    return found
+
+
+def _names(files: Iterable[CatalogueFile]) -> dict[str, Kind]:
+    return node_names(collect_tables(files, [])[0])
 
 
 def _load_with_own(own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tuple[Path, ...]) -> Catalogue:

@@ -6,7 +6,7 @@ Jinja parses, nothing of Jinja runs: there are no calls, loops, macros or attrib
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jinja2
@@ -22,20 +22,33 @@ DEEPEST = 60
 _ENVIRONMENT = jinja2.Environment(autoescape=False)  # noqa: S701 - parses only; nothing is rendered by it
 
 
-@dataclass(frozen=True)
 class Expression:
-    """A compiled expression or template. reads: the fact paths that can decide it; kind: what it yields."""
+    """An expression or template. reads: the fact paths that can decide it; uses: the names it begins with; kind: what it yields.
 
-    source: str
-    kind: Kind
-    reads: frozenset[Path]
-    uses: frozenset[str]  # the names it begins with
-    _run: Run
+    compiled: gives kind and function, and is asked when the first of them is needed; tree: gives its syntax tree.
+    """
+
+    def __init__(
+        self, source: str, reads: frozenset[Path], uses: frozenset[str], compiled: Callable[[], tuple[Kind, Run]], tree: Callable[[], nodes.Node]
+    ):  # fmt: skip
+        self.source, self.reads, self.uses = source, reads, uses
+        self.tree = tree
+        self._compiled = compiled
+
+    @property
+    def kind(self) -> Kind:
+        """What it yields."""
+        return self._made[0]
+
+    @cached_property
+    def _made(self) -> tuple[Kind, Run]:
+        return self._compiled()
 
     def evaluate(self, world: World) -> Any:
         """The value: bare, a Fact, an Unknown or a list of them. Raises Undecided and RuleStopped, and nothing else."""
+        run = self._made[1]
         try:
-            return self._run(world)
+            return run(world)
         except (Undecided, RuleStopped):
             raise
         except RecursionError:
@@ -100,8 +113,8 @@ def _compiled(source: str, names: Mapping[str, Kind], work: Callable[[Compiler],
     if _depth(tree) > DEEPEST:
         raise ExpressionError("nests too deeply")
     compiler = Compiler(names)
-    kind, run = work(compiler)
-    return Expression(source, kind, pruned(compiler.reads), frozenset(compiler.uses), run)
+    made = work(compiler)
+    return Expression(source, pruned(compiler.reads), frozenset(compiler.uses), lambda: made, lambda: tree)
 
 
 def pruned(reads: Iterable[Path]) -> frozenset[Path]:

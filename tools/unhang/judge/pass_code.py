@@ -18,7 +18,7 @@ from typing import Any
 from jinja2 import nodes
 
 from unhang.judge.checks import Compiler
-from unhang.judge.expression import Expression, parsed, pruned
+from unhang.judge.expression import Expression, pruned
 from unhang.judge.groups import Compared, frozen
 from unhang.judge.own_facts import is_own
 from unhang.judge.pass_writer import Passes, Writer
@@ -133,12 +133,12 @@ def _names(tables_shape: Shape) -> dict[str, Kind]:
 
 
 def _skips(applies: Expression, tables: Mapping[str, Any], tables_shape: Shape) -> Passes:
-    return Writer(QuickCompiler(_names(tables_shape), tables)).passes(None, [parsed(applies.source)])
+    return Writer(QuickCompiler(_names(tables_shape), tables)).passes(None, [applies.tree()])
 
 
 def _split(each: Expression | None, when: Expression, names: Mapping[str, Kind], tables: Mapping[str, Any]) -> PassRule:
     own, steady = list[nodes.Expr](), list[nodes.Expr]()
-    for clause in _clauses(parsed(when.source)):
+    for clause in _clauses(when.tree()):
         compiler = Compiler(names)
         compiler.visit(clause)
         (own if any(map(is_own, pruned(compiler.reads))) else steady).append(clause)
@@ -146,7 +146,7 @@ def _split(each: Expression | None, when: Expression, names: Mapping[str, Kind],
         raise NotQuick("items that are chosen by measured numbers")
     kinds = QuickCompiler(names, tables)
     claims = tuple(kinds.claim(clause) for clause in steady)
-    items = None if each is None else kinds.visit(parsed(each.source))[1]
+    items = None if each is None else kinds.visit(each.tree())[1]
     named = ItemsCompiler(names, tables, each) if each is not None and claims else None
     measured = _measured(each, own[0], names, kinds) if each is not None and len(own) == 1 and not claims else None
     return PassRule(items, named, claims, Writer(kinds).passes(each, own), measured)

@@ -24,7 +24,7 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.judge.expression import Expression, parsed
+from unhang.judge.expression import Expression
 from unhang.judge.expression_tests import keywords_of
 from unhang.judge.functions import TEST_NAMES
 from unhang.judge.quick_compiler import QuickCompiler
@@ -79,7 +79,7 @@ class Writer:
         """Whether none of the clauses holds on any item. Raises NotQuick, ExpressionError."""
         for clause in clauses:
             self.kinds.claim(clause)  # what the quick forms do not take is not taken here either
-        items = "()" if each is None else self.value(parsed(each.source))
+        items = "()" if each is None else self.value(each.tree())
         claim = " or ".join([self.claim(clause) for clause in clauses])
         of_item = [f"{name} = {text}" for text, name in self.of_item.items()]
         if each is None:
@@ -88,13 +88,13 @@ class Writer:
 
     def measured(self, each: Expression, fields: list[nodes.Getattr]) -> Passes:
         """Whether each of these fields is a number that no sum runs away with, on every item. Raises NotQuick, ExpressionError."""
-        items = self.value(parsed(each.source))
+        items = self.value(each.tree())
         claim = " and ".join(f"usual({self.written(field)})" for field in fields)
         return self._compiled([f"for item in short({items}):", f"    if not ({claim}):", "        return False", "return True"])
 
     def value_of(self, expression: Expression) -> Callable[[Any], Any]:
         """(sections) -> the value of an expression over a node; raises where it cannot be decided. Raises NotQuick, ExpressionError."""
-        tree = parsed(expression.source)
+        tree = expression.tree()
         self.kinds.visit(tree)
         return self._compiled([f"return {self.value(tree)}"])
 

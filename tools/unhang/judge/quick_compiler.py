@@ -16,7 +16,7 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.judge.expression import Expression, parsed
+from unhang.judge.expression import Expression
 from unhang.judge.expression_tests import bound_test, keywords_of
 from unhang.judge.functions import TEST_NAMES
 from unhang.judge.quick_filters import LITERAL_TESTS, QuickFilters
@@ -41,7 +41,7 @@ class QuickCompiler(QuickFilters):
 
     def expression(self, expression: Expression) -> Quick:
         """Raises NotQuick."""
-        return self.claim(parsed(expression.source))
+        return self.claim(expression.tree())
 
     def visit(self, node: nodes.Node) -> tuple[Kind, Quick]:
         """(kind, function). Raises NotQuick."""
@@ -273,7 +273,7 @@ class ItemsCompiler(QuickCompiler):
 
     def __init__(self, names: Mapping[str, Kind], tables: Mapping[str, Any], expression: Expression):
         super().__init__(names, tables)
-        tree = parsed(expression.source)
+        tree = expression.tree()
         self.run = self.visit(tree)[1]
         while isinstance(tree, nodes.Filter) and tree.name in ("selectattr", "rejectattr", "list") and tree.node is not None:
             tree = tree.node

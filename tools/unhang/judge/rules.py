@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,16 +57,21 @@ def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
     compare = _compiled(row, "compare", names) if "compare" in row else None
     if compare is not None and _holds_object(compare.kind):
         raise RuleError("compare", "needs a value, not an object: name one of its fields")
-    outer = names if scope == "node" else {**_bare(names), **group_names(compare)}
+    outer = names if scope == "node" else names_of_groups(names, compare)
     when = _claim({"when": ANY_DIFFERENCE, **row}, "when", outer)
-    texts = {key: _template(key, text, outer) for key, text in _templates(row)}
+    texts = {key: _template(key, text, outer) for key, text in templates_of(row)}
     decisions = [one for one in (for_each, applies, compare, when if scope == "node" else None) if one is not None]
     reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)
     text_reads = pruned(path for one in texts.values() for path in one.reads if path[0] not in _DATA_NAMES) if scope == "node" else frozenset()
     return Rule(
         row["id"], dict(row), scope, row["severity"], applies, for_each, when, compare, texts, reads, text_reads,
-        _where_fields(for_each), any(path[0] in fact_shapes() for path in reads),
+        _where_fields(for_each), reads_facts(reads),
     )  # fmt: skip
+
+
+def reads_facts(reads: Iterable[Path]) -> bool:
+    """Whether any of the paths leads into a node's facts."""
+    return any(path[0] in fact_shapes() for path in reads)
 
 
 _DATA_NAMES = ("tables", "rule_ids", "today")
@@ -90,8 +95,12 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
     }
 
 
+def names_of_groups(names: Mapping[str, Kind], compare: Expression | None) -> dict[str, Kind]:
+    """The names that `when`, expected and found of a group or fleet rule may begin with: policy and tables besides the group's values."""
+    return {**{name: names[name] for name in ("policy", "tables", "today")}, **group_names(compare)}
+
+
 def group_names(compare: Expression | None) -> dict[str, Kind]:
-    """The names that `when`, expected and found of a group or fleet rule may begin with."""
     value = ANY if compare is None or not compare.kind.shape.is_scalar else Shape(compare.kind.shape.kind, version=compare.kind.shape.version)
     node = Shape("object", {"host": TEXT, "value": value})
     count = Shape("object", {"value": value, "count": NUMBER, "hosts": Shape("list", item=TEXT)})
@@ -132,11 +141,6 @@ def _scalar_kind(value: object) -> str:
     return "flag" if isinstance(value, bool) else "number" if isinstance(value, (int, float)) else "text"
 
 
-def _bare(names: Mapping[str, Kind]) -> dict[str, Kind]:
-    """What a group has besides its values: the policy of its nodes and the tables."""
-    return {name: names[name] for name in ("policy", "tables", "today")}
-
-
 def _check_fields(row: Mapping[str, Any]) -> None:
     if row["scope"] == "node":
         if "when" not in row:
@@ -150,7 +154,8 @@ def _check_fields(row: Mapping[str, Any]) -> None:
         raise RuleError("for_each", "belongs to scope node")
 
 
-def _templates(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(field, its text) of all that quotes facts."""
     yield "expected", row["expected"]
     yield "found", row["found"]
     if "person" in row["remedy"]:
