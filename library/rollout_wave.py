@@ -21,6 +21,22 @@ options:
     type: list
     elements: str
     required: true
+  part:
+    description: V(begin) applies the failure limit. V(floor) records how many nodes of the rollout the plan's floor lets out of service now.
+    type: str
+    choices: [begin, floor]
+    default: begin
+  states:
+    description: With O(part=floor), the fact C(drain_states) of the role drain; empty if the scheduler cannot list its nodes.
+    type: dict
+  adapter:
+    description: With O(part=floor), the name of the drain adapter, for the message.
+    type: str
+    default: none
+  unlisted:
+    description: With O(part=floor), why the scheduler could not be asked; nothing new is drained then.
+    type: str
+    default: ""
   max_failed:
     description: Number or share (such as V(5%)) of the nodes after the canaries that may end without being proved.
     type: str

@@ -18,17 +18,31 @@ class ActionModule(ActionBase):
     """For the whole batch: run_once."""
 
     def run(self, tmp=None, task_vars=None):
-        """{wave, begin, postponed, stopped}."""
+        """begin: {wave, begin, postponed, stopped}; floor: {msg}."""
         super().run(tmp, task_vars)
         from unhang.ansible.rollouts import conductor_of
         from unhang.errors import UserError
         from unhang.rollout.wave_line import wave_line
 
         options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
-        options |= {"max_failed": {"type": "str", "default": "0"}}
+        options |= {"max_failed": {"type": "str", "default": "0"}, "part": {"choices": ["begin", "floor"], "default": "begin"}}
+        options |= {"states": {"type": "dict"}, "adapter": {"type": "str", "default": "none"}, "unlisted": {"type": "str", "default": ""}}
         _, given = self.validate_argument_spec(argument_spec=options)
         try:
+            if given["part"] == "floor":
+                return {"changed": False, "msg": self._keep_floor(conductor_of(given["rollout"]), given, task_vars)}
             admitted = conductor_of(given["rollout"]).begin_wave([str(host) for host in given["hosts"]], task_vars["groups"], given["max_failed"])
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
         return {"changed": False, **admitted, "msg": wave_line(admitted)}
+
+    def _keep_floor(self, conductor, given, task_vars):
+        from unhang.rollout.floor import service_of
+
+        if given["unlisted"]:
+            return conductor.keep_no_room(given["unlisted"])
+        if not given["states"]:
+            return conductor.keep_floor(None, f"the drain adapter {given['adapter']} lists no nodes")
+        hostvars = task_vars["hostvars"]
+        hosts = [str(host) for host in task_vars["groups"]["all"]]
+        return conductor.keep_floor(service_of(given["states"], hosts, lambda host: str(hostvars[host].get("drain_node") or host)))

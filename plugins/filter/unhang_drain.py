@@ -44,9 +44,19 @@ def kubernetes_jobs(pods):
     return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in json.loads(json.dumps(pods, default=str)) if is_job(pod)]
 
 
+def kubernetes_states(nodes):
+    """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists them."""
+    from unhang.rollout.kubernetes_drain import list_states
+
+    try:
+        return list_states(json.loads(json.dumps(nodes, default=str)))
+    except ValueError as problem:
+        raise AnsibleFilterError(str(problem)) from None
+
+
 class FilterModule:
     """What Ansible looks for."""
 
     def filters(self):
         """Filters by name."""
-        return {"unhang_kubernetes_step": kubernetes_step, "unhang_kubernetes_jobs": kubernetes_jobs}
+        return {"unhang_kubernetes_step": kubernetes_step, "unhang_kubernetes_jobs": kubernetes_jobs, "unhang_kubernetes_states": kubernetes_states}

@@ -13,7 +13,7 @@ NAMED = {
 
 def check(case: Any, states: dict[str, Any]) -> list[str]:
     """What is broken, one line each. states: {host: its state as the status says it}."""
-    faults = [*_reboots(case), *_drains(case), *_room(case), *_changes(case), *_given_back_unproved(case), *_brake(case)]
+    faults = [*_reboots(case), *_drains(case), *_room(case), *_floor(case), *_changes(case), *_given_back_unproved(case), *_brake(case)]
     return faults + _verdicts(case, states) + [line for host in case.plan.targets for line in _end(case, host, states)] + _second_run(case, states)
 
 
@@ -54,6 +54,28 @@ def _room(case: Any) -> list[str]:
             ]
         elif what == "undrain":
             out.discard(host)
+    return faults
+
+
+def _floor(case: Any) -> list[str]:
+    """No drain of ours takes the fleet below its floor, by who was in service when the scheduler was asked last before the drain was ordered."""
+    if not case.plan.floor:
+        return []
+    fleet = {*case.plan.targets, *case.world.beside}
+    ours, listed, faults = set[str](), set[str](), []
+    ordered = dict[str, set[str]]()
+    for what, host, detail in case.world.log:
+        if what == "listed":
+            listed = detail - ours
+        elif (what, detail) == ("ordered", "drain"):
+            ordered[host] = set(listed)
+        elif what == "drain":
+            ours.add(host)
+            serving = fleet - ours - ordered[host]
+            if len(serving) < case.plan.floor:
+                faults.append(f"{host}: drained, and {sorted(serving)} stay in service; {case.plan.floor} have to")
+        elif what in ("undrain", "drained by somebody else"):
+            ours.discard(host)
     return faults
 
 
@@ -110,7 +132,7 @@ def _brake(case: Any) -> list[str]:
         postponed = _postponed(case)
         broken = [host for host, standing in earlier.items() if standing == "broken"]
         failed = [host for host, standing in earlier.items() if standing != "proved" and not (standing == "untouched" and host in postponed)]
-        canaries = [host for host in failed if host in case.plan.limits.canaries]
+        canaries = [host for host, standing in earlier.items() if standing != "proved" and host in case.plan.limits.canaries]
         if broken or canaries or len(failed) > case.plan.limits.failed:
             faults.append(f"wave {number} began behind {broken} broken, {failed} not proved, {case.plan.limits.failed} may be")
     return faults
@@ -164,4 +186,4 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
 def _second_run(case: Any, states: dict[str, Any]) -> list[str]:
     """The same command once more changes nothing that has come to its end."""
     over = {"released", "held", "kept"}
-    return [f"{host}: {what} by a run that had nothing to do" for what, host, _ in case.world.log[case.finished_at :] if case.ended[host] in over]
+    return [f"{host}: {what} by a run that had nothing to do" for what, host, _ in case.world.log[case.finished_at :] if case.ended.get(host) in over]

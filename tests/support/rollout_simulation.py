@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from rollout_world import FAULTS, ROLLBACK_FAULTS, Node, World
 
 from unhang.rollout import brake, machine
+from unhang.rollout.floor import Service, floor_evidence, floor_left
 from unhang.rollout.journal_text import JournalParser, last_epoch, parse_journal, render_entry
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import Standing, standing_of
-from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
+from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, FLOOR, ROLLOUT, STEPS, TOGETHER, Entry, Order, StepResult, Target
 
 RUN = "20261120T070000Z-0123456789"
 AT = "2026-11-20T07:00:00Z"
@@ -67,11 +68,12 @@ class Journal:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedPlan:
-    """What is rolled out."""
+    """What is rolled out. floor: nodes that stay in service, of those of the waves and those beside them."""
 
     targets: dict[str, Target]
     waves: tuple[tuple[str, ...], ...]
     limits: brake.Limits
+    floor: int = 0
 
 
 @dataclasses.dataclass
@@ -83,6 +85,7 @@ class RandomRollout:
     journal: Journal
     rules: object = machine
     brake: object = brake
+    floor: object = staticmethod(floor_left)
     finished_at: int = 0
     ended: dict[str, str] = dataclasses.field(default_factory=dict)
     faults_at_first: dict[str, frozenset[str]] = dataclasses.field(default_factory=dict)
@@ -106,6 +109,7 @@ def controller(case: RandomRollout) -> Iterator[None]:
 
     for number, _wave in enumerate(case.plan.waves):
         yield
+        yield from keep_floor(case, put)
         admitted = case.brake.admit(case.journal.read(), number, case.plan.limits)
         put(Entry(AT, "", BRAKE, FAILED if admitted.stopped else DONE, epoch, {"wave": number, "why": admitted.stopped or ""}))
         for host, why in admitted.postponed.items():
@@ -116,15 +120,27 @@ def controller(case: RandomRollout) -> Iterator[None]:
             if why:
                 put(Entry(AT, host, "lock", FAILED, 0, {"why": why}))
         for step in STEPS:
+            if step == "drain":
+                yield from keep_floor(case, put)
             yield from play_step(case, epoch, number, admitted, step, put)
     put(Entry(AT, "", ROLLOUT, DONE, epoch))
+
+
+def keep_floor(case: RandomRollout, put) -> Iterator[None]:
+    """The scheduler is asked who is in service, where the plan has a floor; somebody may drain a node before the answer is written down."""
+    if not case.plan.floor:
+        return
+    out = case.world.listed()
+    yield
+    service = Service(frozenset(case.world.fleet() - out.keys()), out)
+    left = case.floor(service, case.journal.read().out, case.plan.floor)
+    put(Entry(AT, "", FLOOR, DONE, case.journal.newest, floor_evidence(left)))
 
 
 def play_step(case: RandomRollout, epoch: int, wave: int, admitted: brake.Admission, step: str, put) -> Iterator[None]:
     """One step over a batch: who needs it is asked, all begin, each answer is judged and written down."""
     standing = case.journal.read()
-    stopped = case.brake.stop_reason(standing, wave, case.plan.limits)
-    against = {host: stopped or admitted.postponed.get(host) for host in admitted.begin}
+    against = {host: case.brake.why_not(standing, host, wave, case.plan.limits) for host in admitted.begin}
     asked = [case.rules.next_order(standing.node(host), case.plan.targets[host], epoch, why) for host, why in against.items()]
     orders = [order for order in asked if order is not None and order.step == step]
     for group in [orders] if step == TOGETHER and orders else [[order] for order in orders]:
@@ -137,6 +153,7 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
     for order in orders:
         if order in going:
             put(Entry(AT, order.host, order.step, BEGUN, order.token, {"boot_id": order.boot_id}))
+            case.world.note("ordered", order.host, order.step)
         yield
     results = {host: StepResult("failed", {"why": why}) for host, why in refused.items()}
     if going:
@@ -177,7 +194,11 @@ def random_case(seed: int) -> RandomRollout:
         waves.append(tuple(rest[:size]))
         rest = rest[size:]
     limits = brake.Limits(dice.randint(0, 2), frozenset(hosts[:1]), (brake.Limit("all", frozenset(hosts), dice.randint(1, count + 1)),))
-    return RandomRollout(SimulatedPlan(targets, tuple(waves), limits), World(nodes), Journal())
+    service = random.Random(seed * 17 + 3)
+    beside = {f"other{number:03}": service.random() < 0.4 for number in range(service.randint(0, 4))}
+    fleet = count + len(beside)
+    floor = service.choice((0, service.randint(1, fleet), max(1, fleet - 1 - sum(beside.values()))))
+    return RandomRollout(SimulatedPlan(targets, tuple(waves), limits, floor), World(nodes, beside), Journal())
 
 
 def simulate(case: RandomRollout, seed: int) -> RandomRollout:
@@ -195,6 +216,8 @@ def simulate(case: RandomRollout, seed: int) -> RandomRollout:
             started += 1
         elif roll < disturbed * 1.6:
             case.world.take_over(dice)
+        elif roll < disturbed * 2.2:
+            case.world.drained_by_others(dice)
         else:
             advance(one, alive)
         if not alive and not case.journal.read().ended:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from unhang.rollout.steps import Order, StepResult, Target
@@ -44,10 +44,14 @@ class Node:
 
 
 class World:
-    """All nodes; log: (what, host, detail) in the order in which it happened."""
+    """All nodes; log: (what, host, detail) in the order in which it happened.
 
-    def __init__(self, nodes: list[Node]) -> None:
+    beside: nodes of the fleet that are in no wave, and whether somebody has drained them.
+    """
+
+    def __init__(self, nodes: list[Node], beside: Mapping[str, bool] | None = None) -> None:
         self.nodes = {node.host: node for node in nodes}
+        self.beside = dict(beside or {})
         self.log: list[tuple[str, str, Any]] = []
         for node in nodes:
             if "booted since the plan" in node.faults:
@@ -61,6 +65,28 @@ class World:
 
     def note(self, what: str, host: str, detail: Any = None) -> None:
         self.log.append((what, host, detail))
+
+    def fleet(self) -> set[str]:
+        """Every host that the scheduler knows."""
+        return {*self.nodes, *self.beside}
+
+    def listed(self) -> dict[str, str]:
+        """{host: who took it out of service}, as the scheduler lists it now."""
+        out = {node.host: node.drained_by for node in self.nodes.values() if node.drained_by} | {
+            host: "ops" for host, drained in self.beside.items() if drained
+        }
+        self.note("listed", "", frozenset(out))
+        return out
+
+    def drained_by_others(self, dice: random.Random) -> None:
+        """Somebody drains a node of the fleet, or gives one back that is in no wave."""
+        host = dice.choice(sorted(self.fleet()))
+        if host in self.beside:
+            self.beside[host] = not self.beside[host]
+            self.note("drained by somebody else" if self.beside[host] else "resumed by somebody else", host)
+        elif self.nodes[host].drained_by is None:
+            self.nodes[host].drained_by = "ops"
+            self.note("drained by somebody else", host)
 
     def take_over(self, dice: random.Random) -> None:
         """Another run takes one of the nodes, because somebody said that the first is over."""

@@ -73,7 +73,7 @@ class Scripted:
         return [line.split()[0] for line in (self.folder / "acts").read_text().splitlines() if line.split()[1] == step]
 
 
-def planned(folder, waves):
+def planned(folder, waves, floor=0):
     """The run folder of a plan with these waves, each of whose nodes gets another kernel and driver by one reboot."""
     run = folder / "runs" / "20261120T070000Z-0123456789"
     (run / "nodes").mkdir(parents=True)
@@ -88,20 +88,20 @@ def planned(folder, waves):
         entries.append(HostPlan(host, f"{host}-boot-1", hash_of_sections(seen), (kernel, driver), reboots))
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     named = [Wave("canary 1" if number == 0 else f"wave {number}", tuple(wave)) for number, wave in enumerate(waves)]
-    write_plan(run, Plan(PlannedRun(run.name, now, now), now[:10], PlanLimits(len(hosts), 0, len(hosts), 86400), tuple(entries), tuple(named)))
+    write_plan(run, Plan(PlannedRun(run.name, now, now), now[:10], PlanLimits(len(hosts), floor, len(hosts), 86400), tuple(entries), tuple(named)))
     return run
 
 
-def prepare(folder, waves, real=()):
-    """The playbook in a folder of its own. real: files of tasks/rollout that are played as they are."""
+def prepare(folder, waves, real=(), floor=0):
+    """The playbook in a folder of its own. real: files of tasks/rollout that are played as they are; floor: nodes that stay in service."""
     source, tasks = PROJECT / "playbooks" / "tasks" / "rollout", folder / "tasks" / "rollout"
     tasks.mkdir(parents=True)
     plays = {play["name"]: play for play in yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())}
     (folder / "rollout.yml").write_text(json.dumps([plays[name] for name in PLAYS]))
-    for name in ("step", "boot_id", *STEPS, "ours"):
-        is_real = name == "step" or name in real
+    for name in ("step", "floor", "boot_id", *STEPS, "ours"):
+        is_real = name in ("step", "floor", *real)
         (tasks / f"{name}.yml").write_text((source / f"{name}.yml").read_text() if is_real else HELD if name == "ours" else STEP.format(step=name))
-    return Scripted(folder, planned(folder, waves))
+    return Scripted(folder, planned(folder, waves, floor))
 
 
 def roll_out(scripted, faults, environment_more=(), **variables):

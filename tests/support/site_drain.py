@@ -8,6 +8,14 @@ import sys
 HOOK = """#!/usr/bin/env python3
 import json, pathlib, sys
 step, node, run, reason = sys.argv[1:]
+folder = pathlib.Path(__file__).parent
+if step == "states":
+    if (folder / "away").exists():
+        sys.exit("the site's scheduler is away")
+    known = {path.stem: json.loads(path.read_text()) for path in folder.glob("*.json") if path.stem != "hosts"}
+    out = {name: f"{state['by']} ({state['reason']})" for name, state in known.items() if state["drained"]}
+    print(json.dumps({"in_service": sorted(known.keys() - out.keys()), "out": out}))
+    sys.exit()
 place = pathlib.Path(__file__).with_name(f"{node}.json")
 state = json.loads(place.read_text())
 ours = state["reason"].startswith(f"unhang {run}: ")
@@ -17,6 +25,9 @@ if step == "release" and ours:
     state.update(drained=False, by="", reason="")
 state["owned"] = state["reason"].startswith(f"unhang {run}: ")
 place.write_text(json.dumps(state))
+if (folder / "then").exists():
+    for name, other in json.loads((folder / "then").read_text()).get(f"{step} {node}", {}).items():
+        (folder / f"{name}.json").write_text(json.dumps(other))
 print(json.dumps(state))
 """
 FREE = {"drained": False, "by": "", "reason": "", "jobs": [], "owned": False}
@@ -29,7 +40,13 @@ def install(folder, states):
     hook.chmod(0o755)
     for node, state in states.items():
         (folder / f"{node}.json").write_text(json.dumps({**FREE, **state}))
-    return {"drain_adapter": "command", "drain_command": [sys.executable, str(hook)]}
+    return {"drain_adapter": "command", "drain_command": [sys.executable, str(hook)], "drain_command_states": True}
+
+
+def drained_then(folder, act, node):
+    """Somebody drains the node once this was done, such as "release gpu001"."""
+    state = {**FREE, "drained": True, "by": "alice", "reason": "bad DIMM"}
+    (folder / "then").write_text(json.dumps({act: {node: state}}))
 
 
 def known(folder, node):

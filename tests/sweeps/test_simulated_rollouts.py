@@ -16,20 +16,22 @@ from rollout_checker import check
 from rollout_simulation import random_case, simulate
 
 from unhang.rollout import brake, machine
+from unhang.rollout.floor import Floor, Service, floor_left
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import standing_of
 from unhang.rollout.steps import DONE, FINAL, MEANINGS, NO_ANSWER, PROOFS, RELEASED, UNDER_WAY
 
 RUNS = int(os.environ.get("SIMULATED_ROLLOUTS", "200"))
 PARTS = 8
-SEEDS_FOR_A_WRONG_MACHINE = 400
+SEEDS_FOR_A_WRONG_MACHINE = 1000
 
 
 def played(seed, **wrong):
     """A finished case. wrong: functions in place of the machine's and the brake's."""
     case = random_case(seed)
     case.rules = SimpleNamespace(**{name: wrong.get(name, getattr(machine, name)) for name in ("next_order", "judge", "refusal", "may_act")})
-    case.brake = SimpleNamespace(**{name: wrong.get(name, getattr(brake, name)) for name in ("admit", "stop_reason")})
+    case.floor = wrong.get("floor", floor_left)
+    case.brake = SimpleNamespace(**{name: wrong.get(name, getattr(brake, name)) for name in ("admit", "why_not")})
     return simulate(case, seed)
 
 
@@ -57,7 +59,7 @@ def test_a_rollout_without_faults_releases_every_node():
     case = random_case(3)
     for node in case.world.nodes.values():
         node.faults, node.drained_by, node.holder, node.boot, node.jobs = set(), None, None, 1, ["job"]
-    plan = dataclasses.replace(case.plan, limits=brake.Limits())
+    plan = dataclasses.replace(case.plan, limits=brake.Limits(), floor=0)
     case = simulate(dataclasses.replace(case, plan=plan), 3)
     assert {node.state for node in case.states().values()} <= {RELEASED, "taken over"}
     assert check(case, case.states()) == []
@@ -134,6 +136,30 @@ def begins_whoever_is_there(standing, wave, limits):
     return dataclasses.replace(brake.admit(standing, wave, limits), begin=tuple(standing.waves[wave]))
 
 
+def counts_the_drained_as_in_service(service, ours, floor):
+    return floor_left(Service(service.in_service | service.out.keys()), ours, floor)
+
+
+def counts_its_own_drains_as_in_service(service, ours, floor):
+    return Floor(floor_left(service, frozenset(), floor).most + len(ours), "")
+
+
+def takes_a_dead_controllers_word_for_a_drain(service, ours, floor):
+    left = floor_left(Service(service.in_service - ours, service.out), ours, floor)
+    return Floor(left.most, left.why)
+
+
+def asks_for_the_floor_at_no_time(service, ours, floor):
+    return Floor(len(service.in_service) + len(service.out), "")
+
+
+def admits_others_before_a_canary_that_was_put_off(standing, wave, limits):
+    admitted = brake.admit(standing, wave, limits)
+    if admitted.stopped and "put off" in admitted.stopped:
+        return brake.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
+    return admitted
+
+
 def says_nothing(*_):
     return None
 
@@ -151,10 +177,18 @@ WRONG = {
     },
     "hears no failure": {"judge": hears_no_failure},
     "believes that it is back": {"judge": believes_that_it_is_back},
-    "counts no silence": {"admit": counts_no_silence, "stop_reason": says_nothing},
-    "has no canaries": {"admit": has_no_canaries, "stop_reason": says_nothing},
-    "never brakes": {"admit": never_brakes, "stop_reason": says_nothing},
-    "takes any number out of service": {"admit": takes_any_number_out},
+    "counts no silence": {"admit": counts_no_silence, "why_not": says_nothing},
+    "has no canaries": {"admit": has_no_canaries, "why_not": says_nothing},
+    "never brakes": {"admit": never_brakes, "why_not": says_nothing},
+    "counts nodes that others drained as in service": {"floor": counts_the_drained_as_in_service},
+    "counts its own drains as in service": {"floor": counts_its_own_drains_as_in_service},
+    "takes a dead controller's word for a drain": {"floor": takes_a_dead_controllers_word_for_a_drain},
+    "has no floor": {"floor": asks_for_the_floor_at_no_time},
+    "begins behind a canary that was put off": {
+        "admit": admits_others_before_a_canary_that_was_put_off,
+        "why_not": says_nothing,
+    },
+    "takes any number out of service": {"admit": takes_any_number_out, "why_not": says_nothing},
 }
 
 

@@ -15,11 +15,12 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class Limit:
-    """At most so many of these hosts are out of service at a time. name: of the rack, partition or group, for the message."""
+    """At most so many of these hosts are out of service at a time. name: of the rack, partition or group, for the message; why: the message itself."""
 
     name: str
     hosts: Set[str]
     out_of_service: int
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def stop_reason(standing: Standing, wave: int, limits: Limits) -> str | None:
     canaries = [host for host in failed if host in limits.canaries]
     if len(canaries) > CANARY_LIMIT:
         return f"not proved healthy among the canaries: {_listed(canaries)}"
+    if put_off := [host for host in standing.put_off(wave) if host in limits.canaries]:
+        return f"not proved healthy among the canaries, for it was put off: {_listed(put_off)}"
     if len(failed) > limits.failed:
         return f"not proved healthy: {_listed(failed)}; at most {limits.failed} may be"
     return None
@@ -67,19 +70,42 @@ def stop_reason(standing: Standing, wave: int, limits: Limits) -> str | None:
 
 def admit(standing: Standing, wave: int, limits: Limits) -> Admission:
     """Who of the wave may begin. Who is under way already stays; who would be one too many out of service waits for another run."""
-    stopped, room = stop_reason(standing, wave, limits), _Room(limits.groups, standing.out)
+    stopped, rooms = stop_reason(standing, wave, limits), (_Room(limits.groups, standing.out), _floor(standing))
     begin, postponed = [], dict[str, str]()
     for host in standing.waves[wave]:
         node = standing.node(host)
         if node.state in FINAL:
             continue
-        if not room.has_in(host) and (why := room.why_full(host)):
-            postponed[host] = why
+        full = next((why for room in rooms if not room.has_in(host) and (why := room.why_full(host))), None)
+        if full:
+            postponed[host] = full
         elif not stopped:
-            room.put_in(host)
-        if node.touched or (room.has_in(host) and not stopped):
+            for room in rooms:
+                room.put_in(host)
+        if node.touched or not (full or stopped):
             begin.append(host)
     return Admission(tuple(begin), postponed, stopped)
+
+
+def why_not(standing: Standing, host: str, wave: int, limits: Limits) -> str | None:
+    """Why nothing new may be changed on this host of the wave, None when it may. Who is drained already is not one too many."""
+    node = standing.node(host)
+    if node.drained and host not in _undrained(standing):
+        return stop_reason(standing, wave, limits)
+    admitted = admit(standing, wave, limits)
+    return admitted.stopped or admitted.postponed.get(host)
+
+
+def _undrained(standing: Standing) -> Set[str]:
+    """Hosts that were taken for drained, are in service by the scheduler, and have not been drained by this controller since."""
+    listed = standing.floor.undrained if standing.floor else ()
+    return {host for host in listed if not (node := standing.node(host)).changed and "drain" not in node.done}
+
+
+def _floor(standing: Standing) -> _Room:
+    """The floor as a limit on the hosts of the rollout, where the scheduler said who is in service."""
+    floor = standing.floor
+    return _Room([] if floor is None else [Limit("the floor", standing.places.keys(), floor.most, floor.why)], standing.out - _undrained(standing))
 
 
 class _Room:
@@ -108,6 +134,8 @@ class _Room:
 
     def _full_message(self, full: int) -> str:
         limit = self.limits[full]
+        if limit.why:
+            return limit.why
         found = _listed(sorted((self.out | self.added) & limit.hosts))
         return f"expected at most {limit.out_of_service} nodes of {limit.name} out of service, found {found}"
 

@@ -15,14 +15,15 @@ from unhang.plan.applicable import NodeNow, OwnWork, reasons_against
 from unhang.plan.disruption import kind_of_plain
 from unhang.plan.plan_document import HostPlan, Plan, read_plan
 from unhang.rollout import brake, journal, machine
-from unhang.rollout.brake import Limits
+from unhang.rollout.floor import Floor, Service, floor_evidence, floor_left
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import Standing
 from unhang.rollout.step_durations import keep_durations
-from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Entry, Order, StepResult, Target
+from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, FLOOR, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Entry, Order, StepResult, Target
 from unhang.rollout.targets import limits_of, target_of, waves_of
 from unhang.run_folder import file_stem, read_node
 from unhang.schemas.configuration import hash_of_sections
+from unhang.text import visible
 
 
 def utc_now() -> str:
@@ -72,6 +73,24 @@ class Conductor:
                 self._put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
         return {"wave": evidence["wave"], "begin": list(admitted.begin), "postponed": dict(admitted.postponed), "stopped": admitted.stopped}
 
+    def keep_floor(self, service: Service | None, why: str = "") -> str:
+        """Writes down what the floor leaves to the rollout now, and returns it as a line. Raises UserError, OSError.
+
+        service: the fleet as its scheduler lists it; None where it cannot be asked, why says so.
+        """
+        if service is None:
+            return self._put_floor({"why": f"nodes that others took out of service count as in service for the floor: {why}"})
+        return self._put_floor(floor_evidence(floor_left(service, self.standing().out, self.plan.limits.floor)))
+
+    def keep_no_room(self, why: str) -> str:
+        """As keep_floor, where the scheduler did not answer: nothing more is taken out of service until it does. Raises UserError, OSError."""
+        why = f"expected to hear from the scheduler which nodes are in service, found: {visible(why, 500)}"
+        return self._put_floor(floor_evidence(Floor(len(self.standing().out), why)))
+
+    def _put_floor(self, evidence: Mapping[str, Any]) -> str:
+        self._put(Entry(utc_now(), "", FLOOR, DONE, self.epoch, evidence))
+        return str(evidence["why"])
+
     def ask(self, host: str, step: str, groups: Mapping[str, Sequence[str]], max_failed: int | str, limit_s: int = 0) -> Order | None:
         """The order, when this step is what the host needs now; its begin is written down then. Raises UserError, OSError.
 
@@ -85,7 +104,7 @@ class Conductor:
                 self._put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
             return None
         # What is changed is brought to an end whatever the brake says.
-        stopped = None if node.changed else self._stopped(standing, node, limits_of(self.plan, groups, max_failed))
+        stopped = None if node.changed else brake.why_not(standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed))
         order = machine.next_order(node, target, self.epoch, stopped)
         if order is None or order.step != step:
             return None
@@ -147,13 +166,6 @@ class Conductor:
             raise UserError(f"expected a host of the plan, found {host!r}; next: unhang plan RUN")
         return entry
 
-    def _stopped(self, standing: Standing, node: NodeState, limits: Limits) -> str | None:
-        wave = self._wave_of([node.host])
-        if node.drained:
-            return brake.stop_reason(standing, wave, limits)
-        admitted = brake.admit(standing, wave, limits)
-        return admitted.stopped or admitted.postponed.get(node.host)
-
     def _put(self, entry: Entry) -> None:
         journal.append(self.folder, self.epoch, entry)
 
@@ -202,7 +214,7 @@ def begin(
     groups: Mapping[str, Sequence[str]] | None = None,
     max_failed: int | str = 0,
 ) -> dict[str, Any]:
-    """{folder, epoch, run} of a new controller. Raises UserError, OSError.
+    """{folder, epoch, run, floor} of a new controller. Raises UserError, OSError.
 
     is_over: whether the process of an earlier one has ended for sure; takes_over: id of the plan's run, when a person says so; groups, max_failed: as for
     begin_wave, looked at before anything is written. None where they are not known.
@@ -218,7 +230,7 @@ def begin(
             f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "
             f"-e unhang_take_over={plan.run.id}"
         )
-    return {"folder": str(folder), "run": plan.run.id, "epoch": journal.begin(folder, utc_now(), evidence)}
+    return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
 
 
 def _sections(run: Path | None, host: str) -> dict[str, Any] | None:

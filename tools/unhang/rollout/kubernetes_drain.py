@@ -66,6 +66,16 @@ def drain_answer(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], run
     return DrainAnswer(cordoned, by, (marked or "cordoned") if cordoned else "", jobs, cordoned and is_ours(marked, (run,)))
 
 
+def list_states(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """{in_service: [name], out: {name: who took it out of service and why}}. Raises ValueError for a document that is no node."""
+    out = {_name(node): _who(_mark(node)) + " cordoned it" if _is_cordoned(node) else "it is not Ready" for node in nodes if not _takes_pods(node)}
+    return {"in_service": sorted(name for node in nodes if (name := _name(node)) not in out), "out": out}
+
+
+def _takes_pods(node: Mapping[str, Any]) -> bool:
+    return _is_ready(node) and not _is_cordoned(node)
+
+
 def is_job(pod: Mapping[str, Any]) -> bool:
     """True for a pod that is not finished and either has GPUs or would not start again elsewhere."""
     if _part(pod, "status").get("phase") in FINISHED or MIRROR in _part(pod, "metadata", "annotations") or "DaemonSet" in _owners(pod):

@@ -11,7 +11,7 @@ from unhang.plan.plan_document import Plan
 from unhang.rollout.node_state import NodeState, is_resting
 from unhang.rollout.standing import Standing
 from unhang.rollout.status_table import ORDER
-from unhang.rollout.steps import BEGUN, BRAKE, DONE, ROLLOUT, UNDER_WAY, WAIT, Entry
+from unhang.rollout.steps import BEGUN, BRAKE, DONE, FLOOR, ROLLOUT, UNDER_WAY, WAIT, Entry
 from unhang.text import counted, visible
 
 LONGEST_HOSTS, LONGEST_WHY = 60, 200
@@ -69,6 +69,8 @@ class Progress:
         return f"{entry.host}: {entry.step} {entry.status}{took}{why}" + (f"; {node.state}" if is_resting(node) else "")
 
     def _of_rollout(self, entry: Entry) -> str:
+        if entry.step == FLOOR:  # who stands in its way is said of each node that is put off
+            return "" if self.standing.floor else visible(str(entry.evidence.get("why")), LONGEST_WHY)
         if entry.step == BRAKE:
             name = str(entry.evidence.get("wave") or "")
             self.wave = next((place for place, wave in enumerate(self.plan.waves) if wave.name == name), self.wave)

@@ -17,7 +17,7 @@ WAIT = "wait"  # for jobs
 TOGETHER = "smoke_together"  # one act for all nodes of a batch that are there
 REBOOTS = ("reboot", "reboot_back")
 # Entries of the journal that are about no single node.
-ROLLOUT, BRAKE, TORN = "rollout", "brake", "torn"
+ROLLOUT, BRAKE, FLOOR, TORN = "rollout", "brake", "floor", "torn"
 BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED = "begun", "done", "failed", "silent", "fenced", "deferred"
 STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED)
 

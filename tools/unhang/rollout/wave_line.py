@@ -13,9 +13,12 @@ LONGEST_LIST = 200
 
 def wave_line(admitted: Mapping[str, Any]) -> str:
     """How a wave begins, in a line. admitted: of Conductor.begin_wave."""
-    begin, postponed, stopped = admitted["begin"], sorted(admitted["postponed"]), admitted["stopped"]
+    begin, stopped = admitted["begin"], admitted["stopped"]
+    postponed = dict[str, list[str]]()
+    for host, why in sorted(admitted["postponed"].items()):
+        postponed.setdefault(why, []).append(host)
     parts = [f"{counted(len(begin), 'node')} {'to bring to an end' if stopped else 'to begin'}, {_folded(begin)}"] if begin else []
-    parts += [f"put off, for too many nodes of a group are out of service: {_folded(postponed)}"] if postponed else []
+    parts += [f"put off: {_folded(hosts)}, {why}" for why, hosts in postponed.items()]
     parts += [f"nothing new is begun, {stopped}"] if stopped else []
     return f"{admitted['wave']}: {'; '.join(parts) or 'nothing is left to do'}"
 

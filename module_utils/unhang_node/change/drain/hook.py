@@ -20,7 +20,7 @@ MAX_JOBS = 10_000
 MAX_TEXT = 400
 TYPES: Dict[str, type] = {"drained": bool, "by": str, "reason": str, "jobs": list, "owned": bool}
 JOB_FIELDS = ("id", "user", "state", "ends")
-STEPS = ("drain", "wait", "release")
+ALL_NODES = "all"
 
 
 class HookCall(NamedTuple):
@@ -63,18 +63,45 @@ def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
     return answer, False, f"{call.node} is drained by {answer.by or 'somebody'} ({answer.reason or 'no reason given'}): left so"
 
 
+def call_states(argv: Sequence[str], run: str, call_timeout_s: float) -> Dict[str, Any]:
+    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes, by the hook. Raises OSError, ValueError."""
+    call = HookCall(argv=argv, step="states", node=ALL_NODES, run=run, why="states", timeout_s=0, call_timeout_s=call_timeout_s, poll_s=1)
+    code, text = _run(call, "states", reason_for(run, "states"))
+    if code:
+        raise ValueError(f"{argv[0]} states: expected code 0, found {code}")
+    return parse_states(text)
+
+
+def parse_states(text: str) -> Dict[str, Any]:
+    """The one JSON object that a hook prints for `states`. Raises ValueError that says what is wrong with it."""
+    given = _json_object(text)
+    serving, out = given.get("in_service"), given.get("out")
+    if set(given) != {"in_service", "out"} or not isinstance(serving, list) or not isinstance(out, dict):
+        raise ValueError(
+            f"expected in_service, a list, and out, an object, in the hook's answer, found {', '.join(sorted(map(str, given)))[:200] or 'nothing'}"
+        )
+    if not all(isinstance(text, str) for text in (*serving, *out.values())) or set(serving) & set(out):
+        raise ValueError("expected names of nodes in in_service, others with a text in out, found something else in the hook's answer")
+    return {"in_service": serving, "out": {name: _line(why) for name, why in out.items()}}
+
+
 def _found(answer: DrainAnswer) -> str:
     jobs = ", ".join(str(row["id"]) for row in answer.jobs or ())
     return f"jobs {jobs}; no job was touched" if jobs else "that it is not yet"
 
 
 def _ask(call: HookCall, step: str, reason: str) -> Tuple[int, DrainAnswer]:
+    code, text = _run(call, step, reason)
+    return code, parse_answer(text)
+
+
+def _run(call: HookCall, step: str, reason: str) -> Tuple[int, str]:
     if not call.argv or call.node.startswith("-") or not call.node.isprintable() or not call.node:
         raise ValueError("expected drain_command to name a program, and a node's name, found none")
     argv = [*call.argv, step, call.node, call.run, reason]
     path = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
     result = run_process(argv, call.call_timeout_s, limit_bytes=ANSWER_LIMIT_BYTES, variables={"PATH": path})
-    return _code_of(result, argv, call.call_timeout_s), parse_answer(result.stdout)
+    return _code_of(result, argv, call.call_timeout_s), result.stdout
 
 
 def _code_of(result: ProcessResult, argv: Sequence[str], timeout_s: float) -> int:
@@ -91,18 +118,25 @@ def _code_of(result: ProcessResult, argv: Sequence[str], timeout_s: float) -> in
 
 def parse_answer(text: str) -> DrainAnswer:
     """The one JSON object that a hook prints. Raises ValueError that says what is wrong with it."""
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(f"expected one JSON object from the hook, found {text.strip()[:80]!r}") from None
-    if not isinstance(given, dict) or set(given) != set(TYPES):
-        found = ", ".join(sorted(map(str, given)))[:200] if isinstance(given, dict) else type(given).__name__
+    given = _json_object(text)
+    if set(given) != set(TYPES):
+        found = ", ".join(sorted(map(str, given)))[:200]
         raise ValueError(f"expected {', '.join(TYPES)} in the hook's answer, found {found or 'nothing'}")
     wrong = [f"{name}: {type(given[name]).__name__}" for name, kind in TYPES.items() if type(given[name]) is not kind]
     if wrong or len(given["jobs"]) > MAX_JOBS:
         raise ValueError(f"expected truth values, texts and a list of at most {MAX_JOBS} jobs in the hook's answer, found {', '.join(wrong) or 'more jobs'}")
     jobs = [_job(row) for row in given["jobs"]]
     return DrainAnswer(drained=given["drained"], by=_line(given["by"]), reason=_line(given["reason"]), jobs=jobs, owned=given["owned"])
+
+
+def _json_object(text: str) -> Dict[str, Any]:
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise ValueError(f"expected one JSON object from the hook, found {text.strip()[:80]!r}")
+    return given
 
 
 def _job(row: Any) -> Dict[str, Any]:

@@ -10,16 +10,18 @@ from ...named_tuple import NamedTuple
 from ...parse.slurm import parse_jobs, parse_nodes, parse_nodes_json, parse_reservations
 from ...process import FOLDERS, run_process
 from .reasons import DrainRefused, reason_for
-from .slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, drain_answer
+from .slurm_decisions import Asked, Standing, decide_drain, decide_release, decide_wait, describe, drain_answer, takes_jobs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable, Sequence, Tuple, TypeVar
+    from typing import Any, Callable, Dict, List, Sequence, Tuple, TypeVar
 
+    from ...parse.slurm import SlurmNode
     from .reasons import DrainAnswer
 
     Answered = TypeVar("Answered")
 
+LARGEST_LIST_BYTES = 256 * 1024 * 1024  # of 10,000 nodes as JSON: 30 MiB and more
 CALL_DEADLINE_S = 120.0  # scontrol itself asks a slurmctld that is away for 9 s and more, by MessageTimeout
 # Where a site keeps Slurm's commands and its configuration; formats and clusters that a person's environment sets are left out.
 PASSED_ON = ("SLURM_CONF", "SLURM_CONF_SERVER")
@@ -124,16 +126,19 @@ def inspect(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     return drain_answer(_patiently(target.waits, lambda: read_standing(target.node)), target.asked), False, ""
 
 
+def list_states(waits: Waits) -> Dict[str, Any]:
+    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes. Raises SlurmAway, OSError, ValueError."""
+    nodes = _patiently(waits, read_nodes)
+    out = {node.name: describe(node) if node.reason else "+".join(sorted(node.states)) for node in nodes if not takes_jobs(node)}
+    return {"in_service": sorted(node.name for node in nodes if node.name not in out), "out": out}
+
+
 STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": inspect}
 
 
 def read_standing(name: str) -> Standing:
     """The node, its jobs and the reservations that it is in, now. Raises SlurmAway, ValueError, OSError."""
-    check_name(name)
-    if "--json" in _call(["scontrol", "--help"]):  # since 23.02; asks no slurmctld
-        nodes = parse_nodes_json(_call(["scontrol", "--json", "show", "node", name]))
-    else:
-        nodes = parse_nodes(_call(["scontrol", "-o", "show", "node", name]))
+    nodes = read_nodes(check_name(name))
     if [node.name for node in nodes] != [name]:
         raise ValueError(f"expected one node {name} from scontrol, found {', '.join(node.name for node in nodes)[:200] or 'none'}")
     if "UNKNOWN" in nodes[0].states:  # a slurmctld that has just started: it has not heard of the node yet, and so of its jobs neither
@@ -144,6 +149,13 @@ def read_standing(name: str) -> Standing:
         active = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
         reservations = [row for row in active if name in _hosts(row.nodes)]
     return Standing(node=nodes[0], jobs=jobs, reservations=reservations)
+
+
+def read_nodes(*name: str) -> List[SlurmNode]:
+    """The node of this name, or all. Raises SlurmAway, ValueError, OSError."""
+    if "--json" in _call(["scontrol", "--help"]):  # since 23.02; asks no slurmctld
+        return parse_nodes_json(_call(["scontrol", "--json", "show", "node", *name]))
+    return parse_nodes(_call(["scontrol", "-o", "show", "node", *name]))
 
 
 def _hosts(nodes: str) -> "Sequence[str]":
@@ -166,7 +178,8 @@ def _patiently(waits: Waits, ask: "Callable[[], Answered]") -> "Answered":
 def _call(argv: "Sequence[str]") -> str:
     """What one of Slurm's commands printed. Raises SlurmAway, FileNotFoundError, ValueError with the end of what it printed."""
     variables = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
-    result = run_process(argv, CALL_DEADLINE_S, variables={**variables, "PATH": f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")})
+    variables["PATH"] = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
+    result = run_process(argv, CALL_DEADLINE_S, variables=variables, limit_bytes=LARGEST_LIST_BYTES)
     if result.is_missing:
         raise FileNotFoundError(2, f"no {argv[0]} here: drain_slurm_host names a host that has Slurm's commands", argv[0])
     if result.timed_out:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
 REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
+AWAY = ("NOT_RESPONDING", "UNKNOWN", "MAINTENANCE", "MAINT", "REBOOT_ISSUED", "FUTURE")
 SAME_BOOT_S = 600  # slurmd and the kernel round, and a clock may have been set since
 # What slurmctld writes by itself about a node that does not answer it; with ReturnToService such a node comes back by itself, so that it has to be drained too.
 OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
@@ -64,6 +65,11 @@ def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
         jobs = [{"id": "", "user": "", "state": busy[0], "ends": ""}]
     owned = "DRAIN" in node.states and is_ours(node.reason, (asked.run,))
     return DrainAnswer(drained=out, by=node.by if out else "", reason=node.reason if out else "", jobs=jobs, owned=owned)
+
+
+def takes_jobs(node: SlurmNode) -> bool:
+    """Whether Slurm would start a job on the node now. One that is powered down is powered up for it."""
+    return not any(state in node.states for state in (*OUT_OF_SERVICE, *AWAY))
 
 
 def decide_drain(standing: Standing, asked: Asked) -> Decision:

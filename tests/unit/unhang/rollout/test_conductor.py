@@ -147,7 +147,7 @@ def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
     ("begin", "postponed", "stopped", "message"),
     [
         (["gpu001", "gpu002", "gpu003"], {}, None, "wave 1: 3 nodes to begin, gpu[001-003]"),
-        (["gpu001"], {"gpu002": "w"}, None, "wave 1: 1 node to begin, gpu001; put off, for too many nodes of a group are out of service: gpu002"),
+        (["gpu001"], {"gpu002": "w"}, None, "wave 1: 1 node to begin, gpu001; put off: gpu002, w"),
         ([], {}, "not proved healthy: gpu009", "wave 1: nothing new is begun, not proved healthy: gpu009"),
         (["gpu001"], {}, "not proved healthy: gpu009", "wave 1: 1 node to bring to an end, gpu001; nothing new is begun, not proved healthy: gpu009"),
         ([], {}, None, "wave 1: nothing is left to do"),

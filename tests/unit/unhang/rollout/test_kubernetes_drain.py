@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes.kubernetes_api import make_node, make_pod
 
-from unhang.rollout.kubernetes_drain import ANNOTATION, drain_answer, driver_by, is_job, plan_drain, plan_release
+from unhang.rollout.kubernetes_drain import ANNOTATION, drain_answer, driver_by, is_job, list_states, plan_drain, plan_release
 
 OURS, EARLIER = "unhang r1: driver", "unhang r0: driver"
 
@@ -119,3 +119,16 @@ def test_a_document_that_is_no_node_is_refused(document):
 def test_rubbish_in_pods_is_a_job_and_not_a_crash():
     answer = drain_answer(node(), [{}, {"metadata": [], "spec": {"containers": "x"}, "status": 7}], "r1")
     assert len(answer.jobs) == 2
+
+
+def test_nodes_that_take_pods_and_who_took_the_others_out_of_service():
+    away, ours, theirs = make_node("gpu002"), make_node("gpu003"), make_node("gpu004")
+    away["status"]["conditions"][0]["status"] = "Unknown"
+    ours["spec"]["unschedulable"], ours["metadata"]["annotations"] = True, {ANNOTATION: "unhang r1: driver"}
+    theirs["spec"]["unschedulable"] = True
+    found = list_states([make_node("gpu001"), away, ours, theirs])
+    assert found["in_service"] == ["gpu001"]
+    why = "unhang's run r1 (unhang r1: driver) cordoned it"
+    assert found["out"] == {"gpu002": "it is not Ready", "gpu003": why, "gpu004": "somebody else cordoned it"}
+    with pytest.raises(ValueError, match="expected a node with a name"):
+        list_states([{}])

@@ -6,7 +6,7 @@ import pytest
 
 from unhang_node.change.drain.reasons import is_ours, reason_for, run_of
 from unhang_node.change.drain.slurm import check_name
-from unhang_node.change.drain.slurm_decisions import Asked, Host, Standing, decide_drain, decide_release, decide_wait, drain_answer
+from unhang_node.change.drain.slurm_decisions import Asked, Host, Standing, decide_drain, decide_release, decide_wait, drain_answer, takes_jobs
 from unhang_node.parse.slurm import Job, Reservation, SlurmNode, parse_states
 
 OURS, OTHERS, EARLIER = "unhang r1: driver", "bad DIMM", "unhang r0: driver"
@@ -154,3 +154,15 @@ def test_a_run_that_could_not_be_found_again_is_refused(run):
 def test_a_name_that_is_not_one_nodes_is_refused(name):
     with pytest.raises(ValueError, match="expected the name of one node"):
         check_name(name)
+
+
+@pytest.mark.parametrize("states", ["IDLE", "MIXED", "ALLOCATED", "IDLE+RESERVED", "IDLE+PLANNED", "IDLE+POWERED_DOWN", "ALLOCATED+REBOOT_REQUESTED"])
+def test_a_node_in_service(states):
+    assert takes_jobs(standing(states).node)
+
+
+@pytest.mark.parametrize(
+    "states", ["IDLE+DRAIN", "MIXED+DRAIN", "DOWN", "DOWN*", "IDLE*", "IDLE+FAIL", "UNKNOWN", "IDLE+MAINTENANCE", "IDLE+REBOOT_ISSUED", "FUTURE", "ERROR"]
+)
+def test_a_node_that_takes_no_jobs_whoever_saw_to_that(states):
+    assert not takes_jobs(standing(states).node)

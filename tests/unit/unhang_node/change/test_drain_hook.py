@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from unhang_node.change.drain.hook import HookCall, call_hook, parse_answer
+from unhang_node.change.drain.hook import HookCall, call_hook, call_states, parse_answer, parse_states
 from unhang_node.change.drain.reasons import DrainRefused
 
 GOOD = {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True}
@@ -116,3 +116,22 @@ def test_what_a_hook_says_reaches_no_terminal_as_it_is():
 def test_a_hook_that_prints_without_end_is_given_up(hook):
     with pytest.raises(ValueError, match="beyond the limit"):
         hook("drain", "head -c 2000000 /dev/zero")
+
+
+def test_all_nodes_are_listed_by_one_call(tmp_path):
+    script, log = tmp_path / "hook", tmp_path / "calls"
+    answer = json.dumps({"in_service": ["gpu001"], "out": {"gpu002": "alice (a\nb)"}})
+    script.write_text(f"#!/bin/sh\nprintf '%s|' \"$@\" > {log}\ncat <<'X'\n{answer}\nX\n")
+    script.chmod(0o755)
+    assert call_states([str(script)], "r1", 60) == {"in_service": ["gpu001"], "out": {"gpu002": "alice (a b)"}}
+    assert log.read_text() == "states|all|r1|unhang r1: states|"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"in_service": []}', '{"in_service": {}, "out": {}}', '{"in_service": [1], "out": {}}', '{"in_service": ["a"], "out": {"a": "x"}}',
+     '{"in_service": [], "out": {"a": null}}', '{"in_service": [], "out": {}, "more": 1}'],
+)  # fmt: skip
+def test_a_list_of_another_form_is_refused(text):
+    with pytest.raises(ValueError, match="expected"):
+        parse_states(text)
