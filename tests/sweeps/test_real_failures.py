@@ -23,7 +23,7 @@ END_WITHOUT_A_WORD = {
     "healthy-cuda-graph-with-reduction", "healthy-store-answers-late", "healthy-omp-threads-nonsense",
 }  # fmt: skip
 # Healthy, though something failed on the way: the failure is shown, as no line says that it was survived.
-FAILED_ON_THE_WAY = {"healthy-supervisor-second-attempt", "healthy-broken-images-skipped"}
+FAILED_ON_THE_WAY = {"healthy-broken-images-skipped"}
 # name -> why another answer comes first.
 NOT_NAMED = {
     "slurm-eight-tasks-asked-four-came": "4 of 8 joined: a firewall between two hosts gives the same",

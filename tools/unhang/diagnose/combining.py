@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from unhang.diagnose import absence_rules as absences
 from unhang.diagnose import address_rules as addresses
 from unhang.diagnose import coordination_rules as coordination
 from unhang.diagnose import failures
@@ -139,6 +140,9 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     shapes.one_rank_says_something_else,
     shapes.late_rank_goes_on,
     shapes.other_end_went_away,
+    absences.rank_answers_no_signal,
+    absences.ranks_tell_of_different_worlds,
+    absences.one_rank_waits_and_the_launcher_ends_the_others,
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from unhang.diagnose.endings import started_again, unfinished_traceback
 from unhang.diagnose.facts import Facts, evidence_of
 from unhang.diagnose.failures import failed_of_root, rank_of, who_failed
 from unhang.diagnose.reading import Input
@@ -47,6 +48,8 @@ def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: boo
     if not facts.events:
         return Conclusion("nothing", _nothing(inputs))
     ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
+    if ends and (start := started_again(facts, ends[-1])):
+        return Conclusion("no_end", "a job came to its end, and after it another one started, whose end does not stand in the log", start, ASK_ALL_RANKS)
     if ends:
         return Conclusion("healthy", "the job came to its end, and nothing went wrong before", ends[-1])
     if told := end_in_own_words(facts):
@@ -82,7 +85,9 @@ def _without_cause(facts: Facts) -> Conclusion:
             else "something failed, and no cause shows"
         )
         return Conclusion("failure", f"{why}: {first.signature.says}", first, ASK_ALL_RANKS[2:] if first.signature.fact != "crash" else ())
-    reports = [event for name in ("root_cause", "failed_exit", "killed", "aborted") for event in facts.of(name) if not event.quoted]
+    if event := unfinished_traceback(facts):
+        return Conclusion("failure", "a process raised an exception whose name and message do not stand in the log", event, ASK_ALL_RANKS[2:])
+    reports = [event for name in ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint") for event in facts.of(name) if not event.quoted]
     if reports:
         failed = failed_of_root(facts)
         exits = [failed.exit] if failed else facts.of("failed_exit")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.diagnose.calls import compare_calls
+from unhang.diagnose.endings import without_what_a_good_end_outlived
 from unhang.diagnose.scanning import Event, Scan
 
 MOST_LISTED = 64
@@ -69,7 +70,7 @@ class Facts:
 
 def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
     """Values in, values out; one pass over the events and a few looks."""
-    events = tuple(event for scan in scans for event in without_what_was_retried(said_by_the_job(scan.events)))
+    events = tuple(event for scan in scans for event in without_what_a_good_end_outlived(without_what_was_retried(said_by_the_job(scan.events))))
     by_fact: dict[str, list[Event]] = {}
     for event in events:
         if event.signature.fact:

@@ -38,8 +38,13 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
             yield Evidence(
                 "rank_desync_app", STRONG - 0.5, f"ranks wait at different sequence numbers: {min(seqs)} to {max(seqs)}", events, "timeouts-differ-in-sequence"
             )
-        elif len({one.numel for one in alike if one.numel}) > 1 and ops & set(SAME_SIZE):
+        elif _sizes_differ(alike):
             yield Evidence("rank_desync_app", STRONG, "ranks wait in one collective with different sizes", events, "timeouts-differ-in-size")
+
+
+def _sizes_differ(alike: Sequence[Timeout]) -> bool:
+    """Whether a collective that asks for one size of all ranks got several."""
+    return len({one.numel for one in alike if one.numel}) > 1 and any(one.op in SAME_SIZE for one in alike)
 
 
 def _begun_before_the_first_gave_up(timeouts: Sequence[Timeout]) -> list[Timeout]:
@@ -273,7 +278,7 @@ def limit_ran_out_everywhere(facts: Facts) -> Iterator[Evidence]:
     """Time-outs in one and the same collective, and nothing else: where it stands in the job tells what is likely."""
     if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
         return
-    if len({(one.op, one.seq) for one in facts.timeouts}) > 1:
+    if len({(one.op, one.seq) for one in facts.timeouts}) > 1 or _sizes_differ(facts.timeouts):
         return
     one, events = facts.timeouts[0], tuple(timeout.event for timeout in facts.timeouts[:6])
     large = (one.numel or 0) > 1

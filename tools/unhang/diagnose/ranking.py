@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.diagnose.combining import combined_evidence
+from unhang.diagnose.endings import unfinished_traceback
 from unhang.diagnose.evidence import Evidence, signature_evidence
 from unhang.diagnose.facts import Facts, evidence_of
 from unhang.diagnose.failures import failed_by_itself
@@ -29,6 +30,11 @@ SURE_HEALTHY = 0.5
 BESIDE_CLEAR = 0.3  # the part of it that counts where a cause stands clear without it: too little to put another one first
 MOST_BY_WORDS = 3.0  # what words alone add, at most; set by leaving out one batch of logs after the other
 CONSEQUENCES = ("cuda-out-of-memory",)  # says what ran out and not who took it: alone no more than a warning
+# Where ranks differ, words say nothing: what watchdogs print is the same whichever rank is missing.
+RANKS_DIFFER = {
+    "timeouts-differ-in-operation", "timeouts-differ-in-sequence", "timeouts-differ-in-size", "one-rank-reports", "one-rank-silent",
+    "rank-not-in-gloo", "late-rank-goes-on", "one-rank-says-otherwise", "process-stood-still", "worlds-differ", "no-answer-to-signal",
+}  # fmt: skip
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers")  # evidence that is itself the sign of a fault
 
 
@@ -55,7 +61,7 @@ def rank_causes(
     evidence = _without_needless_hints(evidence)
     evidence += usual_causes(facts, evidence)
     trouble = is_trouble(facts, more, without)
-    by_wording = _of_wording(facts, wording, trouble=trouble) if wording is not None else []
+    by_wording = [] if wording is None or any(one.id in RANKS_DIFFER for one in evidence) else _of_wording(facts, wording, trouble=trouble)
     points = _points(rows, evidence)
     points = _points(
         rows, evidence, [replace(one, weight=one.weight * BESIDE_CLEAR) for one in by_wording] if _stands_clear([one.score for one in points]) else by_wording
@@ -136,7 +142,7 @@ def _combined(facts: Facts, without: Collection[str]) -> list[Evidence]:
 
 def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[str] = ()) -> bool:
     """Whether anything at all went wrong: else what speaks for a cause is a remark about a healthy job."""
-    if hang_signs(facts) or any(_is_fault(event) for event in facts.events):
+    if hang_signs(facts) or any(_is_fault(event) for event in facts.events) or unfinished_traceback(facts):
         return True
     return any(one.weight >= WEIGHTS["strong"] or one.id in TROUBLE for one in (*_combined(facts, without), *more))
 
