@@ -44,10 +44,11 @@ class ActionModule(ActionBase):
     def _ask(self, conductor, host, given, task_vars):
         from dataclasses import asdict
 
-        from unhang.ansible.rollouts import limit_of
         from unhang.rollout.steps import TOGETHER
+        from unhang.rollout.waiting import limit_of
 
-        order = conductor.ask(host, given["step"], task_vars["groups"], given["max_failed"], limit_of(given["step"], task_vars))
+        limit_s = limit_of(given["step"], task_vars, conductor.most_kinds(host))
+        order = conductor.ask(host, given["step"], task_vars["groups"], given["max_failed"], limit_s)
         kind = conductor.kind(host) if order and order.step == TOGETHER else ""
         as_before = bool(order) and conductor.is_as_before(host)
         return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind, "as_before": as_before}

@@ -11,8 +11,6 @@ from unhang.plan.plan_document import FILE, Plan, read_plan
 from unhang.rollout.conductor import Conductor, Followed
 from unhang.rollout.steps import Order, StepResult
 
-DRAIN_WAIT_S = 3600  # roles/drain/defaults/main.yml
-
 
 def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
     """rollout: as rollout_begin returned it. What was read of plan and journal in this process, or in the one that forked it, is not read again.
@@ -48,14 +46,6 @@ def _plan(file: Path, identity: tuple[int, ...]) -> Plan:
 @functools.lru_cache(maxsize=1)
 def _followed(folder: Path, identity: tuple[int, ...]) -> Followed:
     return Followed(folder, plan_of(folder))
-
-
-def limit_of(step: str, task_vars: Mapping[str, Any]) -> int:
-    """Seconds that the step may wait for jobs, as the role drain takes it; 0 where it waits for none, or where a template would have to be filled in."""
-    if step != "wait" or str(task_vars.get("drain_beside_jobs", "")).lower() in ("true", "yes", "1"):
-        return 0
-    given = str(task_vars.get("drain_wait_timeout_s", DRAIN_WAIT_S))
-    return int(given) if given.isdecimal() else 0
 
 
 def order_of(document: Mapping[str, Any]) -> Order:

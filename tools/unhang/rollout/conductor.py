@@ -175,6 +175,11 @@ class Conductor:
             raise UserError(f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it without --limit, or leave hosts out of the plan")
         return found.pop()
 
+    def most_kinds(self, host: str) -> int:
+        """The most kinds of nodes that the host's wave can have: there is one canary for each."""
+        canaries = sum(len(wave.hosts) for wave in self.plan.waves if wave.is_canary)
+        return max(1, min(canaries, len(self.plan.waves[self._wave_of([host])].hosts)))
+
     def kind(self, host: str) -> str:
         """The node's hardware and image as it was read last, as in the plan's choice of canaries; a node that was not read is of its own kind."""
         sections = _sections(self.read, host)

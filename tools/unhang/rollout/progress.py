@@ -12,6 +12,7 @@ from unhang.rollout.node_state import NodeState, is_resting
 from unhang.rollout.standing import Standing
 from unhang.rollout.status_table import ORDER
 from unhang.rollout.steps import BEGUN, BRAKE, DONE, FLOOR, ROLLOUT, UNDER_WAY, WAIT, Entry
+from unhang.rollout.waiting import until_words
 from unhang.text import counted, visible
 
 LONGEST_HOSTS, LONGEST_WHY = 60, 200
@@ -60,7 +61,7 @@ class Progress:
             until = str(entry.evidence.get("until") or "")
             self.began[key] = (entry.at, until)
             jobs = f" for {_jobs(self.jobs.get(entry.host, ()))}" if entry.step == WAIT and self.jobs.get(entry.host) else ""
-            return f"{entry.host}: {entry.step}{jobs} until {until} at the latest" if until else ""
+            return f"{entry.host}: {entry.step}{jobs} {until_words(entry.step, until)}" if until else ""
         if entry.step == "drain":
             self.jobs[entry.host] = [visible(str(job), LONGEST_JOB) for job in entry.evidence.get("jobs") or ()]
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
@@ -93,7 +94,7 @@ class Progress:
             return ""
         until = max(until for _, until in times)
         jobs = [job for node in nodes for job in self.jobs.get(node.host, ())] if step == WAIT else []
-        waits = [f"until {until} at the latest"] * bool(until) + [_jobs(jobs)] * bool(jobs)
+        waits = [until_words(step, until)] * bool(until) + [_jobs(jobs)] * bool(jobs)
         return ", ".join([f"for {elapsed(min(since for since, _ in times), at)}", *waits])
 
 

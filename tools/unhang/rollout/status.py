@@ -15,6 +15,7 @@ from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import Standing, replay
 from unhang.rollout.steps import BEFORE, BEGUN, DONE, FINAL, HELD, KEPT, LOST, MEANINGS, RELEASED, ROLLOUT, TAKEN_OVER, TO_COME, UNRELEASED, Entry
 from unhang.rollout.targets import target_of
+from unhang.rollout.waiting import until_words
 
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
@@ -83,6 +84,7 @@ def _row(wave: str, entry: HostPlan, replayed: Standing, own: Sequence[Entry], u
         "why": node.why or node.failure or "",
         "step": node.begun,
         "since": own[-1].at if own else None,
+        "until": _until(own) if node.begun else "",
         "next": what_next(node, entry),
         "boots": [f"{BOOTS[step]}, out of {left}" for step, left in node.boots],
         "drained": node.out_of_service,
@@ -128,6 +130,8 @@ def smoke_before(own: Sequence[Entry]) -> dict[str, Any]:
 
 def what_next(node: NodeState, entry: HostPlan) -> str:
     """What the same command does on the node when it is started again, in a line."""
+    if node.state == UNRELEASED and not node.proved and not node.failure and node.changed:
+        return "it stays drained, for it has booted since its proof; started again, the same command proves it again, then gives it back"
     if node.state in NEXT_OF:
         return NEXT_OF[node.state]
     if node.state in FINAL:
@@ -137,6 +141,17 @@ def what_next(node: NodeState, entry: HostPlan) -> str:
     taken = replace(node, epoch=1, state=TO_COME, begun=None, done=frozenset(("lock", "drain", "wait")))
     order = next_order(taken, target_of(entry), 1)
     return f"lock, then {order.step}" if order is not None else ""
+
+
+def _until(own: Sequence[Entry]) -> str:
+    """Until when the step that was begun last may take."""
+    return str(next((one.evidence.get("until") or "" for one in reversed(own) if one.status == BEGUN), ""))
+
+
+def step_now(row: Mapping[str, Any]) -> str:
+    """The step that a node is in, in words; "" for none."""
+    until = until_words(row["step"], row["until"]) if row["step"] else ""
+    return f"in step {row['step']} since {row['since']}{', ' if until else ''}{until}" if row["step"] else ""
 
 
 def _last(entries: Sequence[Entry], step: str, key: str) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from unhang.nodeset import fold_hosts, shortened
 from unhang.rollout.bandwidth import describe_bandwidth, describe_before
+from unhang.rollout.status import step_now
 from unhang.text import counted, visible
 
 LONGEST_LIST = 200
@@ -45,7 +46,7 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{state.upper()}: {counted(len(rows), 'node')}, {rows[0]['meaning']}"
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        what = f"in step {row['step']} since {row['since']}" if row["step"] else ""
+        what = step_now(row)
         versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
         gone = f"gone: {', '.join(row['gone'])}" if row["gone"] else ""
         key = (visible(row["why"]), what, versions, gone, ", ".join(sorted({boot.partition(",")[0] for boot in row["boots"]})), row["next"])

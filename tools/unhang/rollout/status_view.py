@@ -11,7 +11,7 @@ from unhang.nodeset import fold_hosts, shortened
 from unhang.plan.plan_document import read_plan
 from unhang.project import playbook_as_typed
 from unhang.rollout.journal import JOURNAL, read_journal
-from unhang.rollout.status import status_of, undo_command
+from unhang.rollout.status import status_of, step_now, undo_command
 from unhang.rollout.status_table import LONGEST_LIST, ORDER, describe_fleet, describe_head, describe_waves
 from unhang.run_folder import read_run
 
@@ -47,7 +47,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
     versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
     return {
         **{name: row[name] for name in ("state", "meaning", "why", "next")},
-        "now": f"in step {row['step']} since {row['since']}" if row["step"] else "",
+        "now": step_now(row),
         "versions": versions,
         "gone": ", ".join(row["gone"]),
         "left": ", ".join(row["left"]),

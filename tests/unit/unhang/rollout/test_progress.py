@@ -10,12 +10,12 @@ import yaml
 from fakes.role_play import PROJECT
 from rollout_plans import GROUPS, Recorded, planned
 
-from unhang.ansible.rollouts import DRAIN_WAIT_S, limit_of
 from unhang.commands.remediate import shown_line
 from unhang.commands.rollout_display import following
 from unhang.rollout.journal import read_journal
 from unhang.rollout.progress import Progress, elapsed
 from unhang.rollout.steps import BEGUN, BRAKE, DONE, FAILED, ROLLOUT, Entry
+from unhang.rollout.waiting import DRAIN_WAIT_S, SMOKE_S, limit_of, until_words
 
 
 def at(seconds):
@@ -119,10 +119,57 @@ def test_a_journal_that_cannot_be_read_is_named_once(tmp_path, plan):
     assert output.getvalue().count("the journal could not be followed: expected at, host, step") == 1
 
 
+def defaults(role):
+    return yaml.safe_load((PROJECT / "roles" / role / "defaults" / "main.yml").read_text())
+
+
 def test_how_long_jobs_are_waited_for_is_the_roles_own_limit():
-    assert yaml.safe_load((PROJECT / "roles" / "drain" / "defaults" / "main.yml").read_text())["drain_wait_timeout_s"] == DRAIN_WAIT_S
+    assert (defaults("drain")["drain_wait_timeout_s"], defaults("smoke_test")["smoke_test_deadline_s"]) == (DRAIN_WAIT_S, SMOKE_S)
     assert (limit_of("wait", {}), limit_of("wait", {"drain_wait_timeout_s": "60"}), limit_of("drain", {})) == (DRAIN_WAIT_S, 60, 0)
     assert limit_of("wait", {"drain_wait_timeout_s": "{{ hours * 3600 }}"}) == limit_of("wait", {"drain_beside_jobs": "true"}) == 0
+
+
+@pytest.mark.parametrize(
+    ("step", "variables", "kinds", "seconds"),
+    [
+        ("reboot", {}, 1, 2 * 1800 + 120),
+        ("reboot_back", {"unhang_reboot_timeout_s": 60}, 1, 240),
+        ("reboot", {"unhang_reboot_timeout_s": "{{ x }}"}, 1, 0),
+        ("smoke_before", {}, 1, 180),
+        ("smoke_before", {"unhang_smoke_before_s": 30}, 1, 30),
+        ("smoke_before", {"unhang_smoke_before": False}, 1, 0),
+        ("smoke_before", {"unhang_smoke": "false"}, 1, 0),
+        ("smoke_alone", {}, 3, 600),
+        ("smoke_together", {"smoke_test_deadline_s": 100}, 3, 300),
+        ("smoke_together", {"smoke_test_burn_in": "30m"}, 1, 0),
+        ("smoke_alone", {"unhang_smoke": False}, 1, 0),
+        ("audit", {}, 1, 0),
+        ("apply", {}, 1, 0),
+    ],
+)
+def test_which_steps_have_an_end_and_when(step, variables, kinds, seconds):
+    assert limit_of(step, variables, kinds) == seconds
+
+
+def test_the_play_waits_for_a_reboot_and_a_first_smoke_test_as_long_as_is_said():
+    tasks = PROJECT / "playbooks" / "tasks" / "rollout"
+    assert "unhang_reboot_timeout_s | default(1800)" in (tasks / "reboot.yml").read_text()
+    assert "timeout: 120" in (tasks / "reboot.yml").read_text()
+    assert "unhang_smoke_before_s | default(180)" in (tasks / "smoke_before.yml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [("wait", "until T at the latest"), ("reboot", "back by T, or it has failed"), ("smoke_alone", "until T, longer if it fails")]
+)
+def test_until_when_is_said_as_it_is_meant(step, words):
+    assert (until_words(step, "T"), until_words(step, "")) == (words, "")
+
+
+def test_a_reboot_is_said_with_its_deadline_in_lines_and_on_the_screen(plan):
+    progress = Progress(plan)
+    begun = Entry(at(20), "a", "reboot", BEGUN, 7, {"boot_id": "a-boot", "until": at(3600 - 1)})
+    assert list(progress.feed([*BEGINNING, *LOCKED, begun]))[-1] == "a: reboot back by 2026-11-20T07:59:59Z, or it has failed"
+    assert progress.screen(at(270))[1] == "  reboot         a  for 4 min 10 s, back by 2026-11-20T07:59:59Z, or it has failed"
 
 
 def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):

@@ -16,6 +16,7 @@ from unhang.rollout.status import exit_code, status_of
 from unhang.rollout.status_junit import render_status_junit
 from unhang.rollout.status_table import render_status
 from unhang.rollout.status_view import describe_rows, rollout_view
+from unhang.rollout.steps import StepResult
 from unhang.schemas.check import check_schema
 from unhang.schemas.shapes import read_schema
 
@@ -53,6 +54,38 @@ def test_after_a_death_in_any_step_the_step_and_what_comes_next_are_named(record
     text = render_status(status(recorded))
     assert "under way, or its controller has died; controller 1 by ops@ctl" in text
     assert f"now      in step {step} since " in text
+
+
+def test_until_when_a_step_may_take_is_shown_with_it(recorded):
+    recorded.begin()
+    recorded.through("a", until="reboot")
+    order = recorded.ask("a", "reboot", GROUPS, "9", 3600)
+    found = row(recorded)
+    assert order.step == found["step"] == "reboot"
+    assert found["until"] == read_journal(recorded.folder).entries[-1].evidence["until"] != ""
+    assert f"now      in step reboot since {found['since']}, back by {found['until']}, or it has failed\n" in render_status(status(recorded))
+    recorded.begin()
+    recorded.through("a")
+    assert row(recorded)["until"] == ""
+
+
+def test_a_node_that_booted_since_its_proof_is_proved_again_by_the_same_command(recorded):
+    recorded.begin()
+    recorded.through("a", until="release")
+    order = recorded.ask("a", "release", GROUPS, "9")
+    recorded.record(order, StepResult("failed", {"why": "it has booted since", "boot_id": "a-another-boot"}))
+    found = row(recorded)
+    again = "it stays drained, for it has booted since its proof; started again, the same command proves it again, then gives it back"
+    assert (found["state"], found["next"], found["drained"]) == ("not released", again, True)
+    recorded.begin()
+    recorded.through("a", until="audit")
+    assert row(recorded)["step"] == "audit"
+
+
+def test_a_node_that_nobody_could_give_back_is_given_back_by_the_same_command(recorded):
+    recorded.begin()
+    recorded.through("a", failing="release")
+    assert (row(recorded)["state"], row(recorded)["next"]) == ("not released", "started again, the same command tries to give it back")
 
 
 def test_a_node_that_is_proved_names_what_it_came_to_and_what_takes_it_back(recorded):
