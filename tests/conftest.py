@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 
 from hypothesis import settings
 
 PREFIXES = ("ANSIBLE_", "UNHANG_", "NCCL_", "TORCH_", "CUDA_", "NVIDIA_")
-NAMES = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONPATH", "PYTHONWARNINGS")
+NAMES = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PYTHONPATH", "PYTHONWARNINGS", "PYTHONDONTWRITEBYTECODE")
 
 for name in list(os.environ):
     if name.startswith(PREFIXES) or name in NAMES:
         del os.environ[name]
+
+# Otherwise every worker, and every program that a test starts, compiles the project again.
+sys.dont_write_bytecode = False
 
 # The history of runs that tests make is no part of the caller's own.
 _STATE = tempfile.TemporaryDirectory(prefix="unhang-test-state-", ignore_cleanup_errors=True)

@@ -23,7 +23,6 @@ from fakes.boot_tree import (
 )
 from fakes.node_tree import plant
 
-from unhang_node.change.boot import trial as boot_trial
 from unhang_node.change.rollback.boot import reboot_needed, restore_boot
 from unhang_node.mount_table import read_mounts
 from unhang_node.parse.grub import parse_grubenv
@@ -114,35 +113,6 @@ def test_a_watchdog_is_fed_where_there_is_one_and_nobody_else_feeds_it(node, wat
     plant(node, {**({"/sys/class/watchdog/watchdog0/": ""} if watchdog else {}), "/etc/systemd/system.conf": theirs})
     arm(node)
     assert (node / "etc/systemd/system.conf.d/50-unhang-boot-trial.conf").exists() is fed
-
-
-def test_after_any_step_a_power_cut_leaves_the_old_kernel_the_default(tmp_path):
-    count = len(boot_trial.prepare_steps(str(plant_grub_node(tmp_path / "count")), "panic=30"))
-    for done in range(count + 1):
-        # The kernel is installed after the last of these steps, and update-grub runs then: so each cut is looked at with the new kernel in no menu yet.
-        node = plant_grub_node(tmp_path / f"cut-{done}", kernels=(OLD,))
-        for step in boot_trial.prepare_steps(str(node), "panic=30")[:done]:
-            step.act()
-        assert boots(node) == (OLD, None)
-        assert call(node, "prepared")["standing"] == "prepared"
-        assert boots(node) == (OLD, None)
-
-
-def test_after_any_step_of_confirming_a_power_cut_leaves_a_node_that_boots_and_can_be_confirmed(tmp_path):
-    for done in range(12):
-        node = plant_grub_node(tmp_path / f"cut-{done}")
-        arm(node)
-        started(node, NEW)
-        steps = boot_trial.confirm_steps(str(node), NEW, GPUS)
-        for step in steps[:done]:
-            step.act()
-        default, one_shot = boots(node)
-        guarded = (node / "etc/unhang/boot-trial").exists()
-        assert one_shot is None
-        # A guard that goes back to a default that is the new kernel would never end.
-        assert default == OLD or not guarded
-        assert call(node, "confirmed", release=NEW, gpus=GPUS)["standing"] == "confirmed"
-        assert boots(node) == (NEW, None)
 
 
 def test_what_runs_on_trial_becomes_the_default_when_it_is_confirmed(node):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import resource
 import threading
 
@@ -166,35 +165,6 @@ def test_waiting_ends_when_the_first_lets_go(tmp_path):
     waiting.join(120)
     assert [answer.acquired for answer in answers] == [True]
     assert read_lock(root)["run"] == "second"
-
-
-def rush(root, number, answers):
-    """One of many that want the node at the same moment; who gets it lets go and takes it again."""
-    got = 0
-    for _ in range(20):
-        try:
-            fencing = take_lock(root, wish(f"run{number}"), 60).fencing
-        except NodeLocked:
-            continue
-        os.mkdir(f"{root}/alone")  # fails when another one has it too
-        got += 1
-        os.rmdir(f"{root}/alone")
-        free_lock(root, f"run{number}", fencing)
-    answers.put(got)
-
-
-def test_of_many_at_once_only_one_has_the_node(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    runs = [context.Process(target=rush, args=(str(tmp_path), number, answers), daemon=True) for number in range(3)]
-    for run in runs:
-        run.start()
-    got = [answers.get(timeout=240) for _ in runs]
-    for run in runs:
-        run.join(60)
-    assert [run.exitcode for run in runs] == [0, 0, 0]
-    assert all(got)
-    assert read_lock(str(tmp_path)) is None
 
 
 def test_a_sign_of_work_puts_the_expiry_off(tmp_path):

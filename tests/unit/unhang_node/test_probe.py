@@ -3,43 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from source_runs import forget_others, good, no_children_left, run, stalls
 
-from unhang_node import probe
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.root import Root
 from unhang_node.section import Absent, read_section
-
-
-def context(**options):
-    return Context(Root(), dict(DEFAULTS, **options), ["node", "gpus"], load_pynvml=None)
-
-
-def good(ctx):
-    ctx.mark("open /etc/os-release")
-    yield "node", {"hostname": "gpu001"}, []
-
-
-def stalls(ctx):
-    yield "gpus", {"count": 8}, [{"field": "x", "status": "absent", "reason": "y"}]
-    ctx.mark("nvmlDeviceGetMemoryInfo(3)")
-    time.sleep(3600)
-
-
-def stalls_deaf_to_signals(ctx):
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
-        signal.signal(number, signal.SIG_IGN)
-    ctx.mark("read /mnt/nfs/libnccl.so.2")
-    time.sleep(3600)
-    yield
 
 
 def crashes(ctx):
@@ -61,9 +33,10 @@ def floods(ctx):
 
 
 def babbles(ctx):
-    for number in range(3, 64):
-        with contextlib.suppress(OSError):
-            os.write(number, b"no json\n")
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:  # of what the caller had open, a child holds the pipe of its answer alone
+            with contextlib.suppress(OSError):
+                os.write(int(name), b"no json\n")
     time.sleep(3600)
     yield
 
@@ -76,35 +49,9 @@ def raises(error):
     return read
 
 
-def run(*sources, silence_s=60.0, deadline_s=60.0):
-    return probe.run_sources([(str(number), read) for number, read in enumerate(sources)], context(), silence_s, deadline_s)
-
-
-def children():
-    """Process ids of this process's children, zombies among them. Another test of the same worker may have some of its own."""
-    found = set()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as source:
-                fields = source.read().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended meanwhile
-        if int(fields[1]) == os.getpid():
-            found.add(int(name))
-    return found
-
-
 @pytest.fixture(autouse=True)
-def of_others():
-    OF_OTHERS.clear()
-    OF_OTHERS.update(children())
-
-
-OF_OTHERS: set[int] = set()
-
-
-def no_children_left():
-    assert children() - OF_OTHERS == set()
+def _others():
+    forget_others()
 
 
 def test_pieces_come_in_order_with_their_times():
@@ -117,53 +64,6 @@ def test_pieces_come_in_order_with_their_times():
     assert [(piece.section, piece.fields) for piece in answer.pieces] == [("node", {"hostname": "a"}), ("kernel", {"release": "b"})]
     assert answer.pieces[1].unread == [{"field": "taints", "status": "denied", "reason": "no"}]
     assert answer.pieces[0].duration_ms >= 0
-
-
-def test_a_call_that_never_returns_is_named_and_what_was_read_before_stands():
-    stuck, healthy = run(stalls, good, silence_s=1.0)
-    assert stuck.status == "timeout"
-    assert stuck.error == "nvmlDeviceGetMemoryInfo(3) did not return within 1 s"
-    assert [piece.fields for piece in stuck.pieces] == [{"count": 8}]
-    assert healthy.status == "ok"
-    assert healthy.pieces[0].fields == {"hostname": "gpu001"}
-    no_children_left()
-
-
-def test_several_stuck_sources_cost_one_deadline_not_their_sum():
-    started = time.monotonic()
-    answers = run(*[stalls] * 6, silence_s=2.0)
-    assert time.monotonic() - started < 10.0
-    assert {answer.status for answer in answers} == {"timeout"}
-
-
-def test_a_child_deaf_to_signals_is_killed():
-    (answer,) = run(stalls_deaf_to_signals, silence_s=0.5)
-    assert answer.status == "timeout"
-    assert "read /mnt/nfs/libnccl.so.2" in answer.error
-    assert answer.survivor is None
-    no_children_left()
-
-
-def test_a_source_that_marks_for_ever_without_an_answer_meets_the_deadline():
-    def read(ctx):
-        while True:
-            ctx.mark("nvmlDeviceGetUtilizationRates(0)")
-        yield
-
-    (answer,) = run(read, deadline_s=1.0)
-    assert answer.status == "timeout"
-    assert answer.error == "not done within 1 s; last call: nvmlDeviceGetUtilizationRates(0)"
-
-
-def test_a_call_that_is_known_to_be_slow_may_take_its_time():
-    def read(ctx):
-        ctx.mark("nvmlDeviceGetHandleByIndex_v2(0)", 60.0)
-        time.sleep(1.5)
-        ctx.mark("nvmlDeviceGetName(0)")
-        yield "gpus", {"count": 1}, []
-
-    (answer,) = run(read, silence_s=1.0, deadline_s=1.0)
-    assert (answer.status, answer.error) == ("ok", None)
 
 
 def test_a_crash_in_the_driver_library_names_signal_and_call():
@@ -244,78 +144,10 @@ def test_a_child_holds_none_of_the_callers_files(tmp_path):
     assert answer.pieces[1].fields == {"session": True}
 
 
-def test_grandchildren_die_with_a_stuck_child(tmp_path):
-    note = tmp_path / "pid"
-
-    def read(ctx):
-        pid = os.fork()
-        if pid == 0:
-            time.sleep(3600)
-        note.write_text(str(pid))
-        ctx.mark("dpkg-query")
-        time.sleep(3600)
-        yield
-
-    (answer,) = run(read, silence_s=1.0)
-    assert answer.status == "timeout"
-    pid = int(note.read_text())
-    for _ in range(600):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except FileNotFoundError:
-            return
-        if state == "Z":
-            return
-        time.sleep(0.05)
-    pytest.fail("the grandchild still runs")
-
-
 def test_no_descriptor_is_left_open():
     before = len(os.listdir("/proc/self/fd"))
     run(good, crashes, exits, stalls, silence_s=0.5)
     assert len(os.listdir("/proc/self/fd")) == before
-
-
-# The parent gives up root, its child takes it back: then the parent may not kill it, as it cannot kill one in state D.
-SURVIVOR = """
-import json, os, sys, time
-from unhang_node import probe
-from unhang_node.context import DEFAULTS, Context
-from unhang_node.root import Root
-
-def immortal(ctx):
-    os.setresuid(0, 0, 0)
-    ctx.mark("nvmlDeviceGetName(0)")
-    print(json.dumps(os.getpid()), file=open(sys.argv[1], "w"))
-    time.sleep(3600)
-    yield
-
-def cannot_exit(ctx):
-    os.setresuid(0, 0, 0)
-    os._exit = lambda code: time.sleep(3600)
-    print(json.dumps(os.getpid()), file=open(sys.argv[1], "w"))
-    yield "gpus", {"count": 1}, []
-
-source = {"immortal": immortal, "cannot_exit": cannot_exit}[sys.argv[2]]
-os.setresuid(65534, 65534, 0)
-(answer,) = probe.run_sources([("nvml", source)], Context(Root(), DEFAULTS, [], None), 2.0, 60.0)
-print(json.dumps([answer.status, answer.error, answer.survivor]))
-"""
-STUCK = "nvmlDeviceGetName(0) did not return within 2 s"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a process that its parent may not kill")
-@pytest.mark.parametrize(("source", "status", "error"), [("immortal", "timeout", STUCK), ("cannot_exit", "ok", None)])
-def test_a_child_that_survives_sigkill_is_a_fact_and_is_not_waited_for(tmp_path, source, status, error):
-    tmp_path.chmod(0o777)
-    note = tmp_path / "pid"
-    path = str(Path(probe.__file__).parents[1])
-    command = [sys.executable, "-c", SURVIVOR, str(note), source]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, timeout=240, check=True)
-    pid = json.loads(note.read_text())
-    os.kill(pid, signal.SIGKILL)
-    survivor = f"process {pid} survives SIGKILL (state S)"
-    assert json.loads(done.stdout) == [status, error and f"{error}; {survivor}", survivor]
 
 
 def test_a_child_of_a_parent_that_has_gone_ends_by_itself(tmp_path):

@@ -5,13 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "history"))
-
 from run_folders import Fleet, facts, finding
 
 from unhang import cli

@@ -8,13 +8,8 @@ import json
 import shlex
 import sys
 import threading
-import time
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "history"))
-
 from run_folders import Fleet, facts, finding
 
 from unhang import cli
@@ -93,7 +88,7 @@ class Server:
 @pytest.fixture
 def webhook():
     made = Server()
-    threading.Thread(target=made.server.serve_forever, daemon=True).start()
+    threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True).start()
     yield made
     made.held.set()
     made.server.shutdown()
@@ -153,24 +148,6 @@ def test_a_webhook_that_does_not_answer_is_given_up(webhook):
 def test_a_webhook_that_nobody_serves_is_said_without_its_address():
     output = post("http://127.0.0.1:1/services/S3CRET", NEWS)
     assert output == "expected an answer, found Connection refused"
-
-
-def test_a_hook_that_does_not_end_is_killed_with_what_it_started(tmp_path):
-    left = tmp_path / "left"
-    script = f"sleep 1000 & echo $! > {left}; wait"
-    assert call(["sh", "-c", script], NEWS, limit_s=2) == "expected it to end within 2 s; it was killed"
-    started = left.read_text().strip() if left.exists() else ""  # on a very busy machine it may not have come so far
-    end = time.monotonic() + 60
-    while started and is_alive(started):
-        assert time.monotonic() < end, started
-        time.sleep(0.05)
-
-
-def is_alive(process):
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_a_hook_that_fails_says_its_last_line_with_secrets_masked():

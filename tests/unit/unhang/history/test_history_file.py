@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -36,7 +34,6 @@ for folder in sys.argv[2:]:
     if line := keep_run(Path(folder), sys.argv[1]):
         sys.exit(line)
 """
-DEADLINE_S = 120
 
 
 @pytest.fixture
@@ -118,36 +115,6 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(db):
     with closing(sqlite3.connect(db)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'findings'").fetchone() == (0,)
-
-
-def test_writers_at_once_lose_nothing_and_make_the_file_together(fleet, db, journal):
-    runs = [fleet.run({"a": facts(f"{number}.0"), f"b{number}": facts()}, [finding("bad", f"b{number}")]) for number in range(12)]
-    writers = [started(db, journal, *runs[place::4]) for place in range(4)]
-    problems = [writer.communicate(timeout=DEADLINE_S)[1] for writer in writers]
-    assert (problems, [writer.returncode for writer in writers]) == ([""] * 4, [0] * 4)
-    with reading(db) as connection:
-        assert {row.id for row in run_rows(connection)} == {run.name for run in runs}
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert connection.execute("PRAGMA journal_mode").fetchone() == (journal,)
-        assert connection.execute("SELECT count(*) FROM findings WHERE to_run IS NULL").fetchone() == (12,)
-        spans = connection.execute(
-            "SELECT from_run, to_run FROM facts JOIN hosts ON hosts.id = host WHERE name = 'a' AND section = 'driver' ORDER BY 1"
-        ).fetchall()
-    assert [end for _, end in spans[:-1]] == [begin for begin, _ in spans[1:]] and spans[-1][1] is None and len(spans) == 12
-
-
-def test_a_writer_that_is_killed_leaves_the_last_state(fleet, db, journal):
-    record(fleet.run({"a": facts()}, []), db)
-    run = fleet.run({f"n{number}": facts() for number in range(100)}, [])
-    writer = started(db, journal, run)
-    beside = db.with_name("history.db-wal" if journal == WRITE_AHEAD else "history.db-journal")
-    while not beside.exists() and writer.poll() is None:
-        time.sleep(0.01)
-    writer.send_signal(signal.SIGKILL)
-    writer.communicate(timeout=DEADLINE_S)
-    with reading(db) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        assert len(run_rows(connection)) in (1, 2)
 
 
 def test_a_locked_file_is_one_line_and_costs_nothing(fleet, db):

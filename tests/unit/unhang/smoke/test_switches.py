@@ -5,25 +5,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.errors import UserError
-from unhang.smoke.switches import read_switches, switch_of, switches_of_inventory
-
-INVENTORY = """
-[training:children]
-leaf_a
-leaf_b
-
-[leaf_a]
-gpu[001:002]
-
-[leaf_b]
-gpu003
-
-[rack]
-gpu004 unhang_switch=spine-7
-
-[other]
-gpu005
-"""
+from unhang.smoke.switches import switch_of, switches_of_inventory
 
 
 @pytest.mark.parametrize(
@@ -44,21 +26,6 @@ def test_two_groups_that_both_could_be_the_switch_are_an_error_that_names_them()
         switch_of(["leaf_b", "leaf_a"], {})
 
 
-def test_an_inventory_is_read_by_ansible_itself(tmp_path):
-    path = tmp_path / "hosts.ini"
-    path.write_text(INVENTORY)
-    assert read_switches(str(path)) == {"gpu001": "leaf_a", "gpu002": "leaf_a", "gpu003": "leaf_b", "gpu004": "spine-7"}
-
-
 def test_a_group_of_a_switchs_groups_counts_for_its_hosts():
     listed = {"leaf_a": {"children": ["rack1"]}, "rack1": {"hosts": ["gpu001"]}, "_meta": {"hostvars": {"gpu001": {}}}}
     assert switches_of_inventory(listed) == {"gpu001": "leaf_a"}
-
-
-@pytest.mark.parametrize("text", [None, "all:\n  hosts: [1, 2\n"])
-def test_an_inventory_that_is_not_there_or_no_inventory_is_reported_in_a_line(tmp_path, text):
-    path = tmp_path / "hosts.yml"
-    if text:
-        path.write_text(text)
-    with pytest.raises(UserError, match="--inventory"):
-        read_switches(str(path))

@@ -17,7 +17,6 @@ from unhang_node.change.package.apt.repack import CannotRepack, repack
 from unhang_node.change.package.restore import restore_packages
 from unhang_node.change.package.restore_plan import kept_as_is, known_versions, plan_restore
 from unhang_node.change.package.saved import forget_damaged, forget_fetched, mark, read_saved, seal_kept, write_saved
-from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
 from unhang_node.change.package.values import Locked, Step
 
 STATUS = """Package: libnvidia-ml1
@@ -229,21 +228,3 @@ def test_our_own_lock_is_no_other_process(node):
     with (node / "var/lib/dpkg/lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         assert wait_for_locks(str(node), 0) == ""
-
-
-@pytest.mark.skipif(os.path.isdir("/run/systemd/system"), reason="the unit is tried on booted nodes")
-class TestApart:
-    """Where no systemd runs: a session of its own."""
-
-    def test_commands_run_until_one_fails_and_all_is_logged(self, node):
-        code, log = run_apart(str(node), [["echo", "one two"], ["sh", "-c", "echo bad >&2; exit 3"], ["echo", "never"]], 60)
-        assert (code, log) == (3, "one two\nbad\n")
-
-    def test_a_command_that_was_killed_is_reported(self, node):
-        code, _log = run_apart(str(node), [["sh", "-c", "kill -9 $PPID"]], 60)
-        assert code == KILLED
-
-    def test_a_deadline_ends_the_waiting_and_not_the_command(self, node):
-        with pytest.raises(StillAtWork, match="it goes on"):
-            run_apart(str(node), [["sh", "-c", f"echo $$ > {node}/pid; exec sleep 600"]], 1)
-        os.kill(int((node / "pid").read_text()), 15)

@@ -19,7 +19,7 @@ from unhang.errors import UserError
 from unhang.run_folder import find_run, latest_run, runs_folder, write_atomically
 
 ID = "20261120T043323Z-a8229f1434"
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -1,0 +1,27 @@
+"""The package manager apart from the module that started it, its deadlines waited out."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
+
+
+@pytest.mark.skipif(os.path.isdir("/run/systemd/system"), reason="the unit is tried on booted nodes")
+class TestApart:
+    """Where no systemd runs: a session of its own."""
+
+    def test_commands_run_until_one_fails_and_all_is_logged(self, tmp_path):
+        code, log = run_apart(str(tmp_path), [["echo", "one two"], ["sh", "-c", "echo bad >&2; exit 3"], ["echo", "never"]], 60)
+        assert (code, log) == (3, "one two\nbad\n")
+
+    def test_a_command_that_was_killed_is_reported(self, tmp_path):
+        code, _log = run_apart(str(tmp_path), [["sh", "-c", "kill -9 $PPID"]], 60)
+        assert code == KILLED
+
+    def test_a_deadline_ends_the_waiting_and_not_the_command(self, tmp_path):
+        with pytest.raises(StillAtWork, match="it goes on"):
+            run_apart(str(tmp_path), [["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"]], 1)
+        os.kill(int((tmp_path / "pid").read_text()), 15)

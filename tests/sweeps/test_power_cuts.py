@@ -1,0 +1,86 @@
+"""A power cut after each write of a kernel's trial boot leaves a node that boots."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from fakes.ansible_module import run_module
+from fakes.boot_tree import (
+    NEW,
+    OLD,
+    fake_tools,
+    grubenv,
+    plant_grub_node,
+    running_files,
+)
+from fakes.node_tree import plant
+
+from unhang_node.change.boot import trial as boot_trial
+from unhang_node.mount_table import read_mounts
+from unhang_node.parse.grub import parse_grubenv
+from unhang_node.root import Root
+from unhang_node.section import Unread
+from unhang_node.sections.boot import read_boot
+
+GPUS = ["GPU-0", "GPU-1"]
+
+
+@pytest.fixture(autouse=True)
+def tools(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{fake_tools(tmp_path / 'bin')}:{os.environ['PATH']}")
+
+
+def call(node, state, check=False, **options):
+    return run_module("boot_trial", check=check, state=state, rootfs=str(node), **options)
+
+
+def arm(node, **options):
+    call(node, "prepared")
+    return call(node, "armed", release=NEW, gpus=GPUS, **options)
+
+
+def environment(node):
+    return parse_grubenv((node / "boot/grub/grubenv").read_bytes())
+
+
+def boots(node):
+    """(release of an ordinary boot, entry of the next boot alone), as the audit reads them."""
+    root = Root([str(node)])
+    facts = read_boot(root, Unread(), read_mounts(root))
+    return facts["default_release"], facts["one_shot_entry"]
+
+
+def started(node, release, boot="boot-2"):
+    """The node after a boot: GRUB has cleared the one-shot entry."""
+    values = {name: value for name, value in environment(node).items() if name != "next_entry"}
+    plant(node, {**running_files(release, boot), "/boot/grub/grubenv": grubenv(**values)})
+
+
+def test_after_any_step_a_power_cut_leaves_the_old_kernel_the_default(tmp_path):
+    count = len(boot_trial.prepare_steps(str(plant_grub_node(tmp_path / "count")), "panic=30"))
+    for done in range(count + 1):
+        # The kernel is installed after the last of these steps, and update-grub runs then: so each cut is looked at with the new kernel in no menu yet.
+        node = plant_grub_node(tmp_path / f"cut-{done}", kernels=(OLD,))
+        for step in boot_trial.prepare_steps(str(node), "panic=30")[:done]:
+            step.act()
+        assert boots(node) == (OLD, None)
+        assert call(node, "prepared")["standing"] == "prepared"
+        assert boots(node) == (OLD, None)
+
+
+def test_after_any_step_of_confirming_a_power_cut_leaves_a_node_that_boots_and_can_be_confirmed(tmp_path):
+    for done in range(12):
+        node = plant_grub_node(tmp_path / f"cut-{done}")
+        arm(node)
+        started(node, NEW)
+        steps = boot_trial.confirm_steps(str(node), NEW, GPUS)
+        for step in steps[:done]:
+            step.act()
+        default, one_shot = boots(node)
+        guarded = (node / "etc/unhang/boot-trial").exists()
+        assert one_shot is None
+        # A guard that goes back to a default that is the new kernel would never end.
+        assert default == OLD or not guarded
+        assert call(node, "confirmed", release=NEW, gpus=GPUS)["standing"] == "confirmed"
+        assert boots(node) == (NEW, None)
