@@ -31,6 +31,7 @@ from collector.build import HERE, PROJECT, build_as_asked, compiled, packed_sour
 PARTS = HERE / "quick_parts"
 JUDGE = (
     "checks",
+    "choosing",
     "closures",
     "expression",
     "expression_filters",
