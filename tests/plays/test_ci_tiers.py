@@ -286,6 +286,40 @@ def test_ending_a_tier_ends_what_it_started(clone, tmp_path):
     assert clone.records == []
 
 
+WRITES_ON = """
+import os, pathlib, time
+records = pathlib.Path(next(pathlib.Path(".venv").rglob("unhang_tier_recording.txt")).read_text().splitlines()[1])
+if os.fork():
+    time.sleep(600)
+os.setsid()  # as those do that a test starts in a session of its own: ending the tier's session does not end them
+until, number = time.monotonic() + 3, 0
+while time.monotonic() < until:
+    number += 1
+    try:
+        (records / f"more{number}").write_text("f a")
+    except OSError:
+        break
+    if number == 50:
+        pathlib.Path("../records").write_text(str(records))
+"""
+
+
+def test_ending_a_tier_beside_a_process_that_goes_on_recording_says_nothing_more(clone):
+    clone.write("tests/slow/writes_on.py", WRITES_ON)
+    named = clone.folder.parent / "records"
+    command = [sys.executable, ".ci/tier", "slow", "60", ".venv/bin/python", "tests/slow/writes_on.py"]
+    kept = {"PATH": os.environ["PATH"]}
+    process = subprocess.Popen(command, cwd=clone.folder, env=kept, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + DEADLINE_S
+    while not named.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.terminate()
+    assert (process.communicate(timeout=DEADLINE_S)[1], process.returncode) == ("", 143)
+    records = Path(named.read_text())
+    assert not records.exists()
+    assert list(records.parent.glob(f"{records.name}*")) == []
+
+
 def test_content_that_changed_while_the_tier_ran_is_not_recorded(clone):
     code, output, _runs = clone.tier("echo c > roles/x.yml")
     assert (code, clone.records) == (0, [])
