@@ -87,7 +87,7 @@ class NodeState:
     @property
     def lost(self) -> bool:
         """Changed, and neither proved nor brought back: nothing is to be changed anywhere until a person has looked."""
-        return self.state == LOST or (self.changed and not self.proved and self.state in (TAKEN_OVER, NO_ANSWER, UNDER_WAY))
+        return self.state == LOST or (self.changed and not self.proved and self.state in (TAKEN_OVER, NO_ANSWER, UNRELEASED, UNDER_WAY))
 
 
 def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:

@@ -8,7 +8,7 @@ from unhang.errors import UserError
 from unhang.rollout.brake import Limit, Limits, admit, allowed_failures, stop_reason
 from unhang.rollout.node_state import NodeState
 from unhang.rollout.standing import standing_of
-from unhang.rollout.steps import FINAL, HELD, KEPT, LOST, NO_ANSWER, POSTPONED, RELEASED, TO_COME, UNDER_WAY
+from unhang.rollout.steps import FINAL, HELD, KEPT, LOST, NO_ANSWER, POSTPONED, PROOFS, RELEASED, TO_COME, UNDER_WAY, UNRELEASED
 
 WAVES = (("a",), ("b", "c", "d"), ("e", "f"))
 CANARIES = frozenset("a")
@@ -40,6 +40,14 @@ def test_one_node_that_was_not_brought_back_stops_everything_whatever_is_allowed
     found = nodes(a=RELEASED, b=RELEASED, c=RELEASED, d=LOST)
     assert stop_reason(found, 2, Limits(9, CANARIES)) == "not brought back, or no answer after it was changed: d"
     assert stop_reason(found, 1, Limits(9, CANARIES)) is not None
+
+
+@pytest.mark.parametrize(("boot", "stops"), [("boot-2", False), ("boot-3", True)])
+def test_a_node_that_booted_by_itself_since_its_proof_stops_everything_until_it_is_proved_again(boot, stops):
+    node = NodeState("b", state=UNRELEASED, changed=True, drained=True, boot_id=boot, proofs=dict.fromkeys(PROOFS, "boot-2"))
+    found = stop_reason(nodes(node, a=RELEASED, c=RELEASED, d=RELEASED), 2, Limits(9, CANARIES))
+    assert (found == "not brought back, or no answer after it was changed: b") == stops
+    assert found is None or stops
 
 
 def test_nodes_out_of_service_make_room_for_no_others():
