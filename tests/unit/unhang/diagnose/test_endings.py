@@ -26,7 +26,7 @@ def answer(tmp_path, text):
 
 @pytest.mark.parametrize(
     "later",
-    [STEPS, "W0105 10:10:30.0 42 torch/distributed/run.py:803] Setting OMP_NUM_THREADS environment variable for each process\n"],
+    [STEPS, "W0105 10:10:30.0 42 run.py:803] Setting OMP_NUM_THREADS environment variable for each process to be 1\n"],
     ids=["steps", "launcher"],
 )
 def test_end_of_a_first_job_says_nothing_of_a_second_one(tmp_path, later):
