@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from unhang.diagnose.evidence import Evidence
 from unhang.diagnose.facts import Facts
-from unhang.diagnose.failures import first_failure, killed_first
+from unhang.diagnose.failures import failed_of_root, first_failure, killed_first, rank_of
 from unhang.diagnose.scanning import Event
 from unhang.diagnose.weights import WEIGHTS
 
@@ -52,3 +52,24 @@ def one_rank_waits_and_the_launcher_ends_the_others(facts: Facts) -> Iterator[Ev
     yield Evidence("rank_desync_app", SUPPORTING, why, (facts.timeouts[0].event, roots[0]), "one-rank-reports")
     yield Evidence("slow_rank_or_io", WEIGHTS["hinting"], why, (facts.timeouts[0].event,), "one-rank-reports")
     yield Evidence("watchdog_timeout_too_short", -WEIGHTS["hinting"], why, (facts.timeouts[0].event,), "one-rank-reports")
+
+
+def nobody_sends(facts: Facts) -> Iterator[Evidence]:
+    """All ranks that wait do so for a message of another one, or all to hand one over: each began with the same half of an exchange."""
+    ranks, ops = {one.rank for one in facts.timeouts} - {None}, {one.op for one in facts.timeouts}
+    if len(ranks) > 1 and len(ops) == 1 and ops <= {"RECV", "SEND"} and len(ranks) == facts.world_size:
+        what = "receive, and none sends" if ops == {"RECV"} else "send, and none receives"
+        events = tuple(one.event for one in facts.timeouts[:2])
+        yield Evidence("rank_desync_app", STRONG, f"all {len(ranks)} ranks wait to {what}", events, "all-receive")
+        yield Evidence("watchdog_timeout_too_short", -SUPPORTING, f"all {len(ranks)} ranks wait to {what}", events[:1], "all-receive")
+
+
+def one_rank_waits_alone_in_gloo(facts: Facts) -> Iterator[Evidence]:
+    """The launcher names a rank that ran out of time in a collective of Gloo, and nothing failed on another rank: that one was not in it."""
+    waits = [event for event in facts.of("gloo_wait") if not event.quoted]
+    failed = failed_of_root(facts)
+    others = [event for event in facts.events if event.signature.kind == "error" and not event.quoted and rank_of(event) not in (None, failed and failed.rank)]
+    if failed and not others and {rank_of(event) for event in waits} == {failed.rank}:
+        why = f"rank {failed.rank} alone ran out of time in a collective of Gloo, and nothing failed on another rank"
+        yield Evidence("slow_rank_or_io", SUPPORTING + 0.5, why, (waits[0], failed.exit), "waits-alone-in-gloo")
+        yield Evidence("rank_desync_app", SUPPORTING, why, (waits[0],), "waits-alone-in-gloo")

@@ -142,6 +142,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     shapes.other_end_went_away,
     absences.rank_answers_no_signal,
     absences.ranks_tell_of_different_worlds,
+    absences.nobody_sends,
+    absences.one_rank_waits_alone_in_gloo,
     absences.one_rank_waits_and_the_launcher_ends_the_others,
 )
 

@@ -17,6 +17,7 @@ FAULTS = ("error", "symptom")
 AT_EXIT = ("torch-store-peer-gone", "process-group-not-destroyed")
 STARTS = ("launch_shape", "init_start", "bootstrap", "member")
 START_IDS = ("omp-threads-banner",)
+_SAID_TO_BE_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|trying again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b")
 _FIRST_STEP = re.compile(r"\bstep {1,6}[01]\b")
 _FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,7}\b|#\d{1,4} )")
 
@@ -27,11 +28,16 @@ def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]
     if not ends:
         return events
     repeated = max((event.line for event in events if event.signature.fact == "restarted" and not event.quoted), default=0)
-    late = [event for event in events if event.signature.kind in FAULTS and not event.quoted and event.line > repeated]
+    late = [event for event in events if event.signature.kind in FAULTS and not event.quoted and event.line > repeated and not _is_said_to_be_survived(event)]
     if any(event.signature.id not in AT_EXIT or event.line < ends[0] for event in late) or ends[-1] < repeated:
         return events
     survived = {event.line for event in events if event.signature.kind in FAULTS}
     return [event for event in events if event.line not in survived]
+
+
+def _is_said_to_be_survived(event: Event) -> bool:
+    """Whether the line itself says that what failed is tried again or left out."""
+    return bool(_SAID_TO_BE_SURVIVED.search(event.text))
 
 
 def started_again(facts: Facts, end: Event) -> Event | None:

@@ -30,9 +30,10 @@ SURE_HEALTHY = 0.5
 BESIDE_CLEAR = 0.3  # the part of it that counts where a cause stands clear without it: too little to put another one first
 MOST_BY_WORDS = 3.0  # what words alone add, at most; set by leaving out one batch of logs after the other
 CONSEQUENCES = ("cuda-out-of-memory",)  # says what ran out and not who took it: alone no more than a warning
-# Where ranks differ, words say nothing: what watchdogs print is the same whichever rank is missing.
+# Where ranks differ, a watchdog's words say nothing of its limit: they are the same whichever rank is missing.
 RANKS_DIFFER = {
     "timeouts-differ-in-operation", "timeouts-differ-in-sequence", "timeouts-differ-in-size", "one-rank-reports", "one-rank-silent",
+    "rank-outside-collectives", "all-receive", "waits-alone-in-gloo",
     "rank-not-in-gloo", "late-rank-goes-on", "one-rank-says-otherwise", "process-stood-still", "worlds-differ", "no-answer-to-signal",
 }  # fmt: skip
 TROUBLE = ("p2p-silent", "p2p-wrong-numbers")  # evidence that is itself the sign of a fault
@@ -61,7 +62,9 @@ def rank_causes(
     evidence = _without_needless_hints(evidence)
     evidence += usual_causes(facts, evidence)
     trouble = is_trouble(facts, more, without)
-    by_wording = [] if wording is None or any(one.id in RANKS_DIFFER for one in evidence) else _of_wording(facts, wording, trouble=trouble)
+    by_wording = [] if wording is None else _of_wording(facts, wording, trouble=trouble)
+    if any(one.id in RANKS_DIFFER for one in evidence):
+        by_wording = [one for one in by_wording if one.cause != "watchdog_timeout_too_short"]
     points = _points(rows, evidence)
     points = _points(
         rows, evidence, [replace(one, weight=one.weight * BESIDE_CLEAR) for one in by_wording] if _stands_clear([one.score for one in points]) else by_wording

@@ -52,3 +52,20 @@ def test_processes_that_take_the_job_for_one_of_different_size_were_launched_unl
     told = f"rank 0 of 2 starting\nrank 1 of {world} starting\n"
     text = f"{told}torch.distributed.DistStoreError: Timed out after 31 seconds waiting for clients. 1/2 clients joined.\n"
     assert causes(tmp_path, text)[0] == first
+
+
+def test_ranks_that_all_wait_to_receive_began_with_the_same_half_of_an_exchange(tmp_path):
+    both = WAIT.format(0, 9000) + WAIT.format(1, 9000)
+    assert causes(tmp_path, both.replace("ALLREDUCE", "RECV"))[0] == "rank_desync_app"
+    assert "rank_desync_app" not in causes(tmp_path, both)
+
+
+def test_rank_that_alone_runs_out_of_time_in_gloo_waits_for_one_that_is_elsewhere(tmp_path):
+    wait = "[rank0]: RuntimeError: [gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 10000ms for recv operation to complete\n"
+    root = ROOT.replace("-6", "1")
+    assert causes(tmp_path, wait + root)[0] == "slow_rank_or_io"
+    assert "slow_rank_or_io" not in causes(tmp_path, "[rank1]: KeyError: 'label'\n" + wait + root)
+
+
+def test_rank_that_lives_outside_of_the_collective_is_no_matter_of_the_limit(tmp_path):
+    assert causes(tmp_path, waits(0) + ANSWER.format(1, " rank 0", 22))[0] == "slow_rank_or_io"

@@ -72,3 +72,10 @@ def test_traceback_that_is_cut_or_ends_in_an_unknown_name_is_a_failure(tmp_path)
     assert answer(tmp_path, STEPS + frames + "[rank1]: shards.Unlike\n")[0] == "failure"
     assert answer(tmp_path, STEPS + frames + "recovered\n" + STEPS * 5)[0] == "no_end"
     assert answer(tmp_path, STEPS)[0] == "no_end"
+
+
+def test_failure_whose_line_says_that_it_is_tried_again_is_none_once_the_job_has_ended_well(tmp_path):
+    failed = "WARNING saving the checkpoint failed (OSError: [Errno 5] Input/output error)"
+    assert answer(tmp_path, f"{STEPS}{failed}, retry 1/3\n{END}") == ("healthy", [])
+    assert answer(tmp_path, f"{STEPS}{failed}, retry 1/3\n{STEPS}")[1] == ["slow_rank_or_io"]
+    assert answer(tmp_path, f"{STEPS}{failed}\n{END}")[1] == ["slow_rank_or_io"]
