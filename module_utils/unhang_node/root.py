@@ -183,6 +183,14 @@ class Root:
         found = os.statvfs(self.place(path))
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
+    def inodes(self, path: str) -> tuple[int, int]:
+        """(inodes, free inodes) of the file system that `path` lies on, (0, 0) where it has no fixed number; as `space`. Raises OSError and ValueError."""
+        if not self.is_live and not self.has_kernel_procfs():
+            return parse_space(self.text(SPACE_FILE), path, ("inodes", "free_inodes"))
+        self.watch("statvfs " + path)
+        found = os.statvfs(self.place(path))
+        return found.f_files, found.f_favail
+
     def has_kernel_procfs(self) -> bool:
         """True when /proc is the kernel's own (a mounted host), not files: the first entry of every procfs is number 1, on a device of its own."""
         try:
@@ -192,13 +200,13 @@ class Root:
         return inside.st_ino == 1 and inside.st_dev != top.st_dev
 
 
-def parse_space(text: str, path: str) -> tuple[int, int]:
-    """(size_bytes, free_bytes) that a recorded tree's space file gives for `path`. Raises FileNotFoundError and ValueError."""
+def parse_space(text: str, path: str, keys: tuple[str, str] = ("size_bytes", "free_bytes")) -> tuple[int, int]:
+    """The two numbers that a recorded tree's space file gives for `path`. Raises FileNotFoundError and ValueError."""
     recorded = json.loads(text)
     row = recorded.get(path) if isinstance(recorded, dict) else None
-    if not isinstance(row, dict):
+    if not isinstance(row, dict) or (keys[0] not in row and keys[0] != "size_bytes"):
         raise FileNotFoundError(errno.ENOENT, "not recorded in " + SPACE_FILE, path)
-    size, free = row.get("size_bytes"), row.get("free_bytes")
+    size, free = row.get(keys[0]), row.get(keys[1])
     if not isinstance(size, int) or not isinstance(free, int):
         raise ValueError(f"{path} of {SPACE_FILE}: expected two whole numbers, found {row!r}"[:200])
     return size, free

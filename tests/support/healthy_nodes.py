@@ -9,6 +9,25 @@ NCCL = "2.30.7"
 KERNEL = "6.8.0-149-generic"
 
 
+SYSCTLS = {
+    "fs.aio-max-nr": "65536", "fs.file-max": "9223372036854775807", "fs.inotify.max_user_instances": "8192", "fs.inotify.max_user_watches": "1048576",
+    "fs.nr_open": "1048576", "kernel.apparmor_restrict_unprivileged_userns": "1", "kernel.hung_task_panic": "0", "kernel.hung_task_timeout_secs": "120",
+    "kernel.panic": "0", "kernel.panic_on_oops": "0", "kernel.pid_max": "4194304",
+    "kernel.shmall": "18446744073692774399", "kernel.shmmax": "18446744073692774399", "kernel.shmmni": "4096", "kernel.softlockup_panic": "0",
+    "kernel.threads-max": "16513754", "kernel.unprivileged_userns_clone": "1",
+    "kernel.yama.ptrace_scope": "1", "net.core.rmem_max": "212992", "net.core.somaxconn": "4096",
+    "net.core.wmem_max": "212992", "net.ipv4.conf.all.arp_announce": "0", "net.ipv4.conf.all.arp_ignore": "0", "net.ipv4.conf.all.rp_filter": "2",
+    "net.ipv4.ip_forward": "1", "net.ipv4.ip_local_port_range": "32768 60999",
+    "net.ipv4.neigh.default.gc_thresh1": "128", "net.ipv4.neigh.default.gc_thresh2": "512", "net.ipv4.neigh.default.gc_thresh3": "1024",
+    "net.ipv4.tcp_max_syn_backlog": "65536", "net.ipv4.tcp_mtu_probing": "0", "net.ipv4.tcp_retries2": "15", "net.ipv4.tcp_syn_retries": "6",
+    "net.ipv6.conf.all.disable_ipv6": "0", "user.max_user_namespaces": "8256876", "vm.compaction_proactiveness": "20",
+    "vm.dirty_ratio": "20", "vm.max_map_count": "1048576",
+    "vm.min_free_kbytes": "90112", "vm.panic_on_oom": "0", "vm.swappiness": "60",
+    "vm.zone_reclaim_mode": "0",
+}  # fmt: skip
+"""What Ubuntu 24.04 sets of the settings that the collector reads."""
+
+
 def absent(*fields):
     """unread rows of values that a node of this kind does not have."""
     return [{"field": field, "status": "absent", "reason": "this board has none"} for field in fields]
@@ -107,7 +126,7 @@ def network_section(interfaces, usable, rdma=()):
     rdma = list(rdma)
     return {
         "probe": probe(*absent("efa", "rdma[*].ats_enabled")), "interfaces": [interface("lo", "127.0.0.1/8", None, None), *interfaces],
-        "usable_interfaces": usable, "shared_subnets": [],
+        "usable_interfaces": usable, "shared_subnets": [], "firewalls": [],
         "has_rdma": bool(rdma), "has_infiniband": any(port["link_layer"] == "infiniband" for one in rdma for port in one["ports"]), "rdma": rdma,
         "peermem": {"loaded": bool(rdma), "module": "nvidia_peermem" if rdma else None, "registered": bool(rdma)},
         "efa": None, "dmabuf": {"possible": True, "why_not": None},
@@ -126,14 +145,29 @@ def limits_section():
     return {
         "probe": probe(), "scopes": [scope("collector"), scope("sshd"), scope("slurmd")], "shm": {"size_bytes": 1 << 39, "used_bytes": 4096},
         "hugepages_total": 0, "numa_balancing": False, "swap_total_bytes": 0, "swap_free_bytes": 0, "memory_available_bytes": 1 << 40, "temp": temp,
+        "filesystems": [
+            {"path": "/", "type": "ext4", "size_bytes": 1 << 40, "free_bytes": 1 << 39, "inodes_free_percent": 97.0, "read_only": False, "soft": False}
+        ],
         "remove_ipc": False, "overcommit_memory": 0, "transparent_hugepages": {"enabled": "madvise", "defrag": "madvise"},
-        "sysctls": {"fs.file-max": "9223372036854775807", "net.ipv4.ip_local_port_range": "32768 60999", "net.ipv4.conf.all.arp_ignore": "0"},
+        "sysctls": dict(SYSCTLS),
     }  # fmt: skip
+
+
+def services(*, slurm):
+    """What a node for training starts: the driver's daemon, time, interrupts, logins; Slurm where it is."""
+    names = ["chrony", "irqbalance", "ssh", "systemd-resolved", *(["munge", "slurmd"] if slurm else [])]
+    rows = [{"name": name, "state": "enabled", "running": True, "replaced": False} for name in names]
+    return sorted([*rows, {"name": "nvidia-persistenced", "state": "disabled", "running": True, "replaced": False}], key=lambda row: row["name"])
+
+
+def containers():
+    return {"docker": None, "containerd": None, "toolkit": None, "kubelet": None, "device_links": False}
 
 
 def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
     kind = {"kind": "kvm" if vm else "none", "is_vm": vm, "is_container": False}
-    missing = ["container_runtimes[*].version", *(["cpu.frequency"] if vm else [])]
+    configurations = [f"containers.{name}" for name in ("docker", "containerd", "toolkit", "kubelet")]
+    missing = ["container_runtimes[*].version", *configurations, *(["cpu.frequency", "memory_errors"] if vm else [])]
     return {
         "probe": probe(*absent(*missing)), "hostname": "node1", "machine_id": "a" * 32, "boot_id": "b" * 36, "uptime_s": 432000.0,
         "architecture": "x86_64",
@@ -142,7 +176,9 @@ def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
             "frequency": None if vm else {"driver": "acpi-cpufreq" if cpu == "AuthenticAMD" else "intel_pstate", "governors": ["performance"]},
             "idle": {"driver": "haltpoll" if vm else "acpi_idle", "governor": "menu", "deepest_state": "C1", "deepest_latency_us": 1}},
         "name_addresses": [], "clock_source": "kvm-clock" if vm else "tsc", "time": {"daemon": "chronyd", "synchronized": None}, "irqbalance": True,
-        "cgroup": "v2",
+        "cgroup": "v2", "services": services(slurm=slurm), "tuned_profile": "", "name_service": {"hosts": ["files", "dns"], "servers": ["127.0.0.53"]},
+        "cpu_state": {"offline": 0, "isolated": 0, "smt": "notimplemented" if vm else "on"}, "numa_without_memory": [],
+        "memory_errors": None if vm else {"controllers": numa * 8, "corrected": 0, "uncorrected": 0}, "containers": containers(),
         "memory_total_bytes": 2 << 40, "numa_nodes": numa, "virtualization": kind, "container_runtimes": [], "cdi": [],
         "kubernetes": {"kubelet": False, "gpu_operator": False},
         "slurm": {"slurmd": slurm, "version": "24.05.2" if slurm else None}, "python": {"path": "/usr/bin/python3.12", "version": "3.12"},
@@ -165,6 +201,7 @@ def kernel_section(*, driver=True):
     }  # fmt: skip
     return {
         "probe": probe(*absent("boot.one_shot_entry", "boot.why_not")), "release": KERNEL, "version": "#149-Ubuntu SMP", "cmdline": "ro quiet iommu=pt",
+        "modprobe": {"forbidden": ["nouveau"], "options": []}, "lockdown": "none",
         "taints": {"value": 4096 if driver else 0, "letters": ["O"] if driver else []}, "modules": [module(name) for name in names], "out_of_tree": names,
         "installed": installed, "boot": boot, "reboot_required": False, "reboot_reasons": [],
         "dkms": [{"module": "nvidia", "version": DRIVER, "kernel": KERNEL, "state": "installed"}] if driver else [],

@@ -56,6 +56,11 @@ MAY_DIFFER = {
     "network.peermem.*": "whether it is loaded is compared", "network.dmabuf.why_not": "whether it is possible is compared",
     "limits.scopes[*].*": "the limits are compared; where they stand may differ", "limits.swap_total_bytes": "swap-on-kubernetes-node looks at each node",
     "limits.temp[*].*": "build-temp-noexec looks at each node",
+    "node.containers.docker.*": "what decides for all containers is compared; limits and faults are judged on each node",
+    "node.containers.kubelet.pod_pids_limit": "pods-may-start-few-processes looks at each node",
+    "node.containers.device_links": "follows from how Docker is set",
+    "node.containers.toolkit.ldconfig_there": "toolkit-ldconfig-missing looks at each node", "node.memory_errors.controllers": "part of the board",
+    "kernel.modprobe.options[*].path": "module, option and value are compared; in which file they stand may differ",
     "packages.manager": "part of the system", "packages.installed[*].*": "those that matter are compared by name elsewhere",
     "packages.pins[*].*": "packages-pins-half-set looks at each node", "packages.unattended_upgrades.*": "whether they are on is compared",
 }  # fmt: skip
@@ -109,6 +114,11 @@ group-huge-pages-differ: {facts: {limits.transparent_hugepages.enabled: never}}
 group-rdma-slots-differ: {facts: {'network.rdma[3].pcie.width_now': 8}}
 group-rdma-drivers-differ: {facts: {'network.rdma[*].driver': bnxt_en}}
 group-process-limits-differ: {facts: {'limits.scopes[*].nproc_soft': 65536}}
+group-services-differ: {facts: {'node.services[0].running': false}}
+group-cpu-state-differs: {facts: {node.cpu_state.smt: 'off'}}
+group-modprobe-options-differ: {facts: {kernel.modprobe.forbidden: []}}
+group-name-service-differs: {facts: {network.firewalls: [firewalld]}}
+group-mounts-differ: {facts: {'limits.filesystems[0].type': xfs}}
 group-container-devices-differ: {facts: {node.cdi: [{path: /etc/cdi/nvidia.yaml, driver: 580.178.04}]}}
 """)
 """What drifted in silence before: MTU, IOMMU, command line, NVreg, limits, NUMA, names of cards, settings."""

@@ -6,6 +6,7 @@ from ..mount_table import read_mounts
 from ..parse.values import clean, integer_or_none, release_key
 from .boot import read_boot
 from .installed_kernels import read_dkms, read_installed
+from .modprobe import read_lockdown, read_modprobe
 from .reading import first_there, line_if_there, names_if_there, read_integer, read_line, there
 from .virtualization import container_kind
 
@@ -78,6 +79,8 @@ def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
         "taints": unread.attempt("taints", read_taints, root),
         "modules": None if listed is None else [read_module(root, unread, row) for row in listed if is_of_interest(row[0])][:MODULES],
         "out_of_tree": None if listed is None else [name for name, _users, flags in listed if "O" in flags][:MODULES],
+        "modprobe": unread.attempt("modprobe", read_modprobe, root, unread),
+        "lockdown": unread.attempt("lockdown", read_lockdown, root),
         "installed": installed,
         "dkms": dkms,
         "boot": boot,

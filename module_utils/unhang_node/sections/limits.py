@@ -6,6 +6,7 @@ from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.resource_limits import KEYS, parse_limits_conf, parse_proc_limits, parse_systemd_limit
 from ..parse.values import clean, integer_or_none, parse_assignments, parse_flag_word, parse_meminfo, parse_systemd_settings
+from .filesystems import read_filesystems
 from .host_state import read_huge_pages
 from .reading import drop_ins, first_there, line_if_there, read_integer, there
 from .virtualization import container_kind
@@ -42,20 +43,51 @@ SYSTEMD_LIMITS = (
 # Red Hat builds systemd with the default turned round: systemd.spec of RHEL 7 to 9.
 KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
 SCOPES = 64
-# Kernel settings that decide how far a large job gets, or by which way its packets go.
+# Kernel settings that decide how far a large job gets, by which way its packets go, and what ends a process or a node. Norms: table sysctl_norms.
 SYSCTLS = (
+    "fs.aio-max-nr",
     "fs.file-max",
+    "fs.inotify.max_user_instances",
+    "fs.inotify.max_user_watches",
+    "fs.nr_open",
+    "kernel.apparmor_restrict_unprivileged_userns",
+    "kernel.hung_task_panic",
+    "kernel.hung_task_timeout_secs",
+    "kernel.panic",
+    "kernel.panic_on_oops",
     "kernel.pid_max",
+    "kernel.shmall",
+    "kernel.shmmax",
+    "kernel.shmmni",
+    "kernel.softlockup_panic",
     "kernel.threads-max",
+    "kernel.unprivileged_userns_clone",
+    "kernel.yama.ptrace_scope",
+    "net.bridge.bridge-nf-call-iptables",
     "net.core.rmem_max",
     "net.core.somaxconn",
     "net.core.wmem_max",
     "net.ipv4.conf.all.arp_announce",
     "net.ipv4.conf.all.arp_ignore",
     "net.ipv4.conf.all.rp_filter",
+    "net.ipv4.ip_forward",
     "net.ipv4.ip_local_port_range",
+    "net.ipv4.neigh.default.gc_thresh1",
+    "net.ipv4.neigh.default.gc_thresh2",
+    "net.ipv4.neigh.default.gc_thresh3",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_mtu_probing",
+    "net.ipv4.tcp_retries2",
+    "net.ipv4.tcp_syn_retries",
+    "net.ipv6.conf.all.disable_ipv6",
+    "net.netfilter.nf_conntrack_max",
+    "user.max_user_namespaces",
     "vm.compaction_proactiveness",
+    "vm.dirty_ratio",
     "vm.max_map_count",
+    "vm.min_free_kbytes",
+    "vm.panic_on_oom",
+    "vm.swappiness",
     "vm.zone_reclaim_mode",
 )
 MEMORY_FIELDS = (
@@ -82,6 +114,7 @@ def read_limits(root: Root, unread: Unread) -> dict[str, Any]:
         "memory_available_bytes": memory["memory_available_bytes"],
         "remove_ipc": unread.attempt("remove_ipc", read_remove_ipc, root, mounts),
         "overcommit_memory": unread.attempt("overcommit_memory", read_integer, root, "/proc/sys/vm/overcommit_memory"),
+        "filesystems": read_filesystems(root, unread, mounts),
         "temp": None if mounts is None else [row for row in (read_temp(root, unread, mounts, path) for path in TEMP_PATHS) if row],
     }
 

@@ -18,6 +18,7 @@ from ..parse.addresses import (
 from ..parse.nvidia_driver import parse_loaded
 from ..parse.values import clean, integer_or_none, parse_assignments
 from .efa import read_efa
+from .name_service import read_firewalls
 from .pci import pci_address_of
 from .rdma import read_rdma
 from .reading import integer_if_there, line_if_there, link_name, there
@@ -82,6 +83,7 @@ def read_network(root: Root, unread: Unread) -> dict[str, Any]:
         "has_rdma": None if rdma is None else bool(rdma),
         "has_infiniband": None if layers is None else "infiniband" in layers,
         "rdma": rdma,
+        "firewalls": unread.attempt("firewalls", read_firewalls, root),
         "peermem": unread.attempt("peermem", read_peermem, root, unread),
         "efa": unread.attempt("efa", read_efa, root, unread),
         "dmabuf": read_dmabuf(root, unread),

@@ -9,11 +9,15 @@ from ..mount_table import read_mounts
 from ..parse.mounts import is_network, mount_of
 from ..parse.values import clean, clean_or_none, parse_assignments, parse_meminfo
 from .admission import read_admission
+from .container_config import read_container_config
 from .container_devices import read_cdi
 from .cpu import count_numa_nodes, read_cpu, read_cpuinfo
+from .host_hardware import read_cpu_state, read_memory_errors, read_numa_without_memory
 from .host_state import read_cgroup, read_clock_source, read_irqbalance, read_name_addresses, read_time
 from .module_key import read_module_key
+from .name_service import read_name_service, read_tuned_profile
 from .reading import drop_ins, first_there, line_if_there, names_if_there, read_line, there
+from .services import read_services
 from .virtualization import read_virtualization
 
 TYPE_CHECKING = False
@@ -57,6 +61,7 @@ def read_node(root: Root, unread: Unread) -> dict[str, Any]:
     hostname = unread.attempt("hostname", read_hostname, root)
     return {
         "hostname": hostname,
+        "name_service": unread.attempt("name_service", read_name_service, root),
         "name_addresses": unread.attempt("name_addresses", read_name_addresses, root, hostname),
         "machine_id": unread.attempt("machine_id", read_line, root, "/etc/machine-id", 64),
         "boot_id": unread.attempt("boot_id", read_line, root, "/proc/sys/kernel/random/boot_id", 64),
@@ -64,15 +69,21 @@ def read_node(root: Root, unread: Unread) -> dict[str, Any]:
         "architecture": unread.attempt("architecture", read_architecture, root),
         "os": unread.attempt("os", read_os, root),
         "cpu": read_cpu(root, unread, cpuinfo),
+        "cpu_state": unread.attempt("cpu_state", read_cpu_state, root),
         "memory_total_bytes": memory,
+        "memory_errors": unread.attempt("memory_errors", read_memory_errors, root),
         "numa_nodes": unread.attempt("numa_nodes", count_numa_nodes, root),
+        "numa_without_memory": unread.attempt("numa_without_memory", read_numa_without_memory, root),
         "clock_source": unread.attempt("clock_source", read_clock_source, root),
         "time": unread.attempt("time", read_time, root),
         "irqbalance": unread.attempt("irqbalance", read_irqbalance, root),
         "cgroup": unread.attempt("cgroup", read_cgroup, root),
+        "services": unread.attempt("services", read_services, root),
+        "tuned_profile": read_tuned_profile(root),
         "virtualization": virtualization,
         "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread),
         "cdi": unread.attempt("cdi", read_cdi, root, unread),
+        "containers": read_container_config(root, unread),
         "kubernetes": {
             "kubelet": unread.attempt("kubernetes.kubelet", has_any, root, KUBELET_PATHS),
             "gpu_operator": unread.attempt("kubernetes.gpu_operator", has_any, root, ("/run/nvidia/driver", "/run/nvidia/validations")),

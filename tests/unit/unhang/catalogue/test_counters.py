@@ -15,6 +15,8 @@ WHY = {
     "gpu-rows-without-spare": "the next error cannot be remapped",
     "nvlink-recoveries": "a limit with a source; the policy may set another",
     "pcie-replays": "a rate: what a link's bit error rate makes in its uptime",
+    "host-memory-uncorrected": "an uncorrected error ends the process or the machine that it hit",
+    "host-memory-corrected-often": "more than a thousand, where a healthy module has a handful in its life",
     "rdma-port-errors": "100 and more, and asks to look again",
     "interface-link-flaps": "20 and more, where bringing a link up makes a handful",
 }

@@ -17,7 +17,8 @@ RULES = {rule.id: rule for rule in CATALOGUE.rules}
 ROLES = {path.name for path in (Path(__file__).parents[4] / "roles").iterdir() if path.is_dir()}
 PLACES = {
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
-    "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org",
+    "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org", "docs.docker.com", "kubernetes.io", "slurm.schedmd.com",
+    "www.freedesktop.org", "chrony-project.org", "download.nvidia.com", "help.ubuntu.com", "docs.redhat.com", "wiki.archlinux.org",
 }  # fmt: skip
 """Hosts that sources may point to: those of the projects and vendors themselves."""
 SITUATIONS = {1, 2, 3, 4, 5}

@@ -1,0 +1,59 @@
+"""File systems that jobs and daemons need: room, inodes, and how they are mounted. Part of section `limits`."""
+
+from __future__ import annotations
+
+from ..parse.mounts import is_network
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..parse.mounts import Mount
+    from ..root import Root
+    from ..section import Unread
+
+LOCAL = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs"])
+OF_CONTAINERS = ("/var/lib/kubelet/", "/var/lib/docker/", "/var/lib/containerd/", "/run/", "/snap/", "/var/lib/containers/")
+ROWS = 32
+
+
+def read_filesystems(root: Root, unread: Unread, mounts: list[Mount] | None) -> list[dict[str, Any]] | None:
+    """One row for each mounted local or network file system, "/" first; a network one is not asked, for its server may be gone."""
+    if mounts is None:
+        return None
+    rows, seen = [], set()
+    for mount in sorted(mounts, key=lambda mount: mount.point):
+        if mount.fs_type not in LOCAL and not (is_network(mount) and mount.fs_type != "autofs"):
+            continue
+        if mount.device in seen or mount.point.startswith(OF_CONTAINERS):
+            continue
+        seen.add(mount.device)
+        rows.append(read_filesystem(root, unread, mount))
+    return rows[:ROWS]
+
+
+def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
+    """{path, type, size_bytes, free_bytes, inodes_free_percent, read_only, soft} of one mount."""
+    row: dict[str, Any] = {
+        "path": mount.point[:1024],
+        "type": mount.fs_type[:64],
+        "size_bytes": None,
+        "free_bytes": None,
+        "inodes_free_percent": None,
+        "read_only": "ro" in mount.options,
+        "soft": bool({"soft", "softerr"} & set(mount.options)),
+    }
+    field = f"filesystems[{mount.point}]"
+    if is_network(mount):
+        for name in ("size_bytes", "free_bytes", "inodes_free_percent"):
+            unread.add(f"{field}.{name}", "absent", f"lies on {mount.fs_type}: not asked, its server may not answer")
+        return row
+    space = unread.attempt(field + ".free_bytes", root.space, mount.point)
+    if space:
+        row["size_bytes"], row["free_bytes"] = space
+    inodes = unread.attempt(field + ".inodes_free_percent", root.inodes, mount.point)
+    if inodes and inodes[0] > 0:
+        row["inodes_free_percent"] = round(inodes[1] * 100.0 / inodes[0], 1)
+    elif inodes:
+        unread.add(field + ".inodes_free_percent", "absent", f"{mount.fs_type} makes inodes as it needs them")
+    return row
