@@ -12,6 +12,7 @@ from unhang.diagnose.reading import Block
 MARK = b": opCount "
 MOST_PROCESSES = 100_000
 ROOM = 24  # of " comm 0x..."
+LEFT_OUT = b"\x01"  # stands for what a call was given; no anchor has it
 _CALL = re.compile(
     rb"(?<![\w.-])(?P<process>[\w.-]{1,250}:\d{1,10}):\d{1,10} \[\d{1,6}\] NCCL INFO (?P<op>\w{1,32}): opCount (?P<number>[0-9a-f]{1,16}) "
     rb"sendbuff \S{1,20} recvbuff \S{1,20} (?:acc \S{1,20} )?count (?P<count>\d{1,19}) datatype (?P<datatype>\d{1,4}) op \d{1,4} root -?\d{1,7} "
@@ -59,7 +60,7 @@ def note_calls(block: Block, file: str, calls: MutableMapping[tuple[str, str], C
 
 def without_calls(text: bytes) -> bytes:
     """The lines with what a call was given left out: addresses make each of them new."""
-    return _REST.sub(b"", text) if MARK in text else text
+    return _REST.sub(LEFT_OUT, text) if MARK in text else text
 
 
 def compare_calls(calls: Iterable[Call], set_up: Iterable[str]) -> list[dict[str, Any]]:

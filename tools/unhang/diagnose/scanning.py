@@ -7,28 +7,22 @@ holds no anchor costs one look into a set, so that a log of a million channel li
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
+from unhang.diagnose.likenesses import LONGEST_REMEMBERED, Likenesses
 from unhang.diagnose.reading import Block
+from unhang.diagnose.sieve import DIGITS, Sieve, Trial
 from unhang.diagnose.signatures import Signature
 from unhang.diagnose.stamps import Prefix, parse_prefix
-from unhang.diagnose.wording import FIRST_LINES, MOST_WORDS, names_a_failure, words_in
+from unhang.diagnose.wording import FIRST_LINES, MOST_WORDS, naming_a_failure, words_in
 
-DIGITS = b"0123456789"
-MOST_REMEMBERED = 64 * 1024 * 1024  # bytes of likenesses
-LONGEST_REMEMBERED = 1024
 MOST_EVENTS = 4096  # of one signature in one file; later ones are counted by no one and change nothing
 MOST_ONCE = 512
-MISSES = 2  # of a signature to which digits are all the same, on lines of one likeness: then it never matches
-ONCE = 16  # lines of one likeness, so that several hosts are heard
-MOST_WANTED = 100_000
 LONGEST_COMMAND = 4000
 LAST_LINES = 8
 TEXT_LIMIT = 500
-_POINTER = re.compile(rb"0x[a-f]{1,16}|(?<=busId )[a-f]{1,6}")
 # Text that shows a message without being one: source code in tracebacks, searches, and people's own words for a search.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
 _CODE = re.compile(
@@ -39,6 +33,7 @@ _SAMPLE = re.compile(
     r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
     re.IGNORECASE,
 )
+_OPENED = re.compile(r"""[:=] ?["'\[{]""")  # stands in each _SAMPLE
 _PROSE = re.compile(r"\s{0,4}(?:#|//|>|[*-] |\d{1,2}\. )\s{0,3}\S|\s{0,2}[A-Z][a-z']{0,20}(?:,? [\w'%./=`-]{1,40}){3}")
 _SMALL = re.compile(r"\s{0,2}[\w=`]{1,40}(?:,? [\w'%./=`-]{1,40}){3}")  # a sentence without a capital, when it tells what happened to somebody
 _REPORTED = re.compile(r"\b(?:help(?:s|ed)|work(?:s|ed)|fix(?:es|ed)|solve[sd]|hangs?|hung|stuck|freezes|froze|stalls|cured|thanks|we|our|my|I|it)\b")
@@ -76,111 +71,10 @@ class Scan:
     outside: dict[int, Prefix] = field(default_factory=dict)  # place of an event -> what stands around its line
 
 
-class Sieve:
-    """The anchors of all signatures, ready to look for. Values that never change once made."""
-
-    def __init__(self, signatures: Sequence[Signature]) -> None:
-        self.by_anchor: dict[bytes, list[Signature]] = {}
-        for signature in signatures:
-            for anchor in signature.anchors:
-                self.by_anchor.setdefault(anchor.translate(None, DIGITS), []).append(signature)
-        self.longer = longer_anchors(sorted(self.by_anchor))
-
-    def likely(self, likenesses: Iterable[bytes]) -> Iterator[tuple[bytes, tuple[Signature, ...]]]:
-        """Each likeness that holds an anchor, with the signatures to try."""
-        asked = list(likenesses)
-        whole = b"\n".join(asked)
-        present = [anchor for shortest, longer in self.longer.items() if shortest in whole for anchor in (shortest, *(one for one in longer if one in whole))]
-        if not present:
-            return
-        for likeness in asked:
-            found: dict[str, Signature] = {}
-            for anchor in present:
-                if anchor in likeness:
-                    found.update((one.id, one) for one in self.by_anchor[anchor])
-            if b" NCCL INFO " in likeness:  # no person's words
-                found = {name: one for name, one in found.items() if not one.program.startswith("people")}
-            if found:
-                yield likeness, tuple(found.values())
-
-
-def longer_anchors(anchors: Sequence[bytes]) -> dict[bytes, list[bytes]]:
-    """Anchors that contain no other one, each with some that contain it: where the shorter one is absent, the longer ones need no look."""
-    joined = b"\n".join(anchors)
-    starts = [0, *(found.end() for found in re.finditer(rb"\n", joined))]
-    shorter: dict[bytes, bytes] = {}
-    for anchor in sorted(anchors, key=len):
-        at = joined.find(anchor) if anchor not in shorter else -1
-        while at >= 0:
-            longer = anchors[bisect_right(starts, at) - 1]
-            if longer != anchor:
-                shorter.setdefault(longer, anchor)
-            at = joined.find(anchor, at + 1)
-    families: dict[bytes, list[bytes]] = {anchor: [] for anchor in anchors if anchor not in shorter}
-    for longer, anchor in shorter.items():
-        families[anchor].append(longer)
-    return families
-
-
-class _Memory:
-    """What is known of likenesses: the dull ones, and the signatures to try on the others. Pointers count as alike."""
-
-    def __init__(self, sieve: Sieve) -> None:
-        self.sieve = sieve
-        self.dull: set[bytes] = set()
-        self.wanted: dict[bytes, tuple[Signature, ...]] = {}
-        self._known: dict[bytes, tuple[Signature, ...]] = {}
-        self._tries: dict[tuple[str, bytes, bool], int] = {}
-        self._bytes = 0
-
-    def learn(self, likenesses: list[bytes]) -> set[bytes]:
-        """Sorts the likenesses that were not seen before into dull and wanted. Those that were not seen before."""
-        new = set(likenesses) - self.dull
-        new.difference_update(self.wanted)
-        if not new:
-            return new
-        reduced = {one: _POINTER.sub(b"", one) if b"0x" in one else one for one in new}
-        unknown = {one for one in reduced.values() if one not in self._known}
-        if unknown:
-            self._known.update(dict.fromkeys(unknown, ()))
-            self._known.update(self.sieve.likely(unknown))
-        for likeness, key in reduced.items():
-            if signatures := self._known[key]:
-                self.wanted[likeness] = signatures
-            elif len(likeness) <= LONGEST_REMEMBERED:
-                self.dull.add(likeness)
-        self._bytes += sum(map(len, new))
-        if self._bytes > MOST_REMEMBERED:
-            self.dull, self._known, self._tries, self._bytes = set(), {}, {}, 0
-        return new
-
-    def tried(self, signature: Signature, likeness: bytes, found: bool) -> bool:
-        """Notes a try; True when this signature has nothing more to say about lines of this likeness."""
-        if not signature.once if found else signature.reads_digits:
-            return False
-        key = (signature.id, _POINTER.sub(b"", likeness), found)
-        self._tries[key] = self._tries.get(key, 0) + 1
-        return self._tries[key] >= (ONCE if found else MISSES)
-
-    def keep_only(self, likeness: bytes, signatures: tuple[Signature, ...]) -> None:
-        """From now on these signatures alone are tried on a likeness, none: it is dull."""
-        self._known[_POINTER.sub(b"", likeness)] = signatures
-        if signatures:
-            self.wanted[likeness] = signatures
-        else:
-            self.wanted.pop(likeness, None)
-            self.dull.add(likeness)
-
-    def forget_many(self) -> None:
-        """Wanted lines of ever new likeness must not fill the memory."""
-        if len(self.wanted) > MOST_WANTED:
-            self.wanted.clear()
-
-
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     """Every event of one file, in its order."""
     scan = Scan(file)
-    memory = _Memory(sieve)
+    memory = Likenesses(sieve)
     counts: dict[str, int] = {}
     for block in blocks:
         text = b"\n".join(block.lines)
@@ -201,51 +95,62 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     return scan
 
 
-def _keep_events(block: Block, likenesses: list[bytes], memory: _Memory, scan: Scan, counts: dict[str, int]) -> None:
+def _keep_events(block: Block, likenesses: list[bytes], memory: Likenesses, scan: Scan, counts: dict[str, int]) -> None:
     get = memory.wanted.get
     for index, likeness in enumerate(likenesses):
-        signatures = get(likeness)
-        if not signatures:
+        trials = get(likeness)
+        if not trials:
             continue
-        readings = [one.decode("utf-8", "replace") for one in block.readings(index)]
+        readings: list[str] = []
         done = []
-        for signature in signatures:
+        for trial in trials:
+            signature = trial.signature
             if signature.id in scan.full:
-                done.append(signature)
+                done.append(trial)
                 continue
-            seen, found = _first_match(signature, readings, block, index)
+            if trial.is_in_vain(block.lines[index]):
+                continue
+            readings = readings or [one.decode("utf-8", "replace") for one in block.readings(index)]
+            seen, found = _first_match(trial, readings, block, index)
             if found:
-                source = _is_source(block, index)
-                scan.events.append(event_of(signature, found, seen, scan.file, block.number(index), source=source))
+                place = len(scan.events)
+                scan.events.extend(_events_of(signature, found, seen, block, index, scan.file))
                 if len(readings) > 1:
-                    _note_outside(readings, scan)
-                if signature.fact == "setting":  # a command line may set several
-                    more = signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND)
-                    scan.events.extend(event_of(signature, one, seen, scan.file, block.number(index)) for one in more)
+                    scan.outside[place] = _outside(readings)
                 counts[signature.id] = counts.get(signature.id, 0) + 1
                 if counts[signature.id] >= (MOST_ONCE if signature.once else MOST_EVENTS):
                     scan.full.add(signature.id)
             if memory.tried(signature, likeness, found is not None):
-                done.append(signature)
+                done.append(trial)
         if done:
-            memory.keep_only(likeness, tuple(one for one in signatures if one not in done))
+            memory.leave_out(likeness, done)
 
 
-def _first_match(signature: Signature, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
+def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
+    """The event of a match; of a command line that sets several things one for each."""
+    line = block.number(index)
+    yield event_of(signature, found, seen, file, line, source=_is_source(block, index))
+    if signature.fact == "setting":
+        for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
+            yield event_of(signature, more, seen, file, line)
+
+
+def _first_match(trial: Trial, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
     """(text, match) of the first reading of a line, or of it and the lines below it, that the signature knows."""
+    signature = trial.signature
     if signature.program == "people" and not is_prose(readings[0]):
         return readings[0], None
     for place, text in enumerate(readings):
         seen = _with_output(block, index, signature.reads_on, place) if signature.reads_on else text
-        if found := signature.search(seen):
+        if found := signature.search(seen, trial.anchors):
             return seen, found
     return readings[0], None
 
 
-def _note_outside(readings: Sequence[str], scan: Scan) -> None:
-    """What stands around the line of the newest event tells of its time, host or rank."""
+def _outside(readings: Sequence[str]) -> Prefix:
+    """What stands around a line tells of its time, host or rank."""
     outside = readings[-1].removesuffix(readings[0])
-    scan.outside[len(scan.events) - 1] = parse_prefix(outside, len(outside))
+    return parse_prefix(outside, len(outside))
 
 
 def _with_what_stands_outside(scan: Scan) -> list[Event]:
@@ -273,7 +178,7 @@ def _hear_words(new: set[bytes], likenesses: list[bytes], scan: Scan) -> None:
         scan.lines_heard += len(first)
         scan.words |= words_in(b"\n".join(first))
         new = new.difference(first)
-    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in new if names_a_failure(line)))
+    scan.words |= words_in(b"\n".join(line[:LONGEST_REMEMBERED] for line in naming_a_failure(list(new))))
 
 
 def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
@@ -305,7 +210,8 @@ def is_quotation(text: str, start: int) -> bool:
     """Whether what stands at `start` is shown and not said: a quoted ticket, source code, a search, a sample of training data."""
     if _CODE.match(text) or _QUOTE.match(text):
         return True
-    return _SAMPLE.search(text, 0, min(start, 4000)) is not None
+    before = min(start, 4000)
+    return _OPENED.search(text, 0, before) is not None and _SAMPLE.search(text, 0, before) is not None
 
 
 def around(text: str, start: int, end: int) -> str:

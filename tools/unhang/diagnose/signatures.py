@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from re import _constants as constants  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang import catalogue
+from unhang.diagnose.needed_texts import Needed, needed_texts
 
 WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
@@ -42,10 +43,14 @@ class Signature:
     reads_on: int = 0  # how many further lines the pattern sees: what a command printed stands below it
     reads_digits: bool = True  # whether lines that differ in their digits alone may differ in matching
 
-    def search(self, line: str) -> re.Match[str] | None:
-        """The match in a line, looked for near the anchors only."""
-        for anchor in self.anchors:
-            text = anchor.decode("utf-8", "replace")
+    @cached_property
+    def needed(self) -> Needed:
+        """What a line without digits must hold for the pattern to match; () where nothing is certain, or where lines below belong to the match."""
+        return () if self.reads_on else needed_texts(self.pattern.pattern)
+
+    def search(self, line: str, anchors: Sequence[str] | None = None) -> re.Match[str] | None:
+        """The match in a line, looked for near the anchors only. anchors: those that may stand in it, all when None."""
+        for text in [anchor.decode() for anchor in self.anchors] if anchors is None else anchors:
             at = line.find(text)
             while at >= 0:
                 found = self.pattern.search(line, max(0, at - BEFORE), at + AFTER)
@@ -136,6 +141,8 @@ def _reads_digits(parsed: Any) -> bool:
     """Whether a pattern asks for certain digits, as in an Xid's code, and not only for some number."""
     for operation, argument in parsed:
         if operation in (constants.LITERAL, constants.NOT_LITERAL) and chr(argument).isdigit():
+            return True
+        if operation == constants.GROUPREF:  # two equal numbers
             return True
         if operation == constants.IN and any(_names_digits(kind, what) for kind, what in argument):
             return True

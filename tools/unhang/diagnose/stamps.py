@@ -16,17 +16,20 @@ _SYSLOG = re.compile(r"(?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?
 _SHORT = re.compile(r"(?<!\d)(?P<m>\d\d)-(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?!\d)")
 _EPOCH = re.compile(r"\[(?P<e>1\d{9})(?:\.(?P<f>\d{1,9}))?\]")
 _STAMPS = (_ISO, _US, _HUMAN, _EPOCH, _GLOG, _SYSLOG, _SHORT)
+_ANY_STAMP = re.compile(r"\d\d:\d\d:\d\d|\[1\d{9}")  # without one of these none of the above matches
+_ANY_TIME = re.compile(r"\d\d:\d\d:\d\d|\d-\d\dT\d")  # nor _SYSLOG_HOST
+_NCCL_BEHIND_HOST = re.compile(r":\d{1,10}:\d{1,10} \[\d{1,6}\]")
 _NCCL = re.compile(r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) \[(?P<dev>\d{1,6})\]")
 _SYSLOG_HOST = re.compile(
     r"(?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,25}) (?P<host>[A-Za-z0-9][\w.-]{0,250}) [\w./()-]{1,64}(?:\[\d{1,10}\])?:"
 )
 _TABLE_HOST = re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{1,80}) \| ")
-_RANKS = (
-    re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]"),
-    re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]"),
-    re.compile(r"\[1,(?P<rank>\d{1,6})\]<std(?:out|err)>"),
-    re.compile(r"\[default(?P<rank>\d{1,6})\]"),
-    re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b"),
+_RANKS = (  # (what stands in each match, the pattern)
+    ("ank", re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]")),
+    ("[PG ", re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]")),
+    ("<std", re.compile(r"\[1,(?P<rank>\d{1,6})\]<std(?:out|err)>")),
+    ("[default", re.compile(r"\[default(?P<rank>\d{1,6})\]")),
+    ("ank", re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b")),
 )
 _SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
 
@@ -54,9 +57,9 @@ def parse_prefix(text: str, start: int) -> Prefix:
     """The prefix of a line whose message begins at `start`; a rank may also stand inside the message's beginning."""
     head = text[: min(max(start + 120, 160), LOOKED_AT)]
     time_s, has_year, stamp = parse_stamp(head)
-    nccl = _NCCL.search(head)
-    logged = None if nccl else _SYSLOG_HOST.search(head) or _TABLE_HOST.match(head)
-    rank = next((int(found["rank"]) for pattern in _RANKS if (found := pattern.search(head))), None)
+    nccl = _NCCL.search(head) if _NCCL_BEHIND_HOST.search(head) else None
+    logged = None if nccl else (_ANY_TIME.search(head) and _SYSLOG_HOST.search(head)) or _TABLE_HOST.match(head)
+    rank = next((int(found["rank"]) for held, pattern in _RANKS if held in head and (found := pattern.search(head))), None)
     if rank is None and (found := _SRUN.match(head)):
         rank = int(found["rank"])
     host = nccl["host"] if nccl else logged["host"] if logged else None
@@ -65,7 +68,7 @@ def parse_prefix(text: str, start: int) -> Prefix:
 
 def parse_stamp(head: str) -> tuple[float | None, bool, str | None]:
     """(seconds, whether the year is known, the stamp as it stands) of the first stamp; a date that does not exist is none."""
-    for pattern in _STAMPS:
+    for pattern in _STAMPS if _ANY_STAMP.search(head) else ():
         found = pattern.search(head)
         if found and (time_s := _seconds(found.groupdict())) is not None:
             return time_s, found.groupdict().get("y") is not None or found.groupdict().get("e") is not None, found.group().strip(" [")

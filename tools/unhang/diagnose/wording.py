@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
+from unhang.diagnose.finding import lines_holding
 from unhang.errors import UserError
 
 TABLE = Path(__file__).with_name("wording.json")
@@ -27,10 +28,11 @@ MOST_RESEMBLED = 8
 MOST_SHARED = 6
 _WORD = re.compile(rb"[A-Za-z_]{3,30}")
 _HEXADECIMAL = re.compile(r"x?[a-f]{1,30}")
-_FAILURE = re.compile(
-    rb"(?i:error|fail|warn|unable|cannot|could not|refus|denied|timed? ?out|not found|no such|invalid|mismatch|abort|fatal|kill|exception|missing|"
-    rb"support|stuck|hang|exceed|lost|unreach|insufficient|incompatib|too (?:many|few|small|large|old)|no space|not permitted)"
-)
+_FAILURES = (
+    b"error", b"fail", b"warn", b"unable", b"cannot", b"could not", b"refus", b"denied", b"timedout", b"timed out", b"timeout", b"time out", b"not found",
+    b"no such", b"invalid", b"mismatch", b"abort", b"fatal", b"kill", b"exception", b"missing", b"support", b"stuck", b"hang", b"exceed", b"lost", b"unreach",
+    b"insufficient", b"incompatib", b"too many", b"too few", b"too small", b"too large", b"too old", b"no space", b"not permitted",
+)  # fmt: skip
 Vector = Mapping[str, float]
 
 
@@ -72,9 +74,12 @@ def words_in(text: bytes) -> set[str]:
     return {word for word in found if len(word) > 2 and not _HEXADECIMAL.fullmatch(word)}
 
 
-def names_a_failure(line: bytes) -> bool:
-    """Whether the line holds a word that programs use when something goes wrong."""
-    return _FAILURE.search(line) is not None
+def naming_a_failure(lines: Sequence[bytes]) -> list[bytes]:
+    """Those lines that hold a word that programs use when something goes wrong."""
+    named: set[int] = set()
+    for held in lines_holding(_FAILURES, [line.lower() for line in lines]):
+        named.update(held)
+    return [lines[index] for index in sorted(named)]
 
 
 def resembling(words: Iterable[str], table: Wording) -> list[Resemblance]:

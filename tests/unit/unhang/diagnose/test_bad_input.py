@@ -118,6 +118,18 @@ def test_message_behind_a_progress_bar_without_a_line_end_is_found_under_its_lin
     assert [event.line for event in found.events if event.signature.id == "nccl-shm-extend-failed"] == [2]
 
 
+def test_redrawn_parts_have_the_number_of_their_line_wherever_returns_stand():
+    noise = random.Random(9)
+    for _ in range(400):
+        ends = [b"\r", b"\n", b"\r\n", b"\r\r", b"\n\r", b"\r\r\n", b"\n\n", b""]
+        data = b"".join(noise.choice(ends) + noise.choice([b"a", b"bc", b""]) for _ in range(noise.randint(1, 30)))
+        expected = []
+        for number, line in enumerate((data.replace(b"\r\n", b"\n").removesuffix(b"\n")).split(b"\n"), 1):
+            expected += [(number, part) for part in [part for part in line.split(b"\r") if part] or [b""]]
+        read = [(block.number(index), line) for block in read_blocks(io.BytesIO(data), Input("log")) for index, line in enumerate(block.lines)]
+        assert read == (expected if data else []), data
+
+
 def test_message_far_to_the_right_of_redrawn_progress_is_not_cut_off():
     bar = "\r".join(f"step {number}" for number in range(5000))
     found, _about = scan(f"{bar}\r{OOM}\n".encode())
