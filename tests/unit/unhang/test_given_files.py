@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
+import io
 import json
 import os
+import resource
+import signal
 import threading
 from pathlib import Path
 
@@ -128,8 +133,35 @@ def test_what_cannot_be_written_names_the_file_that_was_meant(here):
     assert problem.value.filename == "nowhere/report.html"
 
 
-def test_a_result_that_cannot_be_kept_is_shown_all_the_same(here, capsys):
+@contextlib.contextmanager
+def full_disk():
+    """No file can be written: what the kernel answers is not ENOSPC, and as much an OSError of write()."""
+    most, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+PASSED = {"schema": "unhang/smoke/1", "verdict": "pass"}
+
+
+def test_on_a_full_disk_a_result_is_shown_all_the_same_and_the_file_named_and_nothing_left(here, monkeypatch):
+    shown = io.StringIO()
+    monkeypatch.setattr("sys.stdout", shown)  # standard output of the tests is a file, too
+    Path("out").mkdir()
+    asked = argparse.Namespace(out="out/result.json", format="json")
+    with full_disk(), pytest.raises(OSError) as problem:
+        deliver(PASSED, asked)
+    assert json.loads(shown.getvalue()) == PASSED
+    assert (problem.value.filename, problem.value.errno) == ("out/result.json", errno.EFBIG)
+    assert list(Path("out").iterdir()) == []
+
+
+def test_a_result_whose_folder_is_gone_is_shown_all_the_same(here, capsys):
     asked = argparse.Namespace(out="nowhere/result.json", format="json")
     with pytest.raises(OSError):
-        deliver({"schema": "unhang/smoke/1", "verdict": "pass"}, asked)
-    assert json.loads(capsys.readouterr().out)["verdict"] == "pass"
+        deliver(PASSED, asked)
+    assert json.loads(capsys.readouterr().out) == PASSED

@@ -112,3 +112,16 @@ def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys,
     assert out == ""
     assert "gpu002: " in printed and "choose others with --limit" in printed
     assert "fault of unhang" not in printed
+
+
+def test_the_newest_run_can_be_named_and_is_never_taken_for_a_node(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    found = "expected a run folder (one that holds run.json), found none at latest; there is none yet, make one with: unhang audit"
+    assert policy(capsys, "--from", "latest", "--out", "policy.yml") == (2, "", f"unhang: {found}\n")
+    folder = run_of(tmp_path / "runs" / "20261120T175745Z-0123456789", {"gpu001": H200})
+    (tmp_path / "runs" / "latest").symlink_to(folder.name)
+    code, out, problem = policy(capsys, "--from", "latest", "--out", "policy.yml")
+    assert (code, problem) == (0, ""), out
+    assert load_policy(tmp_path / "policy.yml").everybody["driver"] == {"version": "580.159.04", "flavour": "open"}
+    assert f"(run {folder.name})" in (tmp_path / "policy.yml").read_text().splitlines()[0]
