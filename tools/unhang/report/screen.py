@@ -53,7 +53,7 @@ def render_screen(
     planned     whether a plan can be made of what is shown
     """
     head = _head(findings, width)
-    foot = _foot(findings, run, program, planned)
+    foot = _foot(findings, f"{program} {{}} {run}", planned, width)
     causes: Sequence[Mapping[str, Any]] = findings["causes"]
     shown, omitted = _fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
     lines = [*head, *shown, *_rest(omitted, width), *foot]
@@ -87,7 +87,8 @@ def _best(causes: Sequence[Mapping[str, Any]]) -> str:
     return f"one action fixes most: {what} on {shortened(fold_hosts(best.nodes), LONGEST_NODES)}: {counted(best.findings, 'finding')}{of}"
 
 
-def _foot(findings: Mapping[str, Any], run: str, program: str, planned: bool) -> list[Line]:
+def _foot(findings: Mapping[str, Any], about: str, planned: bool, width: int) -> list[Line]:
+    """about: a command on the run, with {} in place of its name."""
     lines: list[Line] = [("", line, "bold red") for line in phrases.left_out(findings)]
     totals = findings.get("totals") or {}
     if totals.get("unknown"):
@@ -95,8 +96,15 @@ def _foot(findings: Mapping[str, Any], run: str, program: str, planned: bool) ->
     if totals.get("waived"):
         lines.append(("", f"{counted(int(totals['waived']), 'finding')} waived", "bold cyan"))
     planned = planned and any(cause["remedy"]["role"] for cause in findings["causes"])
-    lines.append(("", f"every finding: {program} report {run} -v", ""))
-    return [*lines, ("", f"next: {program} plan {run}" if planned else f"next: {program} report {run} --format html", "bold")]
+    after = about.format("plan") if planned else f"{about.format('report')} --format html"
+    return [*lines, *_pasted("every finding", f"{about.format('report')} -v", "", width), *_pasted("next", after, "bold", width)]
+
+
+def _pasted(label: str, typed: str, style: str, width: int) -> list[Line]:
+    """A command behind its label; below it, over several lines that can be pasted, where one would be too long."""
+    if len(label) + 2 + len(typed) <= width:
+        return [("", f"{label}: {typed}", style)]
+    return [("", f"{label}:", style), *(("", f"  {line}", style) for line in command_lines(typed, width - 2))]
 
 
 def _rest(omitted: Sequence[Mapping[str, Any]], width: int) -> list[Line]:

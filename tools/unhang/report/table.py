@@ -22,7 +22,7 @@ from unhang.report.pasting import command_lines, commands_by_rule, commands_of
 from unhang.text import ascii_only, counted, visible
 from unhang.triage.actions import Setting
 
-PIPED_WIDTH = 100
+PIPED_WIDTH, NARROWEST = 100, 40
 WIDE = 150  # from here on evidence and action stand beside expected and found
 LONGEST_BESIDE = 40  # columns; a longer set of nodes has the width to itself
 SHORT_ENOUGH = 5  # up to so many findings fit on a screen and need no summary
@@ -31,20 +31,22 @@ STYLES = {"critical": "bold white on red", "error": "bold red", "warning": "bold
 
 
 def terminal_shape(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, bool, bool]:
-    """(width in columns, colour, ASCII only) for what is about to be written to `stream`."""
+    """(width in columns, colour, ASCII only) for what is about to be written to `stream`. COLUMNS decides the width, into a pipe and a file too."""
     narrow = False
     try:
         "·×…→".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         narrow = True
+    asked = environ.get("COLUMNS", "")
+    width = int(asked) if asked.isascii() and asked.isdigit() else 0
     if not stream.isatty():
-        return PIPED_WIDTH, False, narrow
+        return max(width or PIPED_WIDTH, NARROWEST), False, narrow
     try:
-        width = int(environ.get("COLUMNS") or os.get_terminal_size(stream.fileno()).columns)
+        width = width or os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
         width = 80
     colour = not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
-    return max(width, 40), colour, narrow
+    return max(width, NARROWEST), colour, narrow
 
 
 def render_table(

@@ -67,6 +67,21 @@ def test_a_command_over_several_lines_is_the_command_when_it_is_pasted():
     assert {tuple(shlex.split(text.replace("\\\n", " "))) for text in pasted} <= known
 
 
+LONG = "/srv/cluster/tools/unhang/.venv/bin/unhang"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("planned", [True, False])
+def test_a_program_with_a_long_path_is_broken_where_it_can_be_pasted(width, planned):
+    run = "/srv/cluster/runs/20261120T175745Z-0123456789"
+    shown = render_screen(fleet(40, 1, 3, 2), width, program=LONG, run=run, planned=planned)
+    below = shown[shown.index("every finding:") :]
+    assert max(map(len, below.splitlines())) <= width
+    foot = re.split(r"^(?:every finding|next):\s", shown, flags=re.MULTILINE)[1:]
+    after = ["plan", run] if planned else ["report", run, "--format", "html"]
+    assert [shlex.split(text.replace("\\\n", " ")) for text in foot] == [[LONG, "report", run, "-v"], [LONG, *after]]
+
+
 def test_hosts_of_a_command_are_what_the_limit_of_the_audit_takes():
     (cause,) = fleets.document([finding("node-unreachable", f"gpu{number:03d}", "error") for number in (1, 2, 9)], {"unreachable": 3})["causes"]
     assert sorted(expand_limit(shlex.split(cause["command"])[-1])) == ["gpu001", "gpu002", "gpu009"]

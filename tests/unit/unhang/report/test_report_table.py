@@ -113,7 +113,11 @@ def test_without_colour_there_is_no_escape():
     ("encoding", "is_terminal", "environ", "shape"),
     [
         ("utf-8", False, {}, (100, False, False)),
-        ("utf-8", False, {"COLUMNS": "40"}, (100, False, False)),
+        ("utf-8", False, {"COLUMNS": "60"}, (60, False, False)),
+        ("utf-8", False, {"COLUMNS": "10"}, (40, False, False)),
+        ("utf-8", False, {"COLUMNS": "wide"}, (100, False, False)),
+        ("utf-8", False, {"COLUMNS": "0"}, (100, False, False)),
+        ("utf-8", True, {"COLUMNS": "-9", "TERM": "xterm"}, (80, True, False)),
         ("utf-8", True, {"COLUMNS": "132", "TERM": "xterm-256color"}, (132, True, False)),
         ("utf-8", True, {"COLUMNS": "132", "TERM": "xterm", "NO_COLOR": "1"}, (132, False, False)),
         ("utf-8", True, {"COLUMNS": "132", "TERM": "dumb"}, (132, False, False)),
