@@ -25,29 +25,16 @@ def start():
             project, records = switch.read().splitlines()
     except (OSError, ValueError):
         return
-    inside = os.path.join(project, "")
     seen = set()
     at_work = []
 
     def note(kind, path):
         """One line, once for each process."""
-        if isinstance(path, bytes):
-            path = os.fsdecode(path)
-        if not isinstance(path, str):
-            if not hasattr(path, "__fspath__"):
-                return
-            path = os.fspath(path)
-        whole = os.path.normpath(os.path.join(os.getcwd(), path))
-        if (whole != project and not whole.startswith(inside)) or (kind, whole) in seen:
+        whole = _whole_path(path)
+        if whole is None or not f"{whole}/".startswith(f"{project}/") or (kind, whole) in seen:
             return
         seen.add((kind, whole))
-        line = f"{kind} {os.path.relpath(whole, project)}\n"
-        # Opened each time: a descriptor that is kept may be closed, and its number given to another file, by whoever closes all of them.
-        handle = os.open(os.path.join(records, str(os.getpid())), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(handle, line.encode("utf-8", "surrogateescape"))
-        finally:
-            os.close(handle)
+        _append(records, f"{kind} {os.path.relpath(whole, project)}\n")
 
     def hook(event, arguments):
         if event not in ("open", "os.listdir", "os.scandir", "subprocess.Popen") or at_work:
@@ -68,6 +55,26 @@ def start():
             at_work.pop()
 
     sys.addaudithook(hook)
+
+
+def _whole_path(path):
+    """The path from the root, or None for what is no path, such as a descriptor."""
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if not isinstance(path, str):
+        if not hasattr(path, "__fspath__"):
+            return None
+        path = os.fspath(path)
+    return os.path.normpath(os.path.join(os.getcwd(), path))
+
+
+def _append(records, line):
+    """Opened each time: a descriptor that is kept may be closed, and its number given to another file, by whoever closes all of them."""
+    handle = os.open(os.path.join(records, str(os.getpid())), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(handle, line.encode("utf-8", "surrogateescape"))
+    finally:
+        os.close(handle)
 
 
 def pytest_sessionfinish(session, exitstatus):

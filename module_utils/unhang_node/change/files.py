@@ -67,10 +67,7 @@ def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
             _sync_folder(folder)
         return
     os.makedirs(folder, mode=0o755, exist_ok=True)
-    try:
-        known = os.stat(place)
-    except FileNotFoundError:
-        known = None
+    known = _status_of(place)
     descriptor, beside = tempfile.mkstemp(prefix=UNFINISHED, dir=folder)
     try:
         with os.fdopen(descriptor, "wb") as target:
@@ -86,6 +83,13 @@ def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
         os.unlink(beside)
         raise
     _sync_folder(folder)
+
+
+def _status_of(place: str) -> os.stat_result | None:
+    try:
+        return os.stat(place)
+    except FileNotFoundError:
+        return None
 
 
 def _keep_label(known: str, beside: str) -> None:

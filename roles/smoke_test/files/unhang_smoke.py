@@ -2561,8 +2561,11 @@ def do(given: argparse.Namespace) -> int:
     plan = read_plan(given.plan or os.environ.get("UNHANG_SMOKE_PLAN") or "{}")
     if given.output:
         os.dup2(os.open(given.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
-    if given.what == "node":
-        return run_agent(plan)
+    return run_agent(plan) if given.what == "node" else run_one_rank(given, plan)
+
+
+def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
+    """This process as one rank, its place from the launcher's environment; the exit code."""
     try:
         place = rank_place(os.environ)
     except Failed as problem:

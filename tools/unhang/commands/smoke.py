@@ -10,7 +10,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -173,9 +173,7 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
     result = judge(go(request, here.members, port), expectations)
     result["rendezvous"] = {"host": here.members[0].host, "address": "127.0.0.1", "port": port, "interface": "lo", "why": "one machine, its loopback"}
     if backend == "nccl" and result["verdict"] == "pass" and len(here.members) == 1 and not arguments.container_image:
-        library = next((one.get("path") for one in result["hosts"][0]["nccl"]), None)
-        settings = {name: value for name, value in request.environment.items() if value is not None}
-        result["cross_check"] = cross_check(result["collectives"], here.members[0].nproc, settings, library)
+        result["cross_check"] = _checked_by_nccl_tests(result, request, here.members[0].nproc)
     if arguments.experiments:
 
         def attempt(experiment: Experiment, phase: str) -> tuple[str, float]:
@@ -185,6 +183,13 @@ def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict
 
         result["experiments"] = run_experiments(result, plan_experiments(backend), attempt)
     return result
+
+
+def _checked_by_nccl_tests(result: Mapping[str, Any], request: planning.Request, nproc: int) -> Any:
+    """The bandwidths beside those of nccl-tests with the same libnccl and settings."""
+    library = next((one.get("path") for one in result["hosts"][0]["nccl"]), None)
+    settings = {name: value for name, value in request.environment.items() if value is not None}
+    return cross_check(result["collectives"], nproc, settings, library)
 
 
 def hosts_here(arguments: argparse.Namespace, backend: str) -> LocalHosts:

@@ -107,13 +107,9 @@ def _plan(inputs: DriverInputs, packages: PackageSet, install: dict[str, str], v
     fabric = fabric_of(inputs, packages, version, refusals)
     library = _library(inputs, packages, version)
     leaves = other_sources(inputs, packages)
-    # apt would take the old family's library for one that the new driver depends on.
-    install = {
-        **companions(inputs, version, flavour),
-        **install,
-        **fabric,
-        **({name: own for name, own in library.items() if "*" not in own} if leaves else {}),
-    }
+    install = {**companions(inputs, version, flavour), **install, **fabric}
+    if leaves:  # apt would take the old family's library for one that the new driver depends on
+        install.update({name: own for name, own in library.items() if "*" not in own})
     expect = {**{name: own for name, own in install.items() if own}, **library}
     kept = {row["name"] for row in inputs.fact("driver.packages") or () if inputs.installed.get(row["name"], {}).get("source") not in leaves}
     remove = sorted(kept & {*other_family(inputs, install, version), *other_flavour(inputs, install, flavour)})

@@ -43,16 +43,8 @@ def judge_burn_in(events: Sequence[Event], host: str, rates: Rates, plan: Mappin
     slow = slow_gpus(workers, end.get("readings") or ())
     failures = [*wrong_results(events), *inexact_types(events)[0], *faults(events), *slow, *risen_counters(end, host, rates, workers), *remapped(end, workers)]
     failures += [failure(worker_of(gpu, end, workers), "DCGM", why) for gpu, why in dcgm_failures(dcgm)]
-    gaps = [
-        *refusals(events, end),
-        *unfit(events),
-        *inexact_types(events)[1],
-        *absences(events),
-        *early_end(events, begin, end),
-        *other_work(begin, end, plan),
-        *unsettled(end),
-        *dcgm_gaps(dcgm),
-    ]
+    gaps = [*refusals(events, end), *unfit(events), *inexact_types(events)[1], *absences(events)]
+    gaps += [*early_end(events, begin, end), *other_work(begin, end, plan), *unsettled(end), *dcgm_gaps(dcgm)]
     verdict = FAIL if failures else NOT_PROVED if gaps else PASS
     return {
         "schema": SCHEMA, "host": host, "verdict": verdict, "device": begin.get("device"), "asked_s": begin.get("duration_s"), "seconds": end.get("seconds"),

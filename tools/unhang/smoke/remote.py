@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
@@ -157,7 +158,8 @@ def _exchange(
     trouble: when another node sets it, this one is asked for its evidence.
     """
     output, errors = bytearray(), bytearray()
-    reported, until, asked = 0, time.monotonic() + limit_s, 0.0
+    reported, until = 0, time.monotonic() + limit_s
+    ask_at: float | None = None
     try:
         channel = connection.transport.open_session(timeout=CONNECT_S)
         channel.exec_command(line)
@@ -169,16 +171,24 @@ def _exchange(
                 return bytes(output), bytes(errors), code if code >= 0 else KILLED if _answers(connection) else None
             if not connection.transport.is_active():
                 break
-            if trouble is not None and trouble.is_set() and asked >= 0:
-                asked = asked or time.monotonic() + NOTICE_S
-                if time.monotonic() > asked:
-                    channel.sendall(b"evidence\n")
-                    asked = -1.0
+            if trouble is not None and trouble.is_set():
+                ask_at = _ask_for_evidence(channel, ask_at)
             if idle:
                 channel.status_event.wait(0.05)
     except (OSError, EOFError, paramiko.SSHException):
         pass  # what was received stands; the caller sees that no end was reported
     return bytes(output), bytes(errors), None
+
+
+def _ask_for_evidence(channel: paramiko.Channel, ask_at: float | None) -> float:
+    """Asks once, NOTICE_S after the first call. Gives when to ask: for ever away once that was done."""
+    now = time.monotonic()
+    if ask_at is None:
+        return now + NOTICE_S
+    if now <= ask_at:
+        return ask_at
+    channel.sendall(b"evidence\n")
+    return math.inf
 
 
 def _received(channel: paramiko.Channel, output: bytearray, errors: bytearray) -> bool:
