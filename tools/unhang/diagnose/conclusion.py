@@ -91,7 +91,7 @@ def _without_cause(facts: Facts) -> Conclusion:
     if reports:
         failed = failed_of_root(facts)
         exits = [failed.exit] if failed else facts.of("failed_exit")
-        exit_code = next((f" with exit code {event.fields['code']}" for event in exits), "")
+        exit_code = next((f" with exit code {event.fields['code']}" for event in exits if event.fields.get("code")), "")
         why = f"{who_failed(facts, reports[0])} ended{exit_code}, and its own words are not in the log"
         return Conclusion("failure", why, reports[0], ("the traceback of that rank: its own log (torchrun --log-dir, --redirects 3)", *ASK_ALL_RANKS[2:]))
     signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]

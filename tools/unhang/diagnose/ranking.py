@@ -155,7 +155,7 @@ def _is_fault(event: Event) -> bool:
     if event.quoted or event.signature.kind not in ("error", "symptom"):
         return False
     weights = set(event.signature.for_.values())
-    return event.signature.kind == "error" or not weights or bool(weights & {"decisive", "strong", "supporting"})
+    return event.signature.kind == "error" or event.signature.fact == "killed" or not weights or bool(weights & {"decisive", "strong", "supporting"})
 
 
 def _severity(points: _Points, share: float, top: float, trouble: bool, full: str) -> str:

@@ -57,6 +57,8 @@ def test_store_that_is_gone_after_the_end_is_no_failure(tmp_path):
         ("[launcher] job finished with exit status 0\n", "healthy"),
         ("srun: error: gpu01: task 1: Exited with exit code 1\n", "failure"),
         ("make: *** [Makefile:12: train] Error 1\n", "failure"),
+        ("mpirun detected that one or more processes exited with non-zero status\n\n   Process name: [a@1,1]\n   Exit code:    3\n", "failure"),
+        ("srun: error: gpu01: task 1: Killed\n", "failure"),
         ("bash: ./run_train.sh: Permission denied\n", "failure"),
         ("bash: Zeile 1: torchrun: Kommando nicht gefunden.\n", "failure"),
         ("bash: warning: setlocale: LC_ALL: cannot change locale (en_US.UTF-8)\n", "no_end"),
