@@ -109,6 +109,20 @@ MESSAGES = (
     ("clock-unstable", ("Marking clocksource",), r"clocksource: .{0,80}Marking clocksource 'tsc.{0,8}' as unstable"),
     ("page-allocation", ("page allocation failure: order:",), r".{1,64}: page allocation failure: order:\d"),
     ("pcie-contained", ("DPC: containment event",), r"pcieport " + _PCI + r": .{0,20}DPC: containment event"),
+    (
+        "filesystem-read-only",
+        ("Remounting filesystem read-only", "Shutting down filesystem"),
+        r"(?:EXT4-fs|XFS) \(.{1,64}\): .{0,160}(?:Remounting filesystem read-only|Shutting down filesystem)",
+    ),
+    ("connection-requests", ("Possible SYN flooding on port",), r"(?:TCP: )?request_sock_TCP\w{0,4}: Possible SYN flooding on port "),
+    ("split-lock", ("split lock detection: #",), r"x86/split lock detection: #(?:AC|DB): .{1,64} took a (?:split|bus)_lock trap"),
+    ("open-files-limit", ("VFS: file-max limit",), r"VFS: file-max limit \d{1,20} reached"),
+    ("link-retrained", ("retraining non-functional downstream link",), r"(?:pcieport|pci) " + _PCI + r": broken device, retraining non-functional"),
+    ("namespace-restricted", ('operation="userns_create"',), r'audit: type=1400 .{0,80}apparmor="(?:DENIED|AUDIT)" operation="userns_create"'),
+    ("bounce-buffers-full", ("swiotlb buffer is full",), r".{1,64}: swiotlb buffer is full"),
+    ("nfs-file-changed", ("fileid changed",), r"NFS: server .{1,200} error: fileid changed"),
+    ("bond-without-partner", ("No 802.3ad response",), r"[\w.-]{1,32}: (?:\(slave .{1,32}\): )?Warning: No 802\.3ad response from the link partner"),
+    ("address-taken", ("IPv6 duplicate address",), r"(?:IPv6: )?[\w.@-]{1,32}: IPv6 duplicate address .{1,80} detected"),
     # Last, for what none of them knows; ACCESS_REG is refused on healthy machines too, where a register is not for this function of the card.
     ("driver-complaint", ("NVRM: ", "nvidia-nvswitch", "nvidia-uvm: "), r"(?:NVRM: |nvidia-nvswitch\d{1,4}: |nvidia-uvm: ).{0,300}" + _COMPLAINT),
     (

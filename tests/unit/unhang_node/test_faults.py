@@ -116,6 +116,29 @@ FAULTS = [
         Fault("other", None, None, "iommu-fault", None),
     ),
     ("nfs: server fs01 not responding, still trying", Fault("other", None, None, "nfs-server", None)),
+    ("EXT4-fs (sda2): Remounting filesystem read-only", Fault("other", None, None, "filesystem-read-only", None)),
+    (
+        "XFS (nvme0n1p2): Corruption of in-memory data (0x8) detected at xfs_trans_cancel+0x12d/0x150 [xfs].  Shutting down filesystem.",
+        Fault("other", None, None, "filesystem-read-only", None),
+    ),
+    ("TCP: request_sock_TCP: Possible SYN flooding on port 0.0.0.0:29500. Sending cookies.", Fault("other", None, None, "connection-requests", None)),
+    ("x86/split lock detection: #AC: python3/4242 took a split_lock trap at address: 0x7f1c2e", Fault("other", None, None, "split-lock", None)),
+    ("VFS: file-max limit 65536 reached", Fault("other", None, None, "open-files-limit", None)),
+    (
+        "pcieport 0000:40:01.1: broken device, retraining non-functional downstream link at 2.5GT/s",
+        Fault("other", None, "0000:40:01.1", "link-retrained", None),
+    ),
+    (
+        'audit: type=1400 audit(1763.5:61): apparmor="DENIED" operation="userns_create" class="namespace" profile="unconfined" comm="enroot"',
+        Fault("other", None, None, "namespace-restricted", None),
+    ),
+    (
+        "mlx5_core 0000:0c:00.0: swiotlb buffer is full (sz: 4096 bytes), total 32768 (slots), used 32768 (slots)",
+        Fault("other", None, None, "bounce-buffers-full", None),
+    ),
+    ("NFS: server fs01 error: fileid changed", Fault("other", None, None, "nfs-file-changed", None)),
+    ("bond0: Warning: No 802.3ad response from the link partner for any adapters in the bond", Fault("other", None, None, "bond-without-partner", None)),
+    ("IPv6: bond0: IPv6 duplicate address fe80::a00:27ff:fe1a:1 used by 08:00:27:1a:00:01 detected!", Fault("other", None, None, "address-taken", None)),
     (
         "LustreError: 167-0: scratch-MDT0000-mdc-ffff9a: This client was evicted by scratch-MDT0000; in progress operations using this service will fail.",
         Fault("other", None, None, "lustre-server", None),
