@@ -32,14 +32,8 @@ _INSTALLS = re.compile(r"^install nvidia\s.*?modprobe\s+(?:-i|--ignore-install)\
 
 def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """[{release, image, headers, nvidia_module}], newest first. running: the running release or None; dkms: what read_dkms gives. Raises OSError."""
-    images = {}
-    for name in names_if_there(root, "/boot"):
-        if name.startswith("vmlinuz-") and "rescue" not in name:
-            images[name[len("vmlinuz-") :]] = "/boot/" + name
     folders = [name for name in names_if_there(root, MODULES) if name[:1].isdigit()]
-    for release in folders:
-        if release not in images and there(root, f"{MODULES}/{release}/vmlinuz"):
-            images[release] = f"{MODULES}/{release}/vmlinuz"
+    images = _read_images(root, folders)
     if not folders and not images:
         if not root.exists("/lib") and not root.exists("/usr"):
             raise FileNotFoundError(2, "no such folder", MODULES)
@@ -63,6 +57,18 @@ def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[d
             }
         )
     return rows
+
+
+def _read_images(root: Root, folders: list[str]) -> dict[str, str]:
+    """Release -> path of its image: in /boot, or in its folder of modules. folders: the releases that have one."""
+    images = {}
+    for name in names_if_there(root, "/boot"):
+        if name.startswith("vmlinuz-") and "rescue" not in name:
+            images[name[len("vmlinuz-") :]] = "/boot/" + name
+    for release in folders:
+        if release not in images and there(root, f"{MODULES}/{release}/vmlinuz"):
+            images[release] = f"{MODULES}/{release}/vmlinuz"
+    return images
 
 
 def read_nvidia_version(root: Root, release: str, dkms: list[dict[str, Any]]) -> str:

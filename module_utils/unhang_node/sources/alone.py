@@ -46,16 +46,22 @@ def read_alone(ctx: Context, section: str, field: str, read: Callable[..., Any],
     ctx.mark(f"read {field}")
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    silence_s = float(ctx.options.get("silence_s") or 4.0) * SHARE_OF_SILENCE
+    if not _has_ended(thread, state, float(ctx.options.get("silence_s") or 4.0) * SHARE_OF_SILENCE):
+        state["given_up"] = True
+        unread = Unread()
+        unread.add(field, "timeout", f"{state['call']} did not return in time")
+        ctx.mark(f"go on after {field}")
+        return section, {}, unread.rows
+    piece: SectionPiece = state["piece"]
+    return piece
+
+
+def _has_ended(thread: threading.Thread, state: dict[str, Any], silence_s: float) -> bool:
+    """Waits until the thread ends, its last call takes longer than silence_s, or all its calls take longer than MOST_S."""
     ends = time.monotonic() + MOST_S
     while thread.is_alive():
         left_s = min(state["at"] + silence_s, ends) - time.monotonic()
         if left_s <= 0:
-            state["given_up"] = True
-            unread = Unread()
-            unread.add(field, "timeout", f"{state['call']} did not return in time")
-            ctx.mark(f"go on after {field}")
-            return section, {}, unread.rows
+            return False
         thread.join(left_s)
-    piece: SectionPiece = state["piece"]
-    return piece
+    return True

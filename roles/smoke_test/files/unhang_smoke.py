@@ -1868,21 +1868,13 @@ def phase_environment(run: Run) -> dict[str, Any]:
     if not dist.is_available():
         message = "expected a torch with distributed support in %s, found %s without"
         raise Failed(message % (sys.executable, torch.__version__), blind=True)
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        present = [one for _, one in socket.if_nameindex()]
-        if name in os.environ and not names_interface(name, os.environ[name], present):
-            message = "expected %s=%s to name an interface of this node, found none such among %s"
-            raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
+    demand_interfaces()
     load_training(run)
     if maker:
         run.step("make a CUDA context", run.phase_until - time.monotonic())
         maker.join()
     run.step("look at what is loaded", run.phase_until - time.monotonic())
-    backend = run.plan.get("backend") or "auto"
-    run.backend = ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo") if backend == "auto" else backend
-    if run.backend == "nccl" and not torch.cuda.is_available():
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (torch.__version__, visible), blind=True)
+    run.backend = choose_backend(run)
     run.facts = {
         "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
         "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
@@ -1890,6 +1882,27 @@ def phase_environment(run: Run) -> dict[str, Any]:
         "pid": os.getpid(), "world": run.world, "gpus": [one["model"] for one in gpus()],
     }  # fmt: skip
     return dict(run.facts)
+
+
+def demand_interfaces() -> None:
+    """Raises Failed for a setting that leaves no network interface of this node."""
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        present = [one for _, one in socket.if_nameindex()]
+        if name in os.environ and not names_interface(name, os.environ[name], present):
+            message = "expected %s=%s to name an interface of this node, found none such among %s"
+            raise Failed(message % (name, os.environ[name], ", ".join(present)), variable=name)
+
+
+def choose_backend(run: Run) -> str:
+    """The plan's backend, or nccl where torch has it and a GPU. Raises Failed for nccl without a GPU."""
+    has_gpu = run.torch.cuda.is_available()
+    backend = run.plan.get("backend") or "auto"
+    if backend == "auto":
+        backend = "nccl" if has_gpu and run.dist.is_nccl_available() else "gloo"
+    if backend == "nccl" and not has_gpu:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (run.torch.__version__, visible), blind=True)
+    return str(backend)
 
 
 def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
