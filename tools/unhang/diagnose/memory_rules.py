@@ -15,6 +15,7 @@ OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does no
 SMALL_PART_GIB = 3.0  # any two small models are as alike as that, and do not fill a GPU
 LARGE_PART = 0.15  # of a GPU
 MOST_OF_A_GPU = 0.8
+UNKNOWN_PART = 0.1  # of a GPU, which may be held by nobody that the error names
 MANY_SEGMENTS = 4
 LARGE_SHM_GIB = 8.0
 FULL = 95  # per cent
@@ -41,10 +42,16 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
 
 def memory_is_the_own_of_one_process(facts: Facts) -> Iterator[Evidence]:
     """What ran out is told by the error, who took it only by its numbers: here the process that failed holds nearly all of the GPU itself."""
-    own = [event for event in facts.of("oom_budget") if _gib(event, "own") > MOST_OF_A_GPU * _gib(event, "total")]
+    own = [event for event in facts.of("oom_budget") if _gib(event, "own") > MOST_OF_A_GPU * _gib(event, "total") and _is_accounted_for(event)]
     if own:
         why = f"the process that failed holds {_gib(own[0], 'own'):.1f} of {_gib(own[0], 'total'):.1f} GiB of the GPU itself"
         yield Evidence("oom", DECISIVE, why, (own[0],), "memory-is-its-own")
+
+
+def _is_accounted_for(event: Event) -> bool:
+    """Whether what is neither free nor this process's is little more than its own context: contexts of other processes show by their sum."""
+    total, free, own = (_gib(event, name) for name in ("total", "free", "own"))
+    return total - free - own - OWN_CONTEXT_GIB <= UNKNOWN_PART * total
 
 
 def _held_by_others_gib(event: Event) -> float | None:

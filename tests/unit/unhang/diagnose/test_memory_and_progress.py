@@ -40,6 +40,14 @@ def test_memory_that_ran_out_is_an_error_only_where_the_process_that_failed_hold
     assert [cause["severity"] for cause in diagnose([str(log)])["causes"] if cause["cause"] == "oom"] == [severity]
 
 
+@pytest.mark.parametrize(("free", "severity"), [("311.69 MiB", "warning"), ("2.90 GiB", "error")], ids=["contexts-of-others", "its-own-context"])
+def test_memory_that_nobody_accounts_for_may_be_that_of_other_processes(tmp_path, free, severity):
+    text = f"RuntimeError: CUDA out of memory. Tried to allocate 3.00 GiB (GPU 0; 23.70 GiB total capacity; 18.61 GiB already allocated; {free} free; "
+    log = tmp_path / "job.log"
+    log.write_text(text + "19.20 GiB reserved in total by PyTorch)\n", encoding="utf-8")
+    assert [cause["severity"] for cause in diagnose([str(log)])["causes"] if cause["cause"] == "oom"] == [severity]
+
+
 def test_one_process_whose_gpu_is_filled_by_others_is_told_of_them(tmp_path):
     assert "orphan_processes_hold_gpu" in _causes(tmp_path, f"$ python train.py\n{OOM.format(own='2.10')}\n")
 
