@@ -163,6 +163,8 @@ def respond(cluster, method, path, query, body):
             return cluster.patch_node(parts[4], body, "dryRun" in query)
         found = cluster.nodes.get(parts[4])
         return (200, found) if found else status(404, "NotFound", f'nodes "{parts[4]}" not found')
+    if method == "GET" and path == "/api/v1/nodes":
+        return 200, {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": list(cluster.nodes.values())}
     if method == "GET" and path == "/api/v1/pods":
         return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": cluster.select(query)}
     if method == "POST" and path.endswith("/eviction"):

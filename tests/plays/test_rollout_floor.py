@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import kubernetes_core
 import site_drain
+from fakes.kubernetes_api import Cluster, make_node, serving
+from fakes.role_play import PROJECT
 from scripted_rollout import prepare, roll_out
 
 from unhang.rollout.journal import read_journal
@@ -58,3 +61,19 @@ def test_a_hook_that_lists_no_nodes_is_said(tmp_path):
     done = rolled_out(tmp_path, {"gpu004": DRAINED}, drain_command_states=False)
     assert [done.states()[host] for host in HOSTS[:3]] == ["released"] * 3, done.played.output
     assert "the drain adapter command lists no nodes" in lines_of(done, "floor")[0].evidence["why"]
+
+
+def test_in_kubernetes_a_node_that_is_cordoned_or_not_ready_is_out_of_service(tmp_path):
+    cordoned, away = make_node("gpu003"), make_node("gpu004")
+    cordoned["spec"]["unschedulable"] = True
+    away["status"]["conditions"][0]["status"] = "Unknown"
+    cluster = Cluster(make_node("gpu001"), make_node("gpu002"), cordoned, away)
+    scripted = prepare(tmp_path, WAVES, REAL, floor=1)
+    with serving(cluster, tmp_path) as kubeconfig:
+        given = {"drain_adapter": "kubernetes", "drain_kubernetes_kubeconfig": str(kubeconfig), "drain_poll_s": 1, "drain_scheduler_timeout_s": 60}
+        given |= {"node_change_rootfs": str(tmp_path), "unhang_max_failed": "100%"}
+        done = roll_out(scripted, {"gpu001": ["unhealthy smoke_alone"]}, kubernetes_core.ready(PROJECT / ".cache" / "kubernetes"), **given)
+    why = "expected at least 1 node in service, found 2; out of service by others: gpu003 (somebody else cordoned it), gpu004 (it is not Ready)"
+    assert [entry.evidence["why"] for entry in lines_of(done, "floor")[:1]] == [why], done.played.output
+    assert done.states() == {"gpu001": "kept"}
+    assert {name for _what, name in cluster.writes} == {"gpu001"}
