@@ -102,7 +102,7 @@ def parse_kubelet(text: str) -> dict[str, Any]:
     values = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
-        if colon and key and not key[0].isspace():
+        if colon:  # a key that is indented belongs to another and keeps its spaces
             values[key.strip("'\"")] = clean(value.partition(" #")[0].strip().strip("'\""), TEXT)
     return {
         "cgroup_driver": values.get("cgroupDriver", ""),

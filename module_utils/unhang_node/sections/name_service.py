@@ -33,7 +33,7 @@ def parse_hosts_order(text: str) -> list[str]:
     for line in text.splitlines():
         name, colon, rest = line.partition("#")[0].partition(":")
         if colon and name.strip() == "hosts":
-            return [clean(word, 64) for word in rest.split() if word[0] != "[" and word[-1] != "]" and "=" not in word][:WORDS]
+            return [clean(word, 64) for word in rest.split() if "=" not in word][:WORDS]
     return []
 
 

@@ -167,7 +167,9 @@ def mount(number, point, kind, options):
 
 
 SPACE = {
-    "/": {"size_bytes": 100, "free_bytes": 40, "inodes": 1000, "free_inodes": 10}, "/data": {"size_bytes": 200, "free_bytes": 20, "inodes": 0, "free_inodes": 0}
+    "/": {"size_bytes": 100, "free_bytes": 40, "inodes": 1000, "free_inodes": 10},
+    "/data": {"size_bytes": 200, "free_bytes": 20, "inodes": 0, "free_inodes": 0},
+    "/home": {"size_bytes": 7, "free_bytes": 7, "inodes": 7, "free_inodes": 7},
 }  # fmt: skip
 
 
