@@ -25,7 +25,8 @@ class Ballot:
 
     def ranked(self) -> list[tuple[Any, list[str]]]:
         """(value, hosts), most frequent first."""
-        return sorted(self.values.values(), key=lambda row: (-len(row[1]), repr(row[0])))
+        rows = list(self.values.values())
+        return sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
 
     def majority(self) -> tuple[Any, list[str]] | None:
         """The value of more than half of the nodes that have one, or None."""
@@ -172,7 +173,11 @@ def _group_world(
 def add_votes(ballot: Ballot, hosts: Sequence[str], compared: Compared) -> None:
     """Counts the answer that these nodes share."""
     if compared.judged is None:
-        ballot.values.setdefault(compared.key, (compared.value, []))[1].extend(hosts)
+        known = ballot.values.get(compared.key)
+        if known is None:
+            ballot.values[compared.key] = (compared.value, list(hosts))
+        else:
+            known[1].extend(hosts)
     elif compared.judged.verdict == "skip":
         ballot.skipped += len(hosts)
     else:

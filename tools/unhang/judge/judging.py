@@ -106,7 +106,9 @@ class _State:
 
     def count(self, rule: Rule, verdict: str, number: int = 1) -> None:
         """Adds to the totals of a rule."""
-        row = self.totals.setdefault(rule.id, dict.fromkeys(VERDICTS, 0))
+        row = self.totals.get(rule.id)
+        if row is None:
+            row = self.totals[rule.id] = dict.fromkeys(VERDICTS, 0)
         row[verdict] += number
 
 
@@ -189,7 +191,9 @@ def _judge_node(state: _State, document: NodeDocument) -> None:
     if verdicts.unread:
         return
     name = peers_of(document.groups, node.policy)
-    peers = state.peers.setdefault(name, _Peers(node.policy, waivers, document.groups))
+    peers = state.peers.get(name)
+    if peers is None:
+        peers = state.peers[name] = _Peers(node.policy, waivers, document.groups)
     for outcome in verdicts.outcomes:
         if outcome.compared:
             peers.votes.setdefault(outcome, []).append(document.host)
@@ -246,9 +250,17 @@ def _judge_peers(state: _State, view: CatalogueView) -> None:
 def _ballots(votes: dict[BundleVerdicts, list[str]], name: str) -> dict[int, Ballot]:
     ballots: dict[int, Ballot] = {}
     for outcome, hosts in votes.items():
-        for number, compared in outcome.compared:
-            add_votes(ballots.setdefault(number, Ballot(name)), hosts, compared)
+        _add_outcome(ballots, outcome, hosts, name)
     return ballots
+
+
+def _add_outcome(ballots: dict[int, Ballot], outcome: BundleVerdicts, hosts: list[str], name: str) -> None:
+    """Adds what these nodes answer to all rules that compare nodes: of a large fleet, more often than anything else here is done."""
+    for number, compared in outcome.compared:
+        ballot = ballots.get(number)
+        if ballot is None:
+            ballot = ballots[number] = Ballot(name)
+        add_votes(ballot, hosts, compared)
 
 
 def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
@@ -258,8 +270,8 @@ def _ballots_of_group(state: _State, inventory_group: str) -> dict[int, Ballot]:
     for peers in state.peers.values():
         chosen = {outcome: [host for host in hosts if host in wanted] for outcome, hosts in peers.votes.items()}
         for outcome, hosts in chosen.items():
-            for number, compared in outcome.compared if hosts else ():
-                add_votes(ballots.setdefault(number, Ballot(inventory_group)), hosts, compared)
+            if hosts:
+                _add_outcome(ballots, outcome, hosts, inventory_group)
     return ballots
 
 
