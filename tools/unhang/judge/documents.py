@@ -131,7 +131,7 @@ def decode_node(data: bytes, remembered: Remembered | None = None) -> NodeDocume
         return _decode_slowly(data)
     try:
         head = _remembered_head(data[:cut] + b'"facts":null}', {} if remembered is None else remembered.heads)
-        facts = _without_brace(data[cut + 8 :].rstrip())
+        facts = _facts_in(data, cut + 8)
         if remembered is not None and remembered.parts is not None and head["status"] in READ:
             with suppress(NotInParts):
                 sections, seen = remembered.parts.decode(facts)
@@ -146,17 +146,18 @@ def decode_plain(data: bytes) -> dict[str, Any]:
     cut = data.find(b'"facts":')
     try:
         head = _decode_head(data[:cut] + b'"facts":null}') if cut >= 0 else {}
-        facts = msgspec.json.decode(_without_brace(data[cut + 8 :].rstrip()))
+        facts = msgspec.json.decode(_facts_in(data, cut + 8))
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _check_head(strict_json(data))  # finds the exact fault, or reads a file whose keys stand in another order
     return {**head, "facts": facts}
 
 
-def _without_brace(data: bytes) -> bytes:
-    """What stands before the brace that closes the document."""
+def _facts_in(data: bytes, start: int) -> bytes:
+    """What stands from `start` to the brace that closes the document."""
+    data = data.rstrip()
     if not data.endswith(b"}"):
         raise InvalidNode("the document does not end in }")
-    return data[:-1]
+    return data[start:-1]
 
 
 def _document(head: dict[str, Any], facts: Any) -> NodeDocument:

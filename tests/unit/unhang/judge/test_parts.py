@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from typing import Any
 
 import pytest
@@ -194,3 +195,47 @@ def assert_as_if_alone(tmp_path, rules, nodes):
     alone = [line for one in nodes for line in findings(tmp_path / f"alone-{one['host']}", one)]
     assert sorted(together) == sorted(alone)
     assert alone
+
+
+def test_documents_of_which_the_keys_have_the_order_of_the_first_are_not_searched_for_them(monkeypatch):
+    remembered, documents = Remembered(), [compact({**node(f"n{number}"), "facts": aged(number)}) for number in range(300)]
+    wanted = [decoded(data, None) for data in documents]
+    assert decoded(documents[0], remembered) == wanted[0]
+    monkeypatch.setattr(remembered.parts, "_document", None)
+    assert [decoded(data, remembered) for data in documents[1:]] == wanted[1:]
+
+
+def aged(number: int) -> dict[str, Any]:
+    """The same node at another look: each section took another time, some parts are new each time, some come back, some are seldom another."""
+    facts = copy.deepcopy(recorded_nodes()[1])
+    sections = facts["sections"]
+    for place, section in enumerate(sections.values()):
+        section["probe"]["duration_ms"] = [number * 0.1, number + place, 7.25][place % 3]
+    sections["node"]["uptime_s"] = number
+    sections["limits"]["swap_free_bytes"] = number % 3
+    sections["driver"]["probe"]["error"] = "late" if number % 97 == 5 else None
+    facts["collector"] = {**facts["collector"], "as_root": number % 50 > 0}
+    return facts
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_document_that_is_broken_where_others_are_known_is_refused_or_read_as_without_a_memory(place):
+    remembered, noise = Remembered(), random.Random(place)
+    text = compact({**node("a1"), "facts": aged(1)})
+    assert not isinstance(decoded(text, remembered), str)
+    for _ in range(40):
+        at = noise.randrange(text.index(b'"facts"'), len(text))
+        for changed in (text[:at] + text[at + 1 :], text[:at] + noise.choice([b'"', b"}", b"{", b",", b"1", b"\xff"]) + text[at:], text[:at] + text[at + 40 :]):
+            assert decoded(changed, remembered) == decoded(changed, None), f"at byte {at}"
+            assert decoded(text, remembered) == decoded(text, None)
+
+
+def test_a_key_of_another_name_in_the_place_of_a_known_one_is_refused():
+    remembered, text = Remembered(), compact({**node("a1"), "facts": aged(1)})
+    assert not isinstance(decoded(text, remembered), str)
+    for part in part_names():
+        key = b'"%s":' % part[-1].encode()
+        other = text.replace(b"," + key, b',"X' + key[2:], 1)
+        if other != text:
+            assert decoded(other, remembered) == decoded(other, None), part
+            assert decoded(text, remembered) == decoded(text, None)
