@@ -57,9 +57,9 @@ def reads_version(role: str, reads: Collection[tuple[str, ...]]) -> bool:
     return any(".".join(path).startswith(start) for path in reads for start in _VERSION_FACTS.get(role, ()))
 
 
-def suits_kernel(release: str, wish: Mapping[str, Any]) -> bool:
+def suits_kernel(release: str, desired: Mapping[str, Any]) -> bool:
     """Whether a kernel is one that the policy's part `kernel` allows."""
-    return _suits(release, wish, "kernel")
+    return _suits(release, desired, "kernel")
 
 
 def nccl_package(sections: Any) -> str | None:
@@ -69,14 +69,14 @@ def nccl_package(sections: Any) -> str | None:
 
 
 def _kernel(policy: Mapping[str, Any], present: Present) -> bool:
-    wish = policy.get("kernel") or {}
-    return present.kernel is not None and not all(suits_kernel(one, wish) for one in {present.kernel, present.boots_next or present.kernel})
+    desired = policy.get("kernel") or {}
+    return present.kernel is not None and not all(suits_kernel(one, desired) for one in {present.kernel, present.boots_next or present.kernel})
 
 
 def _driver(policy: Mapping[str, Any], present: Present) -> bool:
-    wish = policy.get("driver") or {}
+    desired = policy.get("driver") or {}
     versions = [one for one in (present.driver, present.driver_on_disk) if one]
-    return any(not within(one, wish) for one in versions) or bool(wish.get("flavour") and present.flavour and present.flavour != wish["flavour"])
+    return any(not within(one, desired) for one in versions) or bool(desired.get("flavour") and present.flavour and present.flavour != desired["flavour"])
 
 
 def _fabric(policy: Mapping[str, Any], present: Present) -> bool:
@@ -88,9 +88,9 @@ def _nccl(policy: Mapping[str, Any], present: Present) -> bool:
     return present.nccl is not None and not _suits(present.nccl, policy.get("nccl") or {}, "nccl")
 
 
-def _suits(version: str, wish: Mapping[str, Any], order: str) -> bool:
+def _suits(version: str, desired: Mapping[str, Any], order: str) -> bool:
     pairs = (("version", "=="), ("min", ">="))
-    return all(holds(compare_versions(version, str(wish[key]), order), operator) is True for key, operator in pairs if wish.get(key))
+    return all(holds(compare_versions(version, str(desired[key]), order), operator) is True for key, operator in pairs if desired.get(key))
 
 
 _DEPARTURES: dict[str, Callable[[Mapping[str, Any], Present], bool]] = {

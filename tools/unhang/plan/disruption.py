@@ -30,10 +30,10 @@ def versions(role: str, policy: Mapping[str, Any], sections: Any) -> tuple[str |
     return before, _asked(policy.get(_VERSIONED[role]) or {})
 
 
-def _asked(wish: Mapping[str, Any]) -> str | None:
-    if wish.get("version"):
-        return str(wish["version"])
-    bounds = [f"{wish[key]} or {word}" for key, word in (("min", "newer"), ("max", "older")) if wish.get(key)]
+def _asked(desired: Mapping[str, Any]) -> str | None:
+    if desired.get("version"):
+        return str(desired["version"])
+    bounds = [f"{desired[key]} or {word}" for key, word in (("min", "newer"), ("max", "older")) if desired.get(key)]
     return ", ".join(bounds) or None
 
 

@@ -24,7 +24,7 @@ class KernelInputs:
     """One node: sections of its facts, its policy's part `kernel`, what is offered, how the last trial stands, and what the operator allows."""
 
     sections: Mapping[str, Mapping[str, Any]]
-    wish: Mapping[str, Any]
+    desired: Mapping[str, Any]
     offers: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     packages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     trial: Mapping[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def plan_kernel(inputs: KernelInputs) -> dict[str, Any]:
     """
     running = inputs.fact("kernel.release")
     plan: dict[str, Any] = {"action": "none", "release": running, "running": running, "packages": {}, "modules": [], "gpus": [], "notes": [], "problems": []}
-    if not (inputs.wish.get("version") or inputs.wish.get("min")):
+    if not (inputs.desired.get("version") or inputs.desired.get("min")):
         return {**plan, "notes": ["unhang_policy names no kernel.version and no kernel.min"]}
     if not running:
         return {**plan, "problems": ["expected the release of the running kernel, found that it was not read"]}
@@ -106,7 +106,7 @@ def refusals(inputs: KernelInputs) -> list[str]:
     if loader.get("refused"):
         return [loader["refused"]]
     if loader.get("can_clear_one_shot") is not True:
-        why = loader.get("why_not") or "it could not be told where its environment block lies"
+        why = loader.get("why_not") or "the place of its environment block is not known"
         return [f"expected a boot loader that can clear its one-shot entry, found that it cannot ({why}): the trial would be started again and again"]
     return []
 
@@ -114,8 +114,8 @@ def refusals(inputs: KernelInputs) -> list[str]:
 def choose_release(inputs: KernelInputs) -> tuple[str | None, list[str]]:
     """(release or None, notes): exactly the one named; for a minimum the newest of the nearest series that has it, of the running flavour."""
     known = sorted(known_releases(inputs), key=release_key)
-    if inputs.wish.get("version"):
-        wanted = str(inputs.wish["version"])
+    if inputs.desired.get("version"):
+        wanted = str(inputs.desired["version"])
         if wanted in known:
             return wanted, []
         fitting = [release for release in known if flavour_of(release) == flavour_of(inputs.fact("kernel.release")) and _suits(inputs, release)]
@@ -157,19 +157,19 @@ def series_of(release: str) -> tuple[int, ...]:
 
 def _suits(inputs: KernelInputs, release: str) -> bool:
     """True when the policy is met by this release, as the audit's rules judge it."""
-    if inputs.wish.get("version"):
-        equal = compare_versions(release, str(inputs.wish["version"]), "kernel").equal
-        if not equal or (flavour_of(str(inputs.wish["version"])) and flavour_of(release) != flavour_of(str(inputs.wish["version"]))):
+    if inputs.desired.get("version"):
+        equal = compare_versions(release, str(inputs.desired["version"]), "kernel").equal
+        if not equal or (flavour_of(str(inputs.desired["version"])) and flavour_of(release) != flavour_of(str(inputs.desired["version"]))):
             return False
-    if inputs.wish.get("min"):
-        sign = compare_versions(release, str(inputs.wish["min"]), "kernel").sign
+    if inputs.desired.get("min"):
+        sign = compare_versions(release, str(inputs.desired["min"]), "kernel").sign
         return sign is not None and sign >= 0
     return True
 
 
 def not_offered(inputs: KernelInputs) -> str:
     """What was asked for and what there is."""
-    wanted = str(inputs.wish.get("version") or f"{inputs.wish['min']} or newer")
+    wanted = str(inputs.desired.get("version") or f"{inputs.desired['min']} or newer")
     flavour = flavour_of(inputs.fact("kernel.release"))
     known = sorted(known_releases(inputs), key=release_key, reverse=True)
     own = [release for release in known if flavour_of(release) == flavour]
@@ -207,7 +207,7 @@ def space_problems(inputs: KernelInputs, release: str) -> list[str]:
     if any(row["release"] == release and row.get("image") for row in inputs.fact("kernel.installed") or ()):
         return []
     if space.get("free_mib") is None:
-        return ["expected to see how much room /boot has, found that it cannot be told: {}".format(space.get("unread"))]
+        return ["expected to read how much room /boot has, found: {}".format(space.get("unread"))]
     if space["free_mib"] < space["need_mib"]:
         old = sorted({row["release"] for row in inputs.fact("kernel.installed") or () if row.get("image")} - {inputs.fact("kernel.release")}, key=release_key)
         message = f"expected {space['need_mib']} MiB free in /boot for one more kernel, found {space['free_mib']}"

@@ -78,8 +78,8 @@ def _reboots_left(node: NodeState, target: Target, step: str) -> int:
     """Of the step. A boot that was ordered and may not have come yet counts: ordering it again for the same boot is the same boot."""
     if step == "reboot_back":
         return MOST_BOOTS_BACK - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
-    again = step == "reboot" and ("reboot", node.leaves) in node.boots
-    return target.reboots - sum(1 for kind, _ in node.boots if kind != "reboot_back") + again if step in ("apply", "reboot") else 0
+    is_repeated = step == "reboot" and ("reboot", node.leaves) in node.boots
+    return target.reboots - sum(1 for kind, _ in node.boots if kind != "reboot_back") + is_repeated if step in ("apply", "reboot") else 0
 
 
 def may_act(order: Order) -> str | None:
@@ -159,7 +159,7 @@ def _given_back(order: Order, evidence: Mapping[str, Any], target: Target) -> st
     if evidence["drained"] and evidence["owned"]:
         return "expected the node in service, found it still drained by this rollout"
     if evidence["drained"] and not evidence.get("held"):
-        return "expected to be told who has drained the node, found nothing"
+        return "expected who has drained the node, found nothing"
     return None
 
 

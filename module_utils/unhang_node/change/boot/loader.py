@@ -91,7 +91,7 @@ def _read_systemd_boot(root: Root, facts: dict[str, Any]) -> Loader:
 def check_can_try(loader: Loader) -> None:
     """Raises NotPossible where a one-shot entry would stay for every boot."""
     if loader.facts["can_clear_one_shot"] is not True:
-        why = loader.facts["why_not"] or "it could not be told where its environment block lies"
+        why = loader.facts["why_not"] or "the place of its environment block is not known"
         raise NotPossible(
             f"expected a boot loader that can clear its one-shot entry, found that it cannot ({why}): a kernel on trial would be started again and again;"
             " boot this node into it with somebody at its console"
@@ -156,7 +156,7 @@ def forget_command(rootfs: str, loader: Loader) -> str:
 
 
 def make_config(rootfs: str, loader: Loader) -> None:
-    """Has grub.cfg made anew. Raises OSError, ValueError with what the tool said."""
+    """Has grub.cfg made anew. Raises OSError, ValueError with what the tool printed."""
     if loader.way != "menu":
         return
     command = next((list(argv) for argv in MKCONFIG if _which(rootfs, argv[0])), None)

@@ -103,7 +103,7 @@ def why_stale(lock: Mapping[str, Any], boot_id: str | None, uptime: float) -> st
     """Why the holder cannot be at work any more, None when it may be. uptime: of the node now, in seconds. Pure."""
     is_this_boot = not (lock.get("boot_id") and boot_id and lock["boot_id"] != boot_id)
     if not is_this_boot and not lock.get("across_reboot"):
-        return "the node has booted since, and its holder had not said that it would reboot it"
+        return "the node has booted since, and its holder had not announced a reboot"
     # Of a lock of an earlier boot is known only that it is as old as this boot.
     age = uptime - lock["uptime_s"] if is_this_boot and "uptime_s" in lock else uptime if not is_this_boot else 0
     if age >= lock["expires_s"]:
@@ -217,7 +217,7 @@ def _take_if_free(rootfs: str, request: LockRequest, lock: dict[str, Any] | None
         return LockResult(acquired=False, holder=renewed, taken_over=None, fencing=request.fencing)
     taken_over = None
     if lock is not None:
-        stale = "its run was said to be over" if request.takes_over == lock["run"] else why_stale(lock, read_boot_id(rootfs), uptime_s())
+        stale = "its run was declared over" if request.takes_over == lock["run"] else why_stale(lock, read_boot_id(rootfs), uptime_s())
         if stale is None or is_at_work(rootfs):
             return None
         taken_over = dict(lock, why=stale)

@@ -118,9 +118,9 @@ REFUSED = {
     "modules not read": ({"kernel__out_of_tree": None}, {}, "run as root"),
     "no loader": ({}, {"loader": {"refused": "expected GRUB or systemd-boot on the node's disk, found no boot loader"}}, "found no boot loader"),
     "cannot clear": ({}, {"loader": {**LOADER, "can_clear_one_shot": False, "why_not": "it lies on /dev/md0"}}, "it lies on /dev/md0"),
-    "cannot tell": ({}, {"loader": {**LOADER, "can_clear_one_shot": None}}, "could not be told"),
+    "cannot tell": ({}, {"loader": {**LOADER, "can_clear_one_shot": None}}, "environment block is not known"),
     "boot is full": ({}, {"space": {"free_mib": 30, "need_mib": 90}}, "expected 90 MiB free in /boot for one more kernel, found 30"),
-    "boot not seen": ({}, {"space": {"free_mib": None, "need_mib": None, "unread": "denied"}}, "cannot be told: denied"),
+    "boot not seen": ({}, {"space": {"free_mib": None, "need_mib": None, "unread": "denied"}}, "room /boot has, found: denied"),
     "fell back": ({}, {"standing": "fell_back", "why": "it lost 2 GPUs", "trial": {"release": "6.1.0-56-amd64", "at": "T"}}, "it lost 2 GPUs; mend it"),
 }
 
@@ -138,7 +138,7 @@ def test_a_kernel_that_fell_back_is_tried_again_when_that_is_asked_for():
     asked = inputs("6.1.0-55-amd64", {"version": "6.1.0-56-amd64"}, trial=trial)
     assert plan_kernel(asked)["problems"]
     assert plan_kernel(dataclasses.replace(asked, retry=True))["problems"] == []
-    assert plan_kernel(dataclasses.replace(asked, wish={"version": "6.12.12+bpo-amd64"}))["problems"] == []
+    assert plan_kernel(dataclasses.replace(asked, desired={"version": "6.12.12+bpo-amd64"}))["problems"] == []
 
 
 def test_a_kernel_that_is_on_the_disk_needs_no_room_in_boot():

@@ -160,7 +160,7 @@ def test_a_reboot_beyond_the_plan_is_not_made():
         ("wait", {"jobs": ["4711"]}, "expected no jobs on the node, found 4711"),
         ("drain", {"drained": False, "owned": False, "reason": "down"}, "found it in service: down"),
         ("release", {"boot_id": "b1", "drained": True, "owned": True}, "still drained by this rollout"),
-        ("release", {"boot_id": "b1", "drained": True, "owned": False}, "expected to be told who has drained the node"),
+        ("release", {"boot_id": "b1", "drained": True, "owned": False}, "expected who has drained the node"),
         ("release", {"boot_id": "b2", "drained": False, "owned": False}, "expected the boot b1 in which the node was proved, found b2"),
         ("release", {"drained": False, "owned": False}, "expected the boot b1 in which the node was proved, found None"),
     ],
