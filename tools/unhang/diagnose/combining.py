@@ -7,6 +7,7 @@ of each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from unhang.diagnose import absence_rules as absences
 from unhang.diagnose import address_rules as addresses
@@ -148,6 +149,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
 )
 
 
-def combined_evidence(facts: Facts) -> list[Evidence]:
-    """The evidence of all rules."""
-    return [one for rule in RULES for one in rule(facts)]
+@lru_cache(maxsize=1)
+def combined_evidence(facts: Facts) -> tuple[Evidence, ...]:
+    """The evidence of all rules; the ranking and the outcome both ask for it."""
+    return tuple(one for rule in RULES for one in rule(facts))

@@ -40,7 +40,7 @@ class Timeout:
     event: Event
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. words: of all files."""
 

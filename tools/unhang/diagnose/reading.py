@@ -18,7 +18,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,9 +35,6 @@ LONGEST_READ_S = 300  # of one input
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump is a few MB; it is held in memory
 _OPENERS: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
 _TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
-_RETURNS = re.compile(rb"\r{2,}")
-_TEXT = bytes(code for code in range(256) if code not in b"\r\n")
-_RISES = bytes(int(code == 10) for code in range(256))  # by how much a line end and a carriage return raise the line's number
 _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
@@ -238,31 +234,31 @@ def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
         data = _TERMINAL.sub(b"", data)
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
-    if not (about.wrapping.is_json or about.wrapping.columns):
-        redrawn = b"\r" in data
-        shown = _without_empty_parts(data) if redrawn else data
-        lines = shown.replace(b"\r", b"\n").split(b"\n")
-        lines.pop()
-        if max(map(len, lines), default=0) <= LONGEST_LINE:
-            return Block(first, lines, _numbers(shown, first) if redrawn else None, about.wrapping)
     lines = data.split(b"\n")
     lines.pop()
-    parted, numbers = _parted(lines, first, about)
-    if about.wrapping.columns:
-        parted, numbers = joined(parted, numbers, about.wrapping.columns)
-    return Block(first, parted, numbers, about.wrapping)
+    numbers = None
+    if about.wrapping.is_json or about.wrapping.columns or max(map(len, lines), default=0) > LONGEST_LINE:
+        lines, numbers = _parted(lines, first, about)
+        if about.wrapping.columns:
+            lines, numbers = joined(lines, numbers, about.wrapping.columns)
+    elif b"\r" in data:
+        lines, numbers = _redrawn(lines, first)
+    return Block(first, lines, numbers, about.wrapping)
 
 
-def _without_empty_parts(data: bytes) -> bytes:
-    """Lines whose carriage returns each part two texts."""
-    if b"\r\r" in data:
-        data = _RETURNS.sub(b"\r", data)
-    return data.replace(b"\n\r", b"\n").replace(b"\r\n", b"\n").removeprefix(b"\r")
-
-
-def _numbers(data: bytes, first: int) -> list[int]:
-    """The line number of each part: it rises by 1 at each line end and stays at a carriage return."""
-    return list(accumulate(data.translate(_RISES, _TEXT), initial=first))
+def _redrawn(lines: list[bytes], first: int) -> tuple[list[bytes], list[int]]:
+    """The parts of lines of which some were drawn anew, with their numbers."""
+    parted: list[bytes] = []
+    numbers: list[int] = []
+    for number, line in enumerate(lines, first):
+        if b"\r" in line:
+            parts = [part for part in line.split(b"\r") if part] or [b""]
+            parted += parts
+            numbers += [number] * len(parts)
+        else:
+            parted.append(line)
+            numbers.append(number)
+    return parted, numbers
 
 
 def _parted(lines: list[bytes], first: int, about: Input) -> tuple[list[bytes], list[int]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 from unhang.diagnose.calls import MARK, Call, note_calls, without_calls
 from unhang.diagnose.likenesses import LONGEST_REMEMBERED, Likenesses
@@ -80,7 +81,8 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         text = b"\n".join(block.lines)
         if MARK in text:
             note_calls(block, file, scan.calls)
-        likenesses = without_calls(text).translate(None, DIGITS).split(b"\n")
+            text = without_calls(text)
+        likenesses = text.translate(None, DIGITS).split(b"\n")
         new = memory.learn(likenesses)
         if new and block.wrapping.layers:
             _hear_words(*_without_layers(new, likenesses, block), scan)
@@ -96,14 +98,11 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
 
 
 def _keep_events(block: Block, likenesses: list[bytes], memory: Likenesses, scan: Scan, counts: dict[str, int]) -> None:
-    get = memory.wanted.get
-    for index, likeness in enumerate(likenesses):
-        trials = get(likeness)
-        if not trials:
-            continue
+    for index in compress(range(len(likenesses)), map(memory.wanted.__contains__, likenesses)):
+        likeness = likenesses[index]
         readings: list[str] = []
         done = []
-        for trial in trials:
+        for trial in memory.wanted[likeness]:
             signature = trial.signature
             if signature.id in scan.full:
                 done.append(trial)

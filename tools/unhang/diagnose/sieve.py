@@ -35,7 +35,10 @@ class Trial:
 
     def is_in_vain(self, line: bytes) -> bool:
         """Whether the digits of the line are other ones than those of the anchors."""
-        return bool(self.numbered) and not any(anchor in line for anchor in self.numbered)
+        for anchor in self.numbered:
+            if anchor in line:
+                return False
+        return bool(self.numbered)
 
 
 class Sieve:
