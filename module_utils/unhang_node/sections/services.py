@@ -6,7 +6,7 @@ Folders and links alone: systemd is not asked. What a service printed, how often
 from __future__ import annotations
 
 from .daemons import CGROUPS
-from .reading import line_if_there, names_if_there
+from .reading import line_if_there, link_name, names_if_there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,28 +93,37 @@ UNITS = frozenset(
     ]
 )
 ETC, RUN = "/etc/systemd/system", "/run/systemd/system"
-UNIT_FOLDERS = (ETC, RUN, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system", "/run/systemd/generator.late")
+UNIT_FOLDERS = (ETC, RUN, "/usr/local/lib/systemd/system", "/usr/lib/systemd/system", "/run/systemd/generator.late")
 LINK_FOLDERS = (ETC, RUN, "/run/systemd/generator.late")
 SUFFIX = ".service"
+STARTERS = (".socket", ".timer")
 DELETED = " (deleted)"
 
 
 def read_services(root: Root) -> list[dict[str, Any]]:
     """[{name, state, running, replaced}] of the services of UNITS that are installed or run, by name. Raises OSError where no running service can be seen."""
     running = running_units(root)
-    installed = {name for folder in UNIT_FOLDERS for name in units_in(root, folder)}
-    linked = {name for folder in LINK_FOLDERS for name in linked_units(root, folder)}
+    files = {folder: known(names_if_there(root, folder)) for folder in unit_folders(root)}
+    masked = {name for folder in (ETC, RUN) for name in files[folder] if leads_nowhere(root, folder + "/" + name + SUFFIX)}
+    installed = {name for names in files.values() for name in names}
+    links = [name for folder in LINK_FOLDERS for name in linked_units(root, folder)]
+    linked, waiting = set(known(links)), {name for suffix in STARTERS for name in known(links, suffix)}
     rows = []
     for name in sorted(installed | set(running)):
         rows.append(
             {
                 "name": name,
-                "state": "masked" if is_masked(root, name) else "enabled" if name in linked else "disabled",
+                "state": "masked" if name in masked else "enabled" if name in linked else "on_demand" if name in waiting else "disabled",
                 "running": name in running,
                 "replaced": name in running and runs_a_deleted_file(root, running[name] + "/" + name + SUFFIX),
             }
         )
     return rows
+
+
+def unit_folders(root: Root) -> tuple[str, ...]:
+    """Folders of unit files; /lib has its own where it is no link to /usr/lib."""
+    return UNIT_FOLDERS if link_name(root, "/lib") else (*UNIT_FOLDERS, "/lib/systemd/system")
 
 
 def running_units(root: Root) -> dict[str, str]:
@@ -129,31 +138,23 @@ def running_units(root: Root) -> dict[str, str]:
     return found
 
 
-def known(names: list[str]) -> list[str]:
+def known(names: list[str], suffix: str = SUFFIX) -> list[str]:
     """Names of UNITS among names of unit files or control groups, without their suffix."""
-    return [name[: -len(SUFFIX)] for name in names if name.endswith(SUFFIX) and name[: -len(SUFFIX)] in UNITS]
-
-
-def units_in(root: Root, folder: str) -> list[str]:
-    """Services of UNITS whose files lie in a folder."""
-    return known(names_if_there(root, folder))
+    return [name[: -len(suffix)] for name in names if name.endswith(suffix) and name[: -len(suffix)] in UNITS]
 
 
 def linked_units(root: Root, folder: str) -> list[str]:
-    """Services of UNITS that a target, a socket or a timer starts: those linked in *.wants and *.requires."""
+    """File names of the units that targets start: those linked in *.wants and *.requires."""
     starters = [name for name in names_if_there(root, folder) if name.endswith((".wants", ".requires"))]
-    return [unit for name in starters for unit in units_in(root, folder + "/" + name)]
+    return [unit for name in starters for unit in names_if_there(root, folder + "/" + name)]
 
 
-def is_masked(root: Root, name: str) -> bool:
-    """True when the unit's file is a link to /dev/null."""
-    for folder in (ETC, RUN):
-        try:
-            if root.link(folder + "/" + name + SUFFIX) == "/dev/null":
-                return True
-        except (OSError, ValueError):
-            continue
-    return False
+def leads_nowhere(root: Root, path: str) -> bool:
+    """True when a unit's file is a link to /dev/null, which is how systemd masks it."""
+    try:
+        return root.link(path) == "/dev/null"
+    except (OSError, ValueError):
+        return False
 
 
 def runs_a_deleted_file(root: Root, group: str) -> bool:

@@ -39,6 +39,19 @@ def test_a_service_is_enabled_by_a_link_of_a_target_and_runs_while_it_has_a_cont
     assert services(folder)["slurmd"]["running"] is True
 
 
+def test_a_service_that_a_socket_starts_is_not_missed_at_boot(tmp_path):
+    folder = node(tmp_path)
+    write(folder, UNITS + "/docker.service", "[Service]\n")
+    link(folder, ETC + "/sockets.target.wants/docker.socket", UNITS + "/docker.socket")
+    assert services(folder)["docker"] == {"name": "docker", "state": "on_demand", "running": False, "replaced": False}
+
+
+def test_units_of_a_separate_lib_are_seen_too(tmp_path):
+    folder = node(tmp_path)
+    write(folder, "/lib/systemd/system/munge.service", "")
+    assert services(folder)["munge"]["state"] == "disabled"
+
+
 def test_a_script_of_init_d_is_a_service_of_the_generator(tmp_path):
     folder = node(tmp_path)
     link(folder, "/run/systemd/generator.late/multi-user.target.wants/nv_peer_mem.service", "../nv_peer_mem.service")
