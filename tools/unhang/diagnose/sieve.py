@@ -58,16 +58,12 @@ class Sieve:
     def likely(self, likenesses: Iterable[bytes]) -> Iterator[tuple[bytes, tuple[Trial, ...]]]:
         """Each likeness that holds an anchor, with the signatures to try."""
         for lines in _pieces(likenesses):
-            for line, present in zip(lines, self._present(lines), strict=True):
+            for line, present in zip(lines, self.anchors_in(lines), strict=True):
                 if present and (trials := self._to_try(line, tuple(present))):
                     yield line, trials
 
-    def anchors_in(self, lines: Sequence[bytes]) -> list[list[bytes]]:
-        """For each line without digits the anchors that it holds."""
-        return [[self._texts[number] for number in present] for present in self._present(lines)]
-
-    def _present(self, lines: Sequence[bytes]) -> list[list[int]]:
-        """For each line the numbers of the anchors that it holds."""
+    def anchors_in(self, lines: Sequence[bytes]) -> list[list[int]]:
+        """For each line without digits the places in `anchors` of those that it holds."""
         text = b"\n" + b"\n".join(lines)
         self._asked_bytes += len(text)
         numbers = range(len(self._texts)) if self._is_little_asked else self._possible(text)
