@@ -44,5 +44,5 @@ class ActionModule(ActionBase):
         if not given["states"]:
             return conductor.keep_floor(None, f"the drain adapter {given['adapter']} lists no nodes")
         hostvars = task_vars["hostvars"]
-        hosts = [str(host) for host in task_vars["groups"]["all"]]
+        hosts = conductor.fleet([str(host) for host in task_vars["groups"]["all"]])
         return conductor.keep_floor(service_of(given["states"], hosts, lambda host: str(hostvars[host].get("drain_node") or host)))

@@ -21,7 +21,7 @@ from unhang.rollout.standing import Standing
 from unhang.rollout.step_durations import keep_durations
 from unhang.rollout.steps import BEGUN, BRAKE, DEFERRED, DONE, FAILED, FLOOR, HELD, MEANINGS, RELEASED, ROLLOUT, SILENT, Entry, Order, StepResult, Target
 from unhang.rollout.targets import limits_of, target_of, waves_of
-from unhang.run_folder import file_stem, read_node
+from unhang.run_folder import file_stem, read_node, read_run
 from unhang.schemas.configuration import hash_of_sections
 from unhang.text import visible
 
@@ -72,6 +72,12 @@ class Conductor:
             if host not in admitted.begin:
                 self._put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
         return {"wave": evidence["wave"], "begin": list(admitted.begin), "postponed": dict(admitted.postponed), "stopped": admitted.stopped}
+
+    def fleet(self, known: Sequence[str]) -> list[str]:
+        """The hosts of the audit of which the plan's floor is a share. known: those of the inventory, all of which count where the run folder has no list."""
+        run = self.folder / "run.json"
+        audited = set(read_run(self.folder).document.get("hosts") or ()) if run.is_file() else set()
+        return [host for host in known if not audited or host in audited]
 
     def keep_floor(self, service: Service | None, why: str = "") -> str:
         """Writes down what the floor leaves to the rollout now, and returns it as a line. Raises UserError, OSError.

@@ -12,6 +12,7 @@ from rollout_plans import GROUPS, HOSTS, Recorded, planned
 from unhang.errors import UserError
 from unhang.rollout import journal
 from unhang.rollout.conductor import Conductor, begin
+from unhang.rollout.floor import Service
 from unhang.rollout.journal import Superseded, read_journal
 from unhang.rollout.steps import Entry, StepResult
 from unhang.rollout.targets import limits_of, target_of
@@ -141,6 +142,24 @@ def test_a_node_that_is_given_back_because_the_brake_stopped_says_so(conductor):
     assert conductor.ending("a") == (
         False, "a withdrawn: nothing was changed on it, and it was given back as it was (not proved healthy among the canaries: x)",
     )  # fmt: skip
+
+
+def test_the_floor_is_one_of_the_nodes_that_were_audited(conductor):
+    assert conductor.fleet(["a", "b", "z"]) == ["a", "b", "z"]
+    (conductor.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": ["a", "b", "gone"]}))
+    assert conductor.fleet(["a", "b", "z"]) == ["a", "b"]
+
+
+def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
+    plan = replace(conductor.plan, limits=replace(conductor.plan.limits, floor=2))
+    floored = replace(conductor, plan=plan)
+    assert floored.keep_floor(Service(frozenset("ab"), {"c": "alice (bad DIMM)"})).endswith("out of service by others: c (alice (bad DIMM))")
+    assert "c (alice (bad DIMM))" in floored.begin_wave(["a"], GROUPS, "0")["postponed"]["a"]
+    assert floored.keep_floor(None, "the drain adapter none lists no nodes").endswith("for the floor: the drain adapter none lists no nodes")
+    assert floored.begin_wave(["a"], GROUPS, "0")["begin"] == ["a"]
+    assert floored.keep_no_room("slurmctld is away").endswith("found: slurmctld is away")
+    assert "slurmctld is away" in floored.begin_wave(["a"], GROUPS, "0")["postponed"]["a"]
+    assert [entry.step for entry in read_journal(floored.folder).entries if not entry.host] == ["rollout", *["floor", "brake"] * 3]
 
 
 @pytest.mark.parametrize(
