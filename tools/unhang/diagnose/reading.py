@@ -40,12 +40,20 @@ _BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines of one file, each without its line end. numbers is None when they count on from `first`. wrapping: what stands around each line."""
+    """Some lines of one file, each without its line end. numbers is None when they count on from `first`. wrapping: what stands around each line.
+
+    text: the lines as one, where that is at hand.
+    """
 
     first: int
     lines: list[bytes]
     numbers: list[int] | None = None
     wrapping: Wrapping = PLAIN
+    text: bytes | None = None
+
+    def whole(self) -> bytes:
+        """The lines with line ends between them."""
+        return b"\n".join(self.lines) if self.text is None else self.text
 
     def number(self, index: int) -> int:
         """The line number, from 1, of the line at `index`."""
@@ -236,14 +244,21 @@ def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
         data = data.replace(b"\r\n", b"\n")
     lines = data.split(b"\n")
     lines.pop()
-    numbers = None
-    if about.wrapping.is_json or about.wrapping.columns or max(map(len, lines), default=0) > LONGEST_LINE:
+    if about.wrapping.is_json or about.wrapping.columns or (_may_hold_long_lines(data) and max(map(len, lines), default=0) > LONGEST_LINE):
         lines, numbers = _parted(lines, first, about)
         if about.wrapping.columns:
             lines, numbers = joined(lines, numbers, about.wrapping.columns)
     elif b"\r" in data:
         lines, numbers = _redrawn(lines, first)
+    else:
+        return Block(first, lines, None, about.wrapping, data[:-1])
     return Block(first, lines, numbers, about.wrapping)
+
+
+def _may_hold_long_lines(data: bytes) -> bool:
+    """Whether some stretch has no line end: a line that is too long covers a whole one, wherever it begins."""
+    half = LONGEST_LINE // 2
+    return any(data.find(b"\n", at, at + half) < 0 for at in range(0, len(data), half))
 
 
 def _redrawn(lines: list[bytes], first: int) -> tuple[list[bytes], list[int]]:

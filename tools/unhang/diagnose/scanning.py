@@ -78,7 +78,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     memory = Likenesses(sieve)
     counts: dict[str, int] = {}
     for block in blocks:
-        text = b"\n".join(block.lines)
+        text = block.whole()
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)

@@ -11,7 +11,7 @@ import random
 import pytest
 
 from unhang.diagnose.diagnosing import diagnose
-from unhang.diagnose.reading import Input, read_blocks
+from unhang.diagnose.reading import LONGEST_LINE, Input, read_blocks
 from unhang.diagnose.scanning import Sieve, scan_blocks
 from unhang.diagnose.signatures import load_signatures
 from unhang.diagnose.stamps import parse_prefix
@@ -116,6 +116,14 @@ def test_message_behind_a_progress_bar_without_a_line_end_is_found_under_its_lin
     bar = "\r".join(f"Epoch 1: {percent}%|###| {percent}/100" for percent in range(100))
     found, _about = scan(f"start\n{bar}\r{SHM}\nend\n".encode())
     assert [event.line for event in found.events if event.signature.id == "nccl-shm-extend-failed"] == [2]
+
+
+@pytest.mark.parametrize("before", [0, 1, LONGEST_LINE // 2 - 1, LONGEST_LINE // 2, LONGEST_LINE - 1])
+def test_line_that_is_a_byte_too_long_is_cut_wherever_it_begins(before):
+    about = Input("log")
+    data = b"\n" * before + b"x" * (LONGEST_LINE + 1) + b"\nrest\n"
+    lines = [line for block in read_blocks(io.BytesIO(data), about) for line in block.lines]
+    assert lines[before:] == [b"x" * LONGEST_LINE, b"rest"] and "was cut" in about.notes[0]
 
 
 def test_redrawn_parts_have_the_number_of_their_line_wherever_returns_stand():
