@@ -18,6 +18,7 @@ from unhang.judge.compiled_catalogue import load_catalogue
 from unhang.judge.documents import to_fragment
 from unhang.judge.examples import catalogue_view
 from unhang.judge.node_rules import NodeView, finding_texts, judge_rule, node_world
+from unhang.judge.values import Undecided
 
 PROJECT = Path(__file__).resolve().parents[2]
 TODAY = "2026-11-20"
@@ -104,11 +105,18 @@ def judges_own(case):
                 "items": judged.items,
             }
             if judged.verdict in ("fail", "unknown"):
-                items = {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)} if rule.for_each else {}
-                shown = finding_texts(rule, world, judged, items)
+                shown = finding_texts(rule, world, judged, items_of(rule, world))
                 row |= {"expected": shown.get("expected", ""), "found": shown.get("found", ""), "do": shown.get("remedy.person", "")}
             rows.append(row)
     return rows
+
+
+def items_of(rule, world):
+    """Path -> item of the rule's list; {} where the node did not give the list."""
+    try:
+        return {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)} if rule.for_each else {}
+    except Undecided:
+        return {}
 
 
 @pytest.mark.parametrize(("make", "met"), [(recorded, {"pass", "skip", "unknown"}), (examples, {"fail", "pass", "skip"})])

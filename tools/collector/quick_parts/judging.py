@@ -9,6 +9,7 @@ from unhang_quick import data
 
 from unhang.judge.node_rules import CatalogueView, NodeView, finding_texts, judge_rule, node_world
 from unhang.judge.rules import compile_rule, node_names, tables_shape
+from unhang.judge.values import RuleStopped, Undecided
 from unhang.schemas.shapes import ANY, Shape, fact_shapes
 
 
@@ -81,7 +82,10 @@ def judge(facts, policy, today, host="", groups=(), rule_ids=None):
 
 
 def items_of(rule, world):
-    """{path: item} of the rule's for_each."""
+    """{path: item} of the rule's for_each; {} where its list was not read."""
     if rule.for_each is None:
         return {}
-    return {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)}
+    try:
+        return {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)}
+    except (Undecided, RuleStopped):
+        return {}
