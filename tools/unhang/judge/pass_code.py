@@ -133,12 +133,12 @@ def _names(tables_shape: Shape) -> dict[str, Kind]:
 
 
 def _skips(applies: Expression, tables: Mapping[str, Any], tables_shape: Shape) -> Passes:
-    return Writer(QuickCompiler(_names(tables_shape), tables)).passes(None, [applies.tree()])
+    return Writer(QuickCompiler(_names(tables_shape), tables)).passes(None, [_condition(applies)])
 
 
 def _split(each: Expression | None, when: Expression, names: Mapping[str, Kind], tables: Mapping[str, Any]) -> PassRule:
     own, steady = list[nodes.Expr](), list[nodes.Expr]()
-    for clause in _clauses(when.tree()):
+    for clause in _clauses(_condition(when)):
         compiler = Compiler(names)
         compiler.visit(clause)
         (own if any(map(is_own, pruned(compiler.reads))) else steady).append(clause)
@@ -162,6 +162,14 @@ def _measured(each: Expression, clause: nodes.Expr, names: Mapping[str, Kind], k
         compiler.visit(one)
         own += [one] if any(map(is_own, pruned(compiler.reads))) else []
     return Writer(kinds).measured(each, own)
+
+
+def _condition(expression: Expression) -> nodes.Expr:
+    """The syntax tree of a condition; a template has none that can be asked so."""
+    tree = expression.tree()
+    if not isinstance(tree, nodes.Expr):
+        raise NotQuick("a template where a condition is expected")
+    return tree
 
 
 def _clauses(node: nodes.Expr) -> list[nodes.Expr]:
