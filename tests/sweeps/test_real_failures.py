@@ -10,7 +10,10 @@ import yaml
 from unhang.diagnose.diagnosing import diagnose
 
 TESTS = Path(__file__).parents[1]
-SCENES = {"diagnose_real": "failure_scenes.yml", "diagnose_real_frameworks": "framework_scenes.yml", "diagnose_real_jobs": "job_scenes.yml"}
+SCENES = {
+    "diagnose_real": "failure_scenes.yml", "diagnose_real_frameworks": "framework_scenes.yml", "diagnose_real_jobs": "job_scenes.yml",
+    "diagnose_user_jobs": "user_scenes.yml",
+}  # fmt: skip
 LABELS = {folder: yaml.safe_load((TESTS / "fixtures" / folder / "labels.yml").read_text(encoding="utf-8")) for folder in SCENES}
 RIGHT = {TESTS / "fixtures" / folder / f"{name}.txt": row["right"] for folder, rows in LABELS.items() for name, row in rows.items()}
 ONE_RANK_TELLS = "one rank alone tells that it waits, and no line says that another had called something else, had left, or was slow"
@@ -21,9 +24,15 @@ END_WITHOUT_A_WORD = {
     "healthy-download-retried", "healthy-gloo-graphs", "healthy-tensor-parallel", "mpi-runtime-absent", "deterministic-without-workspace-config",
     "mps-pipes-without-daemon", "healthy-preload-missing", "healthy-mps-folder-absent", "healthy-gloo-hostname-not-local", "healthy-loss-scale-falls",
     "healthy-cuda-graph-with-reduction", "healthy-store-answers-late", "healthy-omp-threads-nonsense",
+    "pipeline-groups-made-by-members-gloo", "probe-speaks-http-to-store", "healthy-eight-gloo-ranks-info", "healthy-flight-recorder-read",
+    "healthy-rpc-parameter-server",
+    "healthy-recompile-limit-reached", "healthy-async-save-and-load"
 }  # fmt: skip
 # Healthy, though something failed on the way: the failure is shown, as no line says that it was survived.
-FAILED_ON_THE_WAY = {"healthy-broken-images-skipped"}
+FAILED_ON_THE_WAY = {
+    "healthy-broken-images-skipped", "healthy-second-node-leaves", "healthy-configs-too-large-for-shared-memory", "healthy-no-checkpoint-starts-fresh",
+    "healthy-engine-refuses-one-request",
+}  # fmt: skip
 # name -> why another answer comes first.
 NOT_NAMED = {
     "slurm-eight-tasks-asked-four-came": "4 of 8 joined: a firewall between two hosts gives the same",
@@ -31,6 +40,21 @@ NOT_NAMED = {
     "p2p-and-shm-off": "a remark: an earlier job with both switched off is healthy by its label, and nothing fails by it",
     "launch-blocking-left-on": "a remark: nothing went wrong",
     "stacks-show-who-waits": "the stack of the rank that sleeps names time.sleep alone",
+    "groups-made-in-other-order": "both ranks wait in one collective of one size; which group each meant stands nowhere",
+    "own-sampler-without-padding": "the numbers of batches are the program's own words",
+    "cpu-rank-falls-back-to-gloo": "a rank that trains on the processor says so in its own words alone",
+    "batch-arithmetic-does-not-hold": "DeepSpeed's own words, which a start with another number of processes gives as well",
+    "engine-worker-killed-then-broken-pipe": "the process that was killed leaves an EOFError of a pipe in its parent and no more",
+    "cpu-time-limit-of-login-node": "SIGKILL, which the kernel's OOM killer sends as well",
+    "agent-killed-workers-go-on": "SIGKILL, which the kernel's OOM killer sends as well",
+    "tensor-made-on-first-gpu": "an exception of the program that also tells of a wrong device",
+    "interpreter-held-by-c-call": "the rank that is held in C is silent, as one that has left is",
+    "affinity-of-one-core": "nothing fails by it",
+    "file-rendezvous-left-from-before": "a refused connection; that the address is of an earlier job is told nowhere",
+    "two-jobs-of-one-rendezvous-id": "the store went away with the other job",
+    "rpc-interface-absent": "nothing fails by it",
+    "weights-server-behind-proxy": "a refused connection beside a proxy in the environment, which is everywhere",
+    "jax-one-process-raises": "a traceback without a process's number",
     "mapped-file-truncated": "a bus error, which a full /dev/shm gives as well",
 }
 ANSWERED = sorted(path for path in RIGHT if path.stem not in {*UNDECIDED, *END_WITHOUT_A_WORD, *FAILED_ON_THE_WAY, *NOT_NAMED})
@@ -70,7 +94,9 @@ def test_failure_that_is_not_named_gets_no_answer_at_error_level(path):
     assert first not in RIGHT[path] and {cause["severity"] for cause in found["causes"]} <= {"info", "warning"}
 
 
-@pytest.mark.parametrize(("folder", "healthy"), [("diagnose_real", 3), ("diagnose_real_frameworks", 15), ("diagnose_real_jobs", 18)])
+@pytest.mark.parametrize(
+    ("folder", "healthy"), [("diagnose_real", 3), ("diagnose_real_frameworks", 15), ("diagnose_real_jobs", 18), ("diagnose_user_jobs", 18)]
+)
 def test_each_log_has_its_labels_and_its_scene(folder, healthy):
     logs = {path.stem for path in (TESTS / "fixtures" / folder).glob("*.txt")}
     scenes = yaml.safe_load((TESTS / "bench" / SCENES[folder]).read_text(encoding="utf-8"))["scenes"]

@@ -48,7 +48,15 @@ def failed_by_itself(facts: Facts) -> bool:
         return False
     crashed = any(event.fields["code"] in CRASHES and not event.quoted for event in facts.of("failed_exit"))
     first = facts.first_error
-    return crashed or _was_signalled(facts) or (first is not None and (first.fields.get("what") or "") in OF_THE_PROGRAM)
+    if first is not None and (first.fields.get("what") or "") in OF_THE_PROGRAM:
+        return True
+    return crashed or _was_signalled(facts) or _reported_alone(facts)
+
+
+def _reported_alone(facts: Facts) -> bool:
+    """Whether the launcher's report is all that is left: a process ended with an exit code of its own, and no other line is an error's."""
+    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted]
+    return bool(facts.of("failed_exit")) and all(event.signature.fact in ("failed_exit", "failed_rank", "root_cause") for event in errors)
 
 
 def _was_signalled(facts: Facts) -> bool:
