@@ -41,7 +41,6 @@ NOT_NAMED = {
     "launch-blocking-left-on": "a remark: nothing went wrong",
     "stacks-show-who-waits": "the stack of the rank that sleeps names time.sleep alone",
     "groups-made-in-other-order": "both ranks wait in one collective of one size; which group each meant stands nowhere",
-    "own-sampler-without-padding": "the numbers of batches are the program's own words",
     "cpu-rank-falls-back-to-gloo": "a rank that trains on the processor says so in its own words alone",
     "batch-arithmetic-does-not-hold": "DeepSpeed's own words, which a start with another number of processes gives as well",
     "engine-worker-killed-then-broken-pipe": "the process that was killed leaves an EOFError of a pipe in its parent and no more",

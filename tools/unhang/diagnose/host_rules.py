@@ -145,8 +145,11 @@ def module_missing_and_no_cuda(facts: Facts) -> Iterator[Evidence]:
 
 
 def shares_of_data_differ(facts: Facts) -> Iterator[Evidence]:
-    """Ranks have unlike amounts of data, or are said to, and the job hangs after it had made steps: one rank has no more when the others go on."""
-    signs = hang_signs(facts)
+    """Ranks have unlike amounts of data, or are said to, and the job hangs, or one end of a connection is gone, after it had made steps.
+
+    One rank has no more when the others go on: they wait for it, or find that it has ended.
+    """
+    signs = hang_signs(facts) or [event for event in facts.of("peer_gone") if not event.quoted]
     if not signs:
         return
     counts = {event.fields["count"] or event.fields["count2"]: event for event in facts.of("rank_batches")}
