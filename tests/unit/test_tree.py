@@ -1,4 +1,4 @@
-"""The tree is what docs/architecture.md says, tests lie as the source does, and what is generated is marked so."""
+"""The tree is what docs/architecture.md says, tests are in the folders of what they test, and generated files are marked as such."""
 
 from __future__ import annotations
 

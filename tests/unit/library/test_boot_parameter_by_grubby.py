@@ -1,4 +1,4 @@
-"""Words of the kernel's command line given and taken through grubby, which a program in its place plays; its answers are as RHEL 9's."""
+"""Parameters of the kernel's command line are added and removed with grubby; a fake grubby answers as that of RHEL 9 does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module boot_trial over planted boot files: what it writes, in which order, when it refuses, and that it takes everything back."""
+"""The module boot_trial over planted boot files: what it writes, in which order, when it refuses, and that a rollback restores everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modules of the role host_tuning, each on a planted tree: what they write, what they disabled, and that they take back all of it."""
+"""The modules of the role host_tuning, each on a planted tree: what they write, what they disable, and that they restore all of it."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_run_that_was_cut_off_can_be_taken_back_and_done_again(tmp_path):
     wanted = "".join(f"{name} hold\n" for name in DRIVER)  # as if dpkg had done its part and the power went before the end was saved
     subprocess.run(["dpkg", f"--root={tmp_path}", "--set-selections"], input=wanted, text=True, check=True)
     assert held(tmp_path) == set(DRIVER)
-    pin(tmp_path)  # what was begun is taken back, all of it
+    pin(tmp_path)  # all that the failed call had begun is undone
     assert held(tmp_path) == set()
     assert not (tmp_path / PIN_FILE.lstrip("/")).exists()
     pin(tmp_path, "driver")

@@ -1,4 +1,4 @@
-"""The payload is one file on a node and many parts here: what is committed is what the parts make, and parts that cannot be laid together are refused."""
+"""The payload is assembled from parts: the committed file is what the parts give, and parts that cannot be combined are refused."""
 
 from __future__ import annotations
 

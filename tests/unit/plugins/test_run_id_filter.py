@@ -1,4 +1,4 @@
-"""Names of runs, and whether the run that a lock names is over."""
+"""Ids of runs, and whether the run that a lock names has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that hold a GPU, what they have mapped, and the little of their environment that may be told."""
+"""Processes that hold a GPU, what they have mapped, and the few environment variables that may leave the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section torch: environments told from their files, caches of extension builds, and locks that nobody holds."""
+"""Section torch: environments recognised by their files, caches of extension builds, and locks that nobody holds."""
 
 from __future__ import annotations
 

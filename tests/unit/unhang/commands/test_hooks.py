@@ -1,4 +1,4 @@
-"""--webhook and --hook: what is new or resolved is told once, what is known is not, and whatever a hook does the command ends as it would have."""
+"""--webhook and --hook: new and resolved findings are sent once, known ones are not, and a hook never changes how the command ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each process says of its share of the job, its settings and its progress: together it tells what no line tells alone."""
+"""What each process prints about its share of the job, its settings and its progress: together these lines show causes that no line shows alone."""
 
 from __future__ import annotations
 

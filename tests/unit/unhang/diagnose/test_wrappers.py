@@ -1,4 +1,4 @@
-"""What stands around every line of a log is taken off, and what it tells of time, host and rank is kept."""
+"""Prefixes and suffixes of log lines are removed, and the time, host and rank in them are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission records with the real ssh-keygen: written for nodes that passed, and each way in which one does not count told apart."""
+"""Admission records with the real ssh-keygen: written for nodes that passed; each reason for which a record is not valid is reported as its own state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Node files: read strictly, and what is wrong is told with its path and the type that was expected."""
+"""Node files: read strictly; a fault is reported with its path and the expected type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits as people write them: what cannot be kept or covers nothing is told in one line."""
+"""Limits as people write them: a limit that cannot be kept, or that covers no node, is refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the role gpu_driver does not touch a node: a table of nodes, and what each refusal tells."""
+"""When the role gpu_driver does not touch a node: a table of nodes, with the text of each refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan's file: what is written is read again, and what is no plan is told in one line."""
+"""The plan's file: what is written can be read again, and a file that is no plan is refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The brake: which batch may begin, and who of it."""
+"""The failure limit: which wave may begin, and which of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal on disk: each entry is there before what it tells of, a line that broke off is told, and one controller writes."""
+"""The journal on disk: each entry is written before its step starts, an incomplete line is reported, and only one controller writes."""
 
 from __future__ import annotations
 

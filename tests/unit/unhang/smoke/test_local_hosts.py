@@ -1,4 +1,4 @@
-"""One machine as several hosts: who gets which GPU, and what NCCL is told."""
+"""One machine as several hosts: which host gets which GPU, and NCCL's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what ranks and agents told to who is to blame; what nodes say may be cut off, contradictory or hostile."""
+"""From the reports of ranks and agents to the suspects; reports may be incomplete, contradictory or hostile."""
 
 from __future__ import annotations
 

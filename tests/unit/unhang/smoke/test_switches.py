@@ -1,4 +1,4 @@
-"""Which switch a node hangs on, from the inventory's own words."""
+"""Which switch a node is connected to, from the inventory."""
 
 from __future__ import annotations
 

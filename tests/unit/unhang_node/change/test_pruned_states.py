@@ -1,4 +1,4 @@
-"""Old saved states go when a new one is begun, and never what going back to one that stays takes."""
+"""Old saved states are removed when a new one begins, but never a state that a rollback to a remaining one needs."""
 
 from __future__ import annotations
 
