@@ -84,7 +84,7 @@ def test_a_working_folder_that_is_not_there_is_no_missing_program():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="chroot needs root")
 def test_a_program_that_the_other_root_lacks_is_missing_too(tmp_path):
-    assert shutil.which("chroot")
+    assert shutil.which("chroot", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     done = run_process(["apt-get"], rootfs=str(tmp_path))
     assert (done.code, done.is_missing) == (None, True)
 

@@ -36,8 +36,8 @@ class Plain:
     test: str
 
     def choose(self, world: World, items: Sequence[Any], wanted: bool) -> list[Any] | None:
-        """The items of which the test says `wanted`; None where the test has to be asked of each item, as where a value is null."""
-        values = self._values(items)
+        """The items of which the test says `wanted`; None where the test has to be asked of each item: a value is null, or the world refuses some facts."""
+        values = self._values(items) if world.gives_every_fact else None
         if values is None:
             return None
         before, begun = world.reads, world.budget[0]

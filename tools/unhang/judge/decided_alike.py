@@ -23,6 +23,7 @@ class _WithoutOwn(World):
     """A world that gives all facts but those."""
 
     __slots__ = ()
+    gives_every_fact = False
 
     def with_item(self, item: Any) -> World:
         return _WithoutOwn({**self.roots, "item": item}, self.why_null, self.budget)

@@ -65,6 +65,7 @@ class World:
     """
 
     __slots__ = ("budget", "reads", "roots", "why_null")
+    gives_every_fact = True  # a world that refuses some is asked for each value
 
     def __init__(self, roots: Mapping[str, Any], why_null: Callable[[str], Unknown], budget: list[int] | None = None):
         self.roots = roots
