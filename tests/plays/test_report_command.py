@@ -90,8 +90,13 @@ def test_html_goes_where_it_is_asked_for(runs, tmp_path):
     assert unhang("report", "--format", "html", "--out", "-", cwd=runs).stdout.startswith(b"<!doctype html>")
 
 
-def test_a_pipe_gets_plain_text_of_a_hundred_columns(runs):
-    done = unhang("report", "--format", "wide", cwd=runs, COLUMNS="40", TERM="xterm-256color", PYTHONUTF8="1")
+def test_a_pipe_gets_plain_text_of_a_hundred_columns_unless_the_caller_names_others(runs):
+    asked = {"TERM": "xterm-256color", "PYTHONUTF8": "1"}
+    narrow = unhang("report", "--format", "wide", cwd=runs, COLUMNS="70", **asked).stdout.decode().splitlines()
+    assert (
+        max(len(line) for line in narrow) < 90 < max(len(line) for line in unhang("report", "--format", "wide", cwd=runs, **asked).stdout.decode().splitlines())
+    )
+    done = unhang("report", "--format", "wide", cwd=runs, COLUMNS="100", **asked)
     assert done.stdout.decode() == (golden.FOLDER / "five_situations.100.exit1.txt").read_text(encoding="utf-8")
 
 
